@@ -1,0 +1,1 @@
+"""From an ONNX file to a dataflow graph whose nodes know where they came from."""

@@ -1,0 +1,149 @@
+"""The dataflow graph: records plus what every rule asks of them.
+
+Reachability is one bit set per node, so convexity and cycle questions are a few integer
+operations (Collage's ``DataflowGraph::downstream_map_``, TVM v0.18, ``dataflow_graph.h``).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.graph import GraphRecord, Node
+
+
+class DataflowGraph:
+    """Nodes in post-DFS order with users, reachability and post-dominators.
+
+    ``nodes[i].index == i`` and every input of a node has a smaller index.
+    """
+
+    def __init__(self, record: GraphRecord) -> None:
+        self.record = record
+        self.nodes: tuple[Node, ...] = record.nodes
+        for position, node in enumerate(self.nodes):
+            if node.index != position or any(i >= position for i in node.inputs):
+                raise ValueError(f"node {position} is not in topological order")
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes that read each node's value, ascending, without duplicates."""
+        users: list[list[int]] = [[] for _ in self.nodes]
+        for node in self.nodes:
+            for source in dict.fromkeys(node.inputs):
+                users[source].append(node.index)
+        return tuple(map(tuple, users))
+
+    @cached_property
+    def downstream(self) -> tuple[IndexSet, ...]:
+        """All nodes strictly reachable from each node."""
+        reach = [0] * len(self.nodes)
+        for index in range(len(self.nodes) - 1, -1, -1):
+            bits = 0
+            for user in self.users[index]:
+                bits |= reach[user] | 1 << user
+            reach[index] = bits
+        return tuple(reach)
+
+    @cached_property
+    def upstream(self) -> tuple[IndexSet, ...]:
+        """All nodes from which each node is strictly reachable."""
+        reach = [0] * len(self.nodes)
+        for node in self.nodes:
+            bits = 0
+            for source in node.inputs:
+                bits |= reach[source] | 1 << source
+            reach[node.index] = bits
+        return tuple(reach)
+
+    @cached_property
+    def operators(self) -> tuple[int, ...]:
+        """Node index of each operator number."""
+        return tuple(n.index for n in self.nodes if n.form == "call")
+
+    @cached_property
+    def operator_number(self) -> dict[int, int]:
+        """Operator number of each call's node index."""
+        return {index: number for number, index in enumerate(self.operators)}
+
+    @cached_property
+    def output_set(self) -> IndexSet:
+        """Nodes whose value leaves the function."""
+        bits = 0
+        for index in self.record.outputs:
+            bits |= 1 << index
+        return bits
+
+    def to_indices(self, numbers: tuple[int, ...]) -> IndexSet:
+        """Operator numbers → index set of their calls (glue not included)."""
+        bits = 0
+        for number in numbers:
+            bits |= 1 << self.operators[number]
+        return bits
+
+    def to_operators(self, bits: IndexSet) -> tuple[int, ...]:
+        """Index set → operator numbers of the calls in it."""
+        number = self.operator_number
+        return tuple(number[i] for i in members(bits) if i in number)
+
+    def close(self, bits: IndexSet) -> IndexSet:
+        """Add the glue that a set of calls needs so that no tuple crosses its border.
+
+        Tuples read inside, projections of tuples made inside, and constants read only through
+        them are added; glue may belong to several candidates, only calls are covered once.
+        Constants read by calls inside are added too: weights are bound.
+        """
+        closed = bits
+        for index in members(bits):
+            node = self.nodes[index]
+            for source in node.inputs:
+                self_node = self.nodes[source]
+                if self_node.form == "tuple":
+                    closed |= 1 << source
+                    for field in self_node.inputs:
+                        if self.nodes[field].form == "constant":
+                            closed |= 1 << field
+                elif self_node.form == "constant":
+                    closed |= 1 << source
+            if node.is_tuple:
+                for user in self.users[index]:
+                    if self.nodes[user].form == "projection":
+                        closed |= 1 << user
+        return closed
+
+    def producer(self, index: int) -> int:
+        """The call (or parameter, or constant) behind a projection; the node itself else."""
+        node = self.nodes[index]
+        while node.form == "projection":
+            node = self.nodes[node.inputs[0]]
+        return node.index
+
+    def boundary(self, bits: IndexSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Tensor values that a closed set reads from outside, and those it must hand out.
+
+        Both ascending by index. Inputs are parameters, calls and projections outside; outputs
+        are calls and projections inside whose value is read outside or leaves the function.
+        """
+        reads: set[int] = set()
+        gives: set[int] = set()
+        for index in members(bits):
+            node = self.nodes[index]
+            for source in node.inputs:
+                if not bits >> source & 1:
+                    reads.add(source)
+            if node.form in ("call", "projection") and not node.is_tuple:
+                used_outside = self.output_set >> index & 1
+                for user in self.users[index]:
+                    if not bits >> user & 1:
+                        used_outside = 1
+                    elif self.nodes[user].form == "tuple":
+                        # A tuple inside may also be read by a call outside; the field leaves then.
+                        used_outside |= any(
+                            not bits >> reader & 1 for reader in self.users[user]
+                        ) or bool(self.output_set >> user & 1)
+                if used_outside:
+                    gives.add(index)
+        return tuple(sorted(reads)), tuple(sorted(gives))

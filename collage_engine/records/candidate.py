@@ -1,0 +1,36 @@
+"""Candidate partitions as the store, the search and the faces know them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.toolchain import ToolchainInstance
+
+
+class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sub-graph that a toolchain instance could run as one partition."""
+
+    id: str
+    """Stable within a model: ``<instance id>:<hash of the operator set>``."""
+    instance: ToolchainInstance
+    nodes: tuple[int, ...]
+    """Operator numbers, ascending."""
+    label: str
+    """Operators joined by ``+``, in order, cut in the middle when long."""
+    rule: str = ""
+    """Which rule found it (provenance), e.g. ``tvm.combine``, ``region``, ``whole-model``."""
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """(composite name, operator numbers) that map to one library call each."""
+    protected: bool = False
+    """Never pruned: FuseOps groups, greedy partitions, regions, the whole model."""
+    key: str = ""
+    """Key of its measurement; equal work has equal keys."""
+    device: str = "cpu"
+    takes: dict[int, str] = {}
+    """Format wanted for an input value (operator number of its producer); absent: plain."""
+    gives: dict[int, str] = {}
+    """Format of an output value; absent: plain."""
+    lower_bound_us: float | None = None
+    """Certified: no run can be faster (bytes and FLOPs against measured peaks)."""
+    cost: Cost = UNKNOWN

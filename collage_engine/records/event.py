@@ -1,0 +1,57 @@
+"""What a running pipeline tells its listeners; service notifications carry these."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from collage_engine.records.cost import Cost
+
+StageName = Literal["import", "enumerate", "measure", "search", "build", "confirm", "export"]
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):
+    """A stage began (``done`` False) or ended."""
+
+    stage: StageName
+    done: bool = False
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """How far the stage is. ``left_s`` is None until there is a rate to tell it from."""
+
+    stage: StageName
+    done: int
+    total: int
+    left_s: float | None = None
+    rate: float | None = None
+    """Items per second."""
+    now: str = ""
+    """What is being worked on."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
+    """A candidate's cost arrived."""
+
+    candidate: str
+    cost: Cost
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+    level: Literal["info", "warning", "error"] = "info"
+    text: str
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    """The run ended: finished, cancelled (what was measured is kept) or failed."""
+
+    state: Literal["finished", "cancelled", "failed"]
+    run: str | None = None
+    """Id of the run it produced."""
+    reason: str | None = None
+
+
+Event = Stage | Progress | Measured | Log | Done

@@ -1,0 +1,111 @@
+"""The dataflow graph as plain records.
+
+Nodes are numbered in post-DFS order over *everything* (parameters, constants, calls,
+tuples, projections): that number is the node's ``index``, and index sets are bit sets over
+it. Operator calls are also numbered among themselves, 0…N−1 in the same order: that is the
+*operator number* which placements, pins, sessions, reports and the desktop show.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+NodeForm = Literal["parameter", "constant", "call", "tuple", "projection", "other"]
+"""``other`` takes part in nothing; upstream's graphs number operators and functions too."""
+
+OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "tuple", "opaque"]
+"""Relay's op pattern kinds; anchor is out-elementwise-fusable."""
+
+KIND_ORDER: dict[str, int] = {
+    "elementwise": 0, "broadcast": 1, "injective": 2, "reduction": 3,
+    "anchor": 4, "tuple": 7, "opaque": 8,
+}  # fmt: skip
+
+
+class TensorType(msgspec.Struct, frozen=True):
+    """Shape (elements per dimension, all known) and element type (numpy name, or bfloat16)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def bytes(self) -> int:
+        size = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int16": 2,
+                "uint16": 2, "float64": 8, "int64": 8, "uint64": 8}  # fmt: skip
+        return self.elements * size.get(self.dtype, 4)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node of the dataflow graph."""
+
+    index: int
+    form: NodeForm
+    op: str = ""
+    """Relax operator without ``relax.``: ``nn.conv2d``, ``add``; a constant's, parameter's
+    or projection's is empty. ``call_tir:<name>`` for what the importer lowered itself."""
+    attributes: dict[str, Any] = {}
+    """Attributes as JSON values: ints, floats, strings, lists of them. Shape and axis arguments
+    that Relax passes as expressions are here too (``shape`` of reshape, ``axes``…)."""
+    inputs: tuple[int, ...] = ()
+    """Producing nodes in argument order, duplicates kept, constants and parameters included."""
+    types: tuple[TensorType, ...] = ()
+    """One type; several when the value is a tuple (``is_tuple``)."""
+    is_tuple: bool = False
+    kind: OpKind = "opaque"
+    name: str = ""
+    """A parameter's or constant's ONNX name; for a call its (last) ONNX node's name."""
+    field: int = 0
+    """Which field a projection takes."""
+    onnx_nodes: tuple[str, ...] = ()
+    """Names in the user's file of the ONNX nodes this call came from, absorbed ones included."""
+    onnx_value: str | None = None
+    """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
+    post_dominator: int | None = None
+    is_output: bool = False
+    """Its value leaves the function."""
+    scalar: bool = False
+    """A constant with one element and no dimensions (upstream inlines these everywhere)."""
+
+    @property
+    def type(self) -> TensorType:
+        return self.types[0]
+
+
+class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole dataflow graph, as it is stored and sent."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    """Parameters in file order."""
+    outputs: tuple[int, ...]
+    """Node of each graph output, in output order (a node may appear twice)."""
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+
+
+class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model file."""
+
+    path: str
+    sha256: str
+    nodes: int
+    """Operator calls after clean-up."""
+    folded: tuple[str, ...] = ()
+    """ONNX nodes that clean-up removed (constant-folded, identities, dropouts)."""
+    weights_bytes: int = 0
+    onnx_nodes: int = 0
+    """Nodes in the user's file."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    """Sizes given with --shape."""

@@ -1,0 +1,41 @@
+"""Pins: what the user demands of a placement, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+PinKind = Literal["on", "never", "exactly", "together", "device"]
+VerdictState = Literal["honoured", "infeasible", "pending"]
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A constraint on some operators.
+
+    ``on``: on ``toolchain`` (an instance id pins the instance too); ``never``: not on it;
+    ``exactly``: these operators as exactly one partition (of ``toolchain`` if given);
+    ``together``: in one partition, others welcome; ``device``: on ``device``.
+    """
+
+    kind: PinKind
+    nodes: tuple[int, ...]
+    """Operator numbers of the graph in hand."""
+    toolchain: str | None = None
+    device: str | None = None
+    text: str = ""
+    """As the user wrote it: ``conv1*,conv2=onednn``."""
+    onnx_nodes: tuple[str, ...] = ()
+    """Names the nodes go by in the file; what survives into the next version of a model."""
+
+
+class PinVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a pin."""
+
+    pin: str
+    state: VerdictState
+    price_us: float | None = None
+    """Cost with it less cost without it, other pins kept; None when not known."""
+    reason: str | None = None
+    contradicts: tuple[int, ...] = ()
+    """Indices of pins that cannot hold together with it."""

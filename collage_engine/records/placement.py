@@ -1,0 +1,114 @@
+"""Placements, baselines and runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from collage_engine.records.cost import Cost
+from collage_engine.records.pin import PinVerdict
+from collage_engine.records.toolchain import ToolchainState
+
+BaselineKind = Literal["whole-model", "fuseops", "greedy", "user"]
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate of a placement."""
+
+    id: str
+    """``p0``, ``p1``… in execution order."""
+    candidate: str
+    """Id of the candidate partition."""
+    toolchain: str
+    config: dict[str, str]
+    nodes: tuple[int, ...]
+    onnx_nodes: tuple[str, ...]
+    estimated_us: float | None
+    """Isolated cost, without launch and transitions."""
+    in_place_us: float | None = None
+    """Time inside the real run, where it was profiled."""
+
+
+class Residual(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel outside every partition (a conversion, a copy) seen in the built module."""
+
+    name: str
+    calls: int
+    us: float | None
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """A cover of the graph, with what it should and does take."""
+
+    partitions: tuple[Partition, ...]
+    estimated_us: float | None
+    """Candidates, launches and transitions."""
+    measured_us: float | None = None
+    spread_us: tuple[float, float] | None = None
+    """20th and 80th percentile of the end-to-end rounds."""
+    additive_error_us: float | None = None
+    """measured_us − estimated_us"""
+    spin: bool = False
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user could have without Collage."""
+
+    name: str
+    kind: BaselineKind
+    measured_us: float | None = None
+    spread_us: tuple[float, float] | None = None
+    estimated_us: float | None = None
+    reason: str | None = None
+    """Why it has no time."""
+    partitions: int = 1
+    order: tuple[str, ...] = ()
+    """Greedy: toolchains in the user's order."""
+
+
+class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the candidates of a run."""
+
+    enumerated: int = 0
+    distinct: int = 0
+    measured: int = 0
+    from_store: int = 0
+    invalid: int = 0
+    skipped: int = 0
+    """Left unmeasured: the budget was spent, or they could not matter."""
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One run of the pipeline: the document that ``collage place --json`` prints."""
+
+    id: str
+    name: str
+    model: dict[str, Any]
+    target: str
+    threads: int
+    toolchains: list[ToolchainState]
+    candidates: CandidateCounts
+    placement: Placement | None
+    baselines: list[Baseline]
+    winner: str
+    """``collage``, or the name of the baseline that is exported instead."""
+    pins: list[PinVerdict]
+    max_abs_error: float | None
+    max_rel_error: float | None
+    seconds: dict[str, float]
+    artifact: str | None = None
+    started_at: str = ""
+    note: str = ""
+    settings: dict[str, Any] = {}
+    residual: list[Residual] = []
+    lower_bound_us: float | None = None
+    optimality_loss_us: float | None = None
+    apparent_loss_us: float | None = None
+    device: str = ""
+    peak_memory_bytes: int | None = None
+    warnings: list[str] = []
+    costs: dict[str, Cost] = {}
+    """Candidate id → cost used in this run (not printed by ``place --json``)."""
+    rivals: list[Placement] = []
+    """Runner-up covers, best first (not printed by ``place --json``)."""

@@ -1,0 +1,29 @@
+"""What a user chooses for a run."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
+
+    toolchains: tuple[str, ...] = ()
+    """Names in the user's order (the order of greedy partitioning and of exact ties); empty: all."""
+    target: str = "cpu"
+    threads: int = 0
+    """0: physical cores."""
+    budget_s: float = 600.0
+    tune_budget_s: float = 0.0
+    shapes: dict[str, tuple[int, ...]] = {}
+    precision: str = "float32"
+    tolerance: float | None = None
+    """Bound on the whole model's max_rel_error; None: the precision's own."""
+    percentile: int = 50
+    seed: int = 0
+    inputs_npz: bytes | None = None
+    """Representative inputs: the bytes of an .npz file, keyed by input name."""
+    placements: tuple[dict[str, str], ...] = ()
+    """The user's own placements: ONNX node name → toolchain; each becomes a baseline."""
+    confirm: bool = True
+    name: str = ""

@@ -1,0 +1,68 @@
+"""Toolchains and their instances, as data."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One toolchain with one configuration; two instances never share a measurement.
+
+    ``config`` holds what differs between instances offered side by side, e.g.
+    ``(("level", "basic"),)``. Threads and precision are the run's, the same for all.
+    """
+
+    toolchain: str
+    config: tuple[tuple[str, str], ...] = ()
+    threads: int = 1
+    precision: str = "float32"
+
+    @property
+    def id(self) -> str:
+        """``onnxruntime`` or ``onnxruntime[level=basic]``: unique within a run."""
+        if not self.config:
+            return self.toolchain
+        return self.toolchain + "[" + ",".join(f"{k}={v}" for k, v in self.config) + "]"
+
+    def option(self, name: str, default: str = "") -> str:
+        return dict(self.config).get(name, default)
+
+
+class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
+    """What probing a toolchain found on this machine (a line of ``collage toolchains``)."""
+
+    name: str
+    available: bool
+    version: str | None = None
+    reason: str | None = None
+    """Why it is not available; None when it is."""
+    install: str | None = None
+    """The command that installs it; None when available."""
+    devices: tuple[str, ...] = ()
+    """e.g. ("cpu",)"""
+    licence: str | None = None
+
+
+class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
+    """A shared library an exported artifact must carry to run a toolchain's partitions."""
+
+    file: str
+    """Path of the library on this machine."""
+    name: str
+    """File name inside the artifact (its SONAME)."""
+    toolchain: str
+    version: str
+    licence: str
+    """SPDX identifier."""
+    linked: bool = False
+    """True for our own runtime, which model.so names as NEEDED; False for what it loads."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of this machine. ``name`` is what pins and candidates call it: cpu, cuda:0."""
+
+    name: str
+    description: str
+    threads: int = 1
+    fingerprint: str = ""
+    """Hash of processor, caches, instruction sets and kernel: part of a measurement's key."""

@@ -1,0 +1,1 @@
+"""Toolchains: what can compile and run a sub-graph. A toolchain knows no other toolchain."""

@@ -1,0 +1,114 @@
+"""The contract between the engine and a toolchain.
+
+A toolchain is asked, in this order: is it here (``probe``), which instances does it offer
+(``instances``), can it run an operator (``supports``), which sub-graphs does it propose
+(``partition_spec``), and at last to compile one (``compile`` or ``lower``). Only the last
+may import TVM or load the toolchain's library; ``probe`` runs in a child process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from collage_engine.model.importer import ImportedModel
+    from collage_engine.partition.spec import PartitionSpec
+
+
+@dataclass(frozen=True)
+class Function:
+    """A sub-graph taken out of its model, ready to be compiled.
+
+    ``nodes`` is a closed index set (calls, the constants they read, tuples, projections);
+    ``inputs`` and ``outputs`` are the tensor values it takes and gives, in argument order.
+    The compiled function is called as ``symbol(*inputs, *outputs)``, outputs allocated by the
+    caller, all plain row-major tensors unless a format says otherwise.
+    """
+
+    symbol: str
+    model: ImportedModel
+    graph: DataflowGraph
+    nodes: IndexSet
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    instance: ToolchainInstance
+    spin: bool = False
+    """Whether the runtime's threads may spin between calls (a property of the placement)."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(members(self.nodes))
+
+    def constant(self, index: int) -> np.ndarray:
+        """The value of a constant node (do not write to it)."""
+        return self.model.constant(index)
+
+
+class Toolchain(ABC):
+    """What can compile and run a sub-graph. Instances of this class hold no state."""
+
+    name: str
+    licence: str = ""
+    native: bool = False
+    """True: compiled by TVM itself through ``lower``; False: an external runtime module."""
+    whole_model: bool = True
+    """Whether a user could run a whole model with it (then it is a baseline)."""
+
+    @abstractmethod
+    def probe(self) -> ToolchainState:
+        """Look whether it can be used here. Called in a child process; may crash it."""
+
+    @abstractmethod
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Configurations to offer side by side, the default first."""
+
+    @abstractmethod
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        """None when it can run this call; else the reason, a short phrase that names the cause."""
+
+    @abstractmethod
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """The rule tree that proposes its candidates."""
+
+    @abstractmethod
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """What an exported artifact must carry to run its partitions."""
+
+    def compile(self, function: Function) -> Any:
+        """An external toolchain's runtime module (``tvm_ffi.Module``) with ``function.symbol``.
+
+        Serialisable and self-contained: weights bound, no second copy of them. Raises
+        ``ToolchainError`` with the reason when it cannot take the function.
+        """
+        raise NotImplementedError(f"{self.name} is native")
+
+    def lower(self, function: Function) -> Any:
+        """A native toolchain's ``IRModule``: scheduled PrimFuncs and a Relax function ``main``.
+
+        ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
+        dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants, so that
+        it can be inlined into a whole model.
+        """
+        raise NotImplementedError(f"{self.name} is external")
+
+    def environment(self, threads: int, spin: bool) -> dict[str, str]:
+        """Environment variables its libraries read when they load."""
+        return {}
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """What is known of a compiled module: plan steps, algorithms, layouts (for the faces)."""
+        return {}
+
+    def source_hash(self) -> str:
+        """Hash of the toolchain's own sources: part of a measurement's key."""
+        from collage_engine.toolchains.registry import folder_hash
+
+        return folder_hash(type(self))
