@@ -1,0 +1,348 @@
+"""What the engine and its clients say to each other: methods, parameters, results, notifications.
+
+JSON-RPC 2.0, one JSON document a line, UTF-8. Requests and answers carry the structs below as
+``params`` and ``result``. Nothing refers to a path of one machine except ``ModelOpen.path``,
+``SessionOpen.path`` and ``SessionSave.path``, which are the engine's own and have by-value
+alternatives. ``VERSION`` changes when a client of the old one would misunderstand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.placement import Placement, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import Device, ToolchainState
+
+VERSION = 1
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """``hello``: the first request; an engine of another version answers with an error."""
+
+    version: int = VERSION
+    client: str = ""
+
+
+class HelloAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    engine: str
+    """Version of collage_engine."""
+    device: Device
+    host: str
+
+
+class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``toolchains.list`` (no parameters)."""
+
+    toolchains: tuple[ToolchainState, ...]
+
+
+class ModelOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``model.open``: import a model, by a path of the engine's machine or by value."""
+
+    path: str | None = None
+    content: bytes | None = None
+    """The .onnx file itself (base64 in JSON), for an engine elsewhere."""
+    name: str = ""
+    """File name to show when opened by value."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``model.open`` and ``session.open``."""
+
+    document: str
+    """Handle of the open document, for all further requests."""
+    model: ModelRecord
+    read_only: bool = False
+    note: str | None = None
+    """What the user must know, e.g. that the session is of another version."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of requests that need only the document: ``graph.get``, ``runs.list``."""
+
+    document: str
+
+
+class GraphAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    graph: GraphRecord
+    pins: tuple[Pin, ...] = ()
+
+
+class PinsSet(msgspec.Struct, frozen=True, kw_only=True):
+    """``pins.set``: replace the document's pins. Answer: ``PinsAnswer``."""
+
+    document: str
+    pins: tuple[Pin, ...]
+
+
+class PinsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    verdicts: tuple[PinVerdict, ...]
+    """``pending`` until costs are known."""
+
+
+class RunStart(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.start``: the whole pipeline. Answered at once with ``RunStarted``; then notifications
+    ``stage, progress, measured, log`` and finally ``done`` for this document."""
+
+    document: str
+    settings: RunSettings = RunSettings()
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
+    run: str
+
+
+class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do, nothing spent."""
+
+    uncovered: tuple[int, ...]
+    """Operators that no chosen toolchain takes."""
+    candidates: int
+    distinct: int
+    stored: int
+    """Distinct candidates already in the store."""
+    expected_s: float | None
+
+
+class RunCancel(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.cancel``: answered within a second; ``done`` follows with state cancelled."""
+
+    document: str
+
+
+class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.search``: search again on stored costs only, under the pins. Answer: ``SearchAnswer``."""
+
+    document: str
+    settings: RunSettings = RunSettings()
+
+
+class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    placement: Placement | None
+    """Estimated, not confirmed."""
+    infeasible: dict[str, Any] | None = None
+    verdicts: tuple[PinVerdict, ...] = ()
+    regrets: dict[str, float | None] = {}
+    """Candidate id → µs; None: in no feasible cover."""
+    runners_up: tuple[Placement, ...] = ()
+    lower_bound_us: float | None = None
+    optimal: bool = True
+    seconds: float = 0.0
+
+
+class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``candidates.query``: candidates that contain any of ``nodes`` (all when empty)."""
+
+    document: str
+    nodes: tuple[int, ...] = ()
+    limit: int = 2000
+
+
+class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    candidates: tuple[CandidateRecord, ...]
+    regrets: dict[str, float | None] = {}
+    total: int = 0
+
+
+class Explain(msgspec.Struct, frozen=True, kw_only=True):
+    """``explain``: why a node runs where it does. Answer: ``ExplainAnswer``."""
+
+    document: str
+    node: int
+
+
+class NotOffered(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a toolchain has no candidate for a node."""
+
+    toolchain: str
+    reason: str
+
+
+class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    words: tuple[str, ...]
+    """Sentences, the decisive one first."""
+    candidates: tuple[CandidateRecord, ...] = ()
+    regrets: dict[str, float | None] = {}
+    chosen: str | None = None
+    runner_up: Placement | None = None
+    not_offered: tuple[NotOffered, ...] = ()
+    ties: tuple[str, ...] = ()
+    """Candidates whose costs overlap with the chosen one's."""
+
+
+class MeasureNow(msgspec.Struct, frozen=True, kw_only=True):
+    """``measure.now``: measure these operators as one partition on every toolchain (or the ones
+    named), again and ``longer`` if asked. Candidates arrive as ``measured``; answer:
+    ``CandidatesAnswer``."""
+
+    document: str
+    nodes: tuple[int, ...]
+    toolchains: tuple[str, ...] = ()
+    longer: bool = False
+
+
+class InsideQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """``inside.get``: what is in a candidate: Relax, TIR, source, plan; or a node's weights."""
+
+    document: str
+    candidate: str | None = None
+    node: int | None = None
+
+
+class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+    zeros: float
+    """Share of exact zeros."""
+    histogram: tuple[int, ...] = ()
+    edges: tuple[float, ...] = ()
+
+
+class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    relax: str | None = None
+    tir: str | None = None
+    source: str | None = None
+    plan: tuple[dict[str, Any], ...] = ()
+    """Steps of a library's plan: op, algorithm, layout, post_ops, operators."""
+    weights: tuple[WeightStatistics, ...] = ()
+    reason: str | None = None
+    """Why a part is missing."""
+
+
+class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    runs: tuple[Run, ...]
+
+
+class RunEdit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``runs.edit``: rename, note or delete a run. Answer: ``RunsAnswer``."""
+
+    document: str
+    run: str
+    name: str | None = None
+    note: str | None = None
+    delete: bool = False
+
+
+class RunsCompare(msgspec.Struct, frozen=True, kw_only=True):
+    """``runs.compare``: b against a. Answer: ``Comparison``."""
+
+    document: str
+    a: str
+    b: str
+
+
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    node: int
+    change: Literal["same", "moved", "regrouped"]
+    before: str | None
+    after: str | None
+    delta_us: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    a: str
+    b: str
+    measured_us: tuple[float | None, float | None]
+    delta_us: float | None
+    nodes: tuple[NodeChange, ...]
+    partitions: tuple[tuple[int, int], ...] = ()
+    """Number of partitions per toolchain is in ``by_toolchain``; here: (a, b) totals."""
+    by_toolchain: dict[str, tuple[int, int]] = {}
+
+
+class ExportArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``export.artifact``: the run's placement as an artifact folder. By ``path`` of the engine's
+    machine, or, without one, as the bytes of a tar archive."""
+
+    document: str
+    run: str
+    path: str | None = None
+
+
+class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``export.report``: answer ``Exported`` with the file's bytes."""
+
+    document: str
+    run: str | None = None
+    format: Literal["html", "csv", "json", "svg"] = "html"
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    path: str | None = None
+    content: bytes | None = None
+
+
+class SessionOpen(msgspec.Struct, frozen=True, kw_only=True):
+    """``session.open``. Answer: ``ModelAnswer``."""
+
+    path: str
+
+
+class SessionSave(msgspec.Struct, frozen=True, kw_only=True):
+    """``session.save``: write the document's session file. Answer: ``Exported``."""
+
+    document: str
+    path: str
+
+
+class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
+    """Notification ``measured``: costs that arrived since the last one (at most 20 a second)."""
+
+    document: str
+    costs: dict[str, Cost]
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """Notifications ``stage, progress, log, done``: the event beside its document."""
+
+    document: str
+    event: dict[str, Any]
+    """``records.event`` as builtins, with its ``type`` tag."""
+
+
+METHODS: dict[str, tuple[type, type]] = {
+    "hello": (Hello, HelloAnswer),
+    "toolchains.list": (type(None), Toolchains),
+    "model.open": (ModelOpen, ModelAnswer),
+    "graph.get": (Document, GraphAnswer),
+    "pins.set": (PinsSet, PinsAnswer),
+    "run.preflight": (RunStart, PreflightAnswer),
+    "run.start": (RunStart, RunStarted),
+    "run.cancel": (RunCancel, type(None)),
+    "run.search": (RunSearch, SearchAnswer),
+    "candidates.query": (CandidatesQuery, CandidatesAnswer),
+    "explain": (Explain, ExplainAnswer),
+    "measure.now": (MeasureNow, CandidatesAnswer),
+    "inside.get": (InsideQuery, InsideAnswer),
+    "runs.list": (Document, RunsAnswer),
+    "runs.edit": (RunEdit, RunsAnswer),
+    "runs.compare": (RunsCompare, Comparison),
+    "export.artifact": (ExportArtifact, Exported),
+    "export.report": (ExportReport, Exported),
+    "session.open": (SessionOpen, ModelAnswer),
+    "session.save": (SessionSave, Exported),
+}
+"""Method → (type of params, type of result). Errors: code −32000 with the sentence as message
+and ``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
+
+NOTIFICATIONS: dict[str, type] = {
+    "stage": Notification,
+    "progress": Notification,
+    "measured": MeasuredMany,
+    "log": Notification,
+    "done": Notification,
+}
