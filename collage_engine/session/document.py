@@ -1,0 +1,37 @@
+"""A document: everything known of one model in one place, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+
+
+@dataclass
+class Document:
+    """What a session file holds and the service works on."""
+
+    model: ModelRecord
+    graph: GraphRecord
+    candidates: list[CandidateRecord] = field(default_factory=list)
+    """With the costs known so far."""
+    not_offered: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Toolchain instance id → operator number → why it has no candidate for it."""
+    pins: list[Pin] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    settings: RunSettings = field(default_factory=RunSettings)
+    constants: dict[str, float] = field(default_factory=dict)
+    """Transition costs in µs used by the search: ``launch``, ``pair:<from>:<to>``."""
+
+    def run(self, name: str) -> Run | None:
+        """The run with this id or name; the newest for ``last``."""
+        if name == "last" and self.runs:
+            return self.runs[-1]
+        for run in reversed(self.runs):
+            if name in (run.id, run.name):
+                return run
+        return None

@@ -1,0 +1,112 @@
+"""Session files: everything comes back, other versions are told, nothing is half-written."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.errors import SessionError
+from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.session.document import Document
+from collage_engine.session.file import FORMAT_VERSION, load_session, save_session
+
+F32 = (TensorType((1, 4), "float32"),)
+
+
+def a_document() -> Document:
+    nodes = (
+        Node(index=0, form="parameter", name="x", types=F32),
+        Node(index=1, form="call", op="nn.relu", inputs=(0,), types=F32, kind="elementwise",
+             name="relu", onnx_nodes=("relu",), attributes={"a": [1, 2.5, "z"]}, is_output=True),
+    )  # fmt: skip
+    instance = ToolchainInstance(toolchain="onednn", config=(("k", "v"),), threads=2)
+    placement = Placement(
+        partitions=(
+            Partition(id="p0", candidate="c", toolchain="onednn", config={"k": "v"}, nodes=(0,),
+                      onnx_nodes=("relu",), estimated_us=3.0),
+        ),
+        estimated_us=4.0, measured_us=5.0, additive_error_us=1.0,
+    )  # fmt: skip
+    run = Run(
+        id="r1", name="first", model={"nodes": 1}, target="cpu", threads=2, toolchains=[],
+        candidates=CandidateCounts(enumerated=2), placement=placement, baselines=[],
+        winner="collage", pins=[], max_abs_error=0.0, max_rel_error=0.0, seconds={"total": 1.0},
+    )  # fmt: skip
+    return Document(
+        model=ModelRecord(path="m.onnx", sha256="00", nodes=1),
+        graph=GraphRecord(nodes=nodes, inputs=(0,), outputs=(1,), input_names=("x",),
+                          output_names=("y",)),
+        candidates=[
+            CandidateRecord(id="c", instance=instance, nodes=(0,), label="nn.relu", key="k1",
+                            cost=Cost(state="measured", median_us=3.0, repeats_us=(3.0, 3.1))),
+            CandidateRecord(id="d", instance=instance, nodes=(0,), label="nn.relu", key="k2",
+                            cost=invalid("wrong numbers")),
+        ],
+        not_offered={"onednn": {0: "no such operator"}},
+        pins=[Pin(kind="on", nodes=(0,), toolchain="onednn", text="relu=onednn")],
+        runs=[run],
+        settings=RunSettings(threads=2, toolchains=("onednn",)),
+        constants={"launch": 0.4},
+    )  # fmt: skip
+
+
+def test_everything_comes_back(tmp_path):
+    path = tmp_path / "a.collage"
+    save_session(a_document(), path)
+    loaded, note = load_session(path)
+    assert note is None
+    assert loaded == a_document()
+
+
+def test_the_columns_are_readable_with_plain_sqlite(tmp_path):
+    path = tmp_path / "a.collage"
+    save_session(a_document(), path)
+    rows = sqlite3.connect(path).execute("select run, toolchain, nodes from placements").fetchall()
+    assert rows == [("r1", "onednn", "0")]
+
+
+def test_an_empty_document_comes_back(tmp_path):
+    empty = Document(model=a_document().model, graph=a_document().graph)
+    save_session(empty, tmp_path / "e.collage")
+    assert load_session(tmp_path / "e.collage")[0] == empty
+
+
+def test_another_version_opens_read_only_with_a_note(tmp_path):
+    path = tmp_path / "a.collage"
+    save_session(a_document(), path)
+    db = sqlite3.connect(path)
+    db.execute("update meta set value = ? where key = 'format'", (str(FORMAT_VERSION + 1),))
+    db.commit()
+    loaded, note = load_session(path)
+    assert loaded.model.sha256 == "00"
+    assert note is not None and "newer" in note and "reading only" in note
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be read"])
+def test_no_session_is_said_so(tmp_path, content):
+    path = tmp_path / "x.collage"
+    path.write_bytes(content)
+    with pytest.raises(SessionError, match="session"):
+        load_session(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.collage"
+    save_session(a_document(), path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("collage_engine.session.file._write", full)
+    with pytest.raises(SessionError, match="disk is full"):
+        save_session(a_document(), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.collage"]
