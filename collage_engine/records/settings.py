@@ -9,7 +9,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
 
     toolchains: tuple[str, ...] = ()
-    """Names in the user's order (the order of greedy partitioning and of exact ties); empty: all."""
+    """Names in the user's order (for greedy partitioning and exact ties); empty: all."""
     target: str = "cpu"
     threads: int = 0
     """0: physical cores."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
@@ -102,7 +103,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do, nothing spent."""
+    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do."""
 
     uncovered: tuple[int, ...]
     """Operators that no chosen toolchain takes."""
@@ -120,7 +121,7 @@ class RunCancel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.search``: search again on stored costs only, under the pins. Answer: ``SearchAnswer``."""
+    """``run.search``: search on stored costs only. Answer: ``SearchAnswer``."""
 
     document: str
     settings: RunSettings = RunSettings()
@@ -243,25 +244,6 @@ class RunsCompare(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     a: str
     b: str
-
-
-class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    node: int
-    change: Literal["same", "moved", "regrouped"]
-    before: str | None
-    after: str | None
-    delta_us: float | None = None
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    a: str
-    b: str
-    measured_us: tuple[float | None, float | None]
-    delta_us: float | None
-    nodes: tuple[NodeChange, ...]
-    partitions: tuple[tuple[int, int], ...] = ()
-    """Number of partitions per toolchain is in ``by_toolchain``; here: (a, b) totals."""
-    by_toolchain: dict[str, tuple[int, int]] = {}
 
 
 class ExportArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

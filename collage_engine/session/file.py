@@ -63,7 +63,7 @@ def _write(document: Document, path: str) -> None:
     # The file is new and unnamed until the rename: no journal is needed to protect it.
     db.conn.execute("pragma journal_mode = off")
     db.conn.execute("pragma synchronous = off")
-    db["meta"].insert_all(
+    db.table("meta").insert_all(
         [
             {"key": "format", "value": str(FORMAT_VERSION)},
             {"key": "engine", "value": __version__},
@@ -103,7 +103,7 @@ def _write(document: Document, path: str) -> None:
                 "json": _json(node),
             }
         )
-    db["nodes"].insert_all(rows, pk="index", columns={"operator": int, "json": str})
+    db.table("nodes").insert_all(rows, pk="index", columns={"operator": int, "json": str})
     _insert(
         db,
         "candidates",
@@ -211,12 +211,12 @@ def _insert(
     db: sqlite_utils.Database, table: str, key: str | None, rows: list[dict[str, Any]]
 ) -> None:
     if rows:
-        db[table].insert_all(rows, pk=key)
+        db.table(table).insert_all(rows, pk=key)
     else:
         columns: dict[str, Any] = {"json": str}
         if key:
             columns = {key: str, **columns}
-        db[table].create(columns, pk=key)
+        db.table(table).create(columns, pk=key)
 
 
 def load_session(path: str | Path) -> tuple[Document, str | None]:

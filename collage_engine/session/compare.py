@@ -1,0 +1,67 @@
+"""Two runs side by side: what moved, what was regrouped, what it gained."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from collage_engine.records.comparison import Comparison, NodeChange
+from collage_engine.records.placement import Partition, Run
+
+
+def compare_runs(a: Run, b: Run) -> Comparison:
+    """``b`` against ``a``, node by node. A node's delta is its partitions' difference in
+    isolated cost, shared evenly among the partition's nodes, so that deltas add up."""
+    before = _by_node(a)
+    after = _by_node(b)
+    changes = []
+    for node in sorted(before.keys() | after.keys()):
+        old, new = before.get(node), after.get(node)
+        old_name = _name(old)
+        new_name = _name(new)
+        change: Literal["same", "moved", "regrouped"]
+        if old_name != new_name:
+            change = "moved"
+        elif old is not None and new is not None and old.nodes != new.nodes:
+            change = "regrouped"
+        else:
+            change = "same"
+        delta = None
+        if old and new and old.estimated_us is not None and new.estimated_us is not None:
+            delta = new.estimated_us / len(new.nodes) - old.estimated_us / len(old.nodes)
+        changes.append(
+            NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
+        )
+    times = (_measured(a), _measured(b))
+    counts: dict[str, list[int]] = {}
+    for side, run in enumerate((a, b)):
+        for part in run.placement.partitions if run.placement else ():
+            counts.setdefault(part.toolchain, [0, 0])[side] += 1
+    return Comparison(
+        a=a.id,
+        b=b.id,
+        measured_us=times,
+        delta_us=None if times[0] is None or times[1] is None else times[1] - times[0],
+        nodes=tuple(changes),
+        partitions=((_count(a), _count(b)),),
+        by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},
+    )
+
+
+def _by_node(run: Run) -> dict[int, Partition]:
+    parts = run.placement.partitions if run.placement else ()
+    return {node: part for part in parts for node in part.nodes}
+
+
+def _name(part: Partition | None) -> str | None:
+    if part is None:
+        return None
+    config = ",".join(f"{k}={v}" for k, v in sorted(part.config.items()))
+    return f"{part.toolchain}[{config}]" if config else part.toolchain
+
+
+def _measured(run: Run) -> float | None:
+    return run.placement.measured_us if run.placement else None
+
+
+def _count(run: Run) -> int:
+    return len(run.placement.partitions) if run.placement else 0

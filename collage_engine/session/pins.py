@@ -1,0 +1,147 @@
+"""Pins as people write them: ``'GLOB[,GLOB]=WHAT'`` (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin
+
+HOW = (
+    "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
+    "@DEVICE"
+)
+
+
+def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence[str]) -> Pin:
+    """Turn what the user wrote into a pin on operators of ``graph``.
+
+    ``known`` are the toolchain names the explorer knows, present here or not. Globs match the
+    ONNX node names of the user's file without regard to case; an operator matches when any node
+    it came from does. Raises UsageError when the text, a glob or a name is wrong.
+    """
+    # An instance may carry a configuration, name[key=value]: its "=" is not the one to split at.
+    bracket = text.find("[", text.find("="))
+    head = text if bracket < 0 else text[:bracket]
+    left, equals, what = head.rpartition("=")
+    what += text[len(head) :]
+    what = what.strip()
+    if not equals or not left.strip() or not what:
+        raise UsageError(f"--pin {text!r} is not a pin: {HOW}")
+    globs = [glob.strip() for glob in left.split(",") if glob.strip()]
+    if not globs:
+        raise UsageError(f"--pin {text!r} names no node: {HOW}")
+    operators: set[int] = set()
+    names: dict[str, None] = {}
+    for glob in globs:
+        found, matched = _match(glob, graph)
+        if not found:
+            raise UsageError(_nothing_matches(text, glob, graph, model))
+        operators |= found
+        names.update(dict.fromkeys(matched))
+    nodes = tuple(sorted(operators))
+    common: dict[str, Any] = {"nodes": nodes, "text": text, "onnx_nodes": tuple(names)}
+    lowered = what.lower()
+    if lowered == "together":
+        return Pin(kind="together", **common)
+    if lowered == "exactly":
+        return Pin(kind="exactly", **common)
+    if lowered.startswith("exactly:"):
+        return Pin(kind="exactly", toolchain=_toolchain(what[8:], text, known), **common)
+    if what.startswith("@"):
+        if len(what) == 1:
+            raise UsageError(f"--pin {text!r} names no device after '@': {HOW}")
+        return Pin(kind="device", device=what[1:], **common)
+    if what.startswith("!"):
+        return Pin(kind="never", toolchain=_toolchain(what[1:], text, known), **common)
+    return Pin(kind="on", toolchain=_toolchain(what, text, known), **common)
+
+
+def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
+    base = name.split("[", 1)[0].strip().lower()
+    if base not in known:
+        raise UsageError(
+            f"--pin {text!r}: there is no toolchain {name!r}; known are {', '.join(known)}"
+        )
+    return base + name[len(base) :].strip() if "[" in name else base
+
+
+def _match(glob: str, graph: GraphRecord) -> tuple[set[int], list[str]]:
+    pattern = re.compile(fnmatch.translate(glob.lower()))
+    found: set[int] = set()
+    names: list[str] = []
+    number = 0
+    for node in graph.nodes:
+        if node.form != "call":
+            continue
+        hits = [name for name in node.onnx_nodes if pattern.match(name.lower())]
+        if hits:
+            found.add(number)
+            names.extend(hits)
+        number += 1
+    return found, names
+
+
+def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecord) -> str:
+    pattern = re.compile(fnmatch.translate(glob.lower()))
+    removed = [name for name in model.folded if pattern.match(name.lower())]
+    if removed:
+        return (
+            f"--pin {text!r}: {glob!r} matches only {removed[0]!r}, which clean-up removed "
+            "(it is computed once, when the model is read)"
+        )
+    names = [name for node in graph.nodes for name in node.onnx_nodes]
+    close = _close(glob, names)
+    hint = f"; near are {', '.join(close)}" if close else ""
+    return f"--pin {text!r}: {glob!r} matches no node of the model{hint}"
+
+
+def _close(glob: str, names: list[str]) -> list[str]:
+    import difflib
+
+    bare = glob.replace("*", "").replace("?", "").lower()
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[m] for m in difflib.get_close_matches(bare, by_lower, n=3, cutoff=0.5)]
+
+
+def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], list[str]]:
+    """Pins of another version of a model on this one's nodes, and what no longer matches.
+
+    Nodes are found again by their ONNX names. A pin none of whose names is left is dropped and
+    reported; one that lost some keeps the rest and is reported too.
+    """
+    by_name: dict[str, set[int]] = {}
+    number = 0
+    for node in graph.nodes:
+        if node.form == "call":
+            for name in node.onnx_nodes:
+                by_name.setdefault(name, set()).add(number)
+            number += 1
+    kept: list[Pin] = []
+    report: list[str] = []
+    for pin in pins:
+        label = pin.text or f"{pin.kind} pin on {', '.join(pin.onnx_nodes[:3])}"
+        nodes: set[int] = set()
+        missing = [name for name in pin.onnx_nodes if name not in by_name]
+        for name in pin.onnx_nodes:
+            nodes |= by_name.get(name, set())
+        if not nodes:
+            report.append(f"{label}: none of its nodes is in this model; the pin is dropped")
+            continue
+        if missing:
+            report.append(f"{label}: no longer in the model: {', '.join(missing)}")
+        kept.append(
+            Pin(
+                kind=pin.kind,
+                nodes=tuple(sorted(nodes)),
+                toolchain=pin.toolchain,
+                device=pin.device,
+                text=pin.text,
+                onnx_nodes=tuple(n for n in pin.onnx_nodes if n in by_name),
+            )
+        )
+    return kept, report
