@@ -1,0 +1,186 @@
+"""The child's side of a worker: a warden process, and the server loop below it.
+
+The first process becomes the *warden*: it does nothing but wait for its parent or the server
+to end, and then ends everything below it, orphaned grandchildren included (it is their
+subreaper). It forks the *server* before any library is loaded; the server answers requests.
+Requests and replies travel over descriptors of their own: what a library prints to standard
+output goes to standard error and can corrupt nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import inspect
+import os
+import pickle
+import resource
+import select
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from collage_engine.machine.processes import kill, kill_descendants
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+HEADER = struct.Struct("<Q")
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    """Linux's prctl; elsewhere nothing (the warden alone then sees to a dead parent)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def main(
+    target: str, life: int, requests: int, replies: int, name: str, parent: int
+) -> None:  # pragma: no cover - runs in the child, where coverage does not look
+    """Start the server below a warden. Never returns."""
+    for descriptor in (life, requests, replies):
+        os.set_inheritable(descriptor, False)
+    os.dup2(2, 1)
+    server = os.fork()
+    if server:
+        os.close(requests)
+        os.close(replies)
+        _warden(server, life, parent)
+    os.close(life)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:  # the warden died between fork and prctl
+        os._exit(1)
+    prctl(PR_SET_NAME, name.encode()[:15])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    status = 1
+    try:
+        serve(target, os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
+        status = 0
+    except BrokenPipeError:
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        # Not sys.exit: libraries' own clean-up at exit is a known place to crash or hang.
+        os._exit(status)
+
+
+def _warden(server: int, life: int, parent: int) -> None:  # pragma: no cover - as above
+    """Wait for the server to end or the parent to let go of ``life``; then end the rest."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_NAME, b"collage-warden")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    poll = select.poll()
+    poll.register(life, select.POLLIN | select.POLLHUP)
+    patience = 20
+    with contextlib.suppress(OSError, AttributeError):
+        poll.register(os.pidfd_open(server), select.POLLIN)
+        patience = 2000  # only orphans need reaping now and then
+    status: int | None = None
+    while status is None:
+        ready = poll.poll(patience)
+        if os.getppid() != parent or any(descriptor == life for descriptor, _ in ready):
+            kill(server)
+        while True:
+            try:
+                ended, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if ended == 0:
+                break
+            if ended == server:
+                status = code
+    kill_descendants(os.getpid())
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
+
+
+def read_message(stream: BinaryIO) -> Any:
+    """One pickled message; EOFError when the other side is gone."""
+    head = stream.read(HEADER.size)
+    if len(head) < HEADER.size:
+        raise EOFError
+    body = stream.read(HEADER.unpack(head)[0])
+    return pickle.loads(body)
+
+
+def pack_message(message: Any) -> bytes:
+    body = pickle.dumps(message, protocol=5)
+    return HEADER.pack(len(body)) + body
+
+
+def load_target(target: str) -> Callable[..., Any]:
+    """``package.module:function``; a class is instantiated once, its instance is called."""
+    module, _, name = target.partition(":")
+    found: Any = getattr(importlib.import_module(module), name)
+    return found() if inspect.isclass(found) else found
+
+
+def takes_messages(function: Callable[..., Any]) -> bool:
+    """Whether it has a second positional parameter, for sending messages on the way."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.kind in kinds for p in parameters) >= 2
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An exception as plain data, so that it survives classes the parent cannot import."""
+    return {
+        "type": type(error).__name__,
+        "module": type(error).__module__,
+        "message": str(error),
+        "details": getattr(error, "details", None),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answer requests until the parent closes them.
+
+    The target is imported at the first request, so that an import that fails (or crashes) is
+    the answer to it.
+    """
+
+    def send(kind: str, body: Any) -> None:
+        replies.write(pack_message((kind, body)))
+        replies.flush()
+
+    send("hello", os.getpid())
+    function: Callable[..., Any] | None = None
+    with_messages = False
+    while True:
+        try:
+            payload = read_message(requests)
+        except EOFError:
+            return
+        except Exception as error:
+            # The request could not be unpickled: the caller's error, the stream is intact.
+            send("error", describe_error(error))
+            continue
+        try:
+            if function is None:
+                function = load_target(target)
+                with_messages = takes_messages(function)
+            if with_messages:
+                result = function(payload, lambda body: send("message", body))
+            else:
+                result = function(payload)
+            packed = pack_message(("result", result))
+        except BrokenPipeError:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            send("error", describe_error(error))
+        else:
+            replies.write(packed)
+            replies.flush()

@@ -1,0 +1,1 @@
+"""What candidates cost: lowered, checked, timed in a child process, and remembered."""

@@ -1,0 +1,209 @@
+"""The child-process worker: answers, failures, crashes, hangs, floods, families."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from collage_engine.machine.worker import (
+    RemoteError,
+    Worker,
+    WorkerCrashed,
+    WorkerTimeout,
+    call_in_child,
+    map_in_children,
+)
+from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
+from tests.worker_targets import Unpicklable
+
+DO = "tests.worker_targets:do"
+
+
+def gone(pid: int) -> bool:
+    """Not there any more, or only its death certificate."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_gone(*pids: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if all(map(gone, pids)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.fixture
+def worker():
+    with Worker(DO) as made:
+        yield made
+
+
+def test_same_child_answers_and_large_data_goes_both_ways(worker):
+    first = worker.call({"do": "pid"})
+    assert first == worker.pid != os.getpid()
+    size, back = worker.call({"do": "big", "bytes": b"a" * 5_000_000, "n": 7_000_000})
+    assert (size, len(back)) == (5_000_000, 7_000_000)
+    assert worker.call({"do": "pid"}) == first
+    assert worker.generation == 1
+
+
+def test_a_class_keeps_state_until_the_child_is_gone():
+    with Worker("tests.worker_targets:Counter") as worker:
+        assert [worker.call(n) for n in (1, 2, 3)] == [1, 3, 6]
+        worker.close()
+        assert worker.call(1) == 1
+        assert worker.generation == 2
+
+
+def test_environment_is_set_before_anything_is_imported():
+    with Worker(DO, env={"COLLAGE_TEST_VARIABLE": "on"}) as worker:
+        assert worker.call({"do": "env", "name": "COLLAGE_TEST_VARIABLE"}) == "on"
+    assert "COLLAGE_TEST_VARIABLE" not in os.environ
+
+
+def test_messages_arrive_in_order(worker):
+    seen = []
+    assert worker.call({"do": "messages", "n": 50}, on_message=seen.append) == 50
+    assert [m["number"] for m in seen] == list(range(50))
+
+
+def test_crash_names_the_signal_and_the_last_words(worker):
+    with pytest.raises(WorkerCrashed) as caught:
+        worker.call({"do": "segv"})
+    assert caught.value.reason == "killed by SIGSEGV: libfoo: bad pointer"
+    assert worker.call({"do": "pid"}) == worker.pid
+    assert worker.generation == 2
+
+
+def test_exit_names_the_status(worker):
+    with pytest.raises(WorkerCrashed, match=r"^ended with status 7: giving up$"):
+        worker.call({"do": "exit", "status": 7})
+    with pytest.raises(RemoteError, match="SystemExit: 3"):
+        worker.call({"do": "sys.exit", "status": 3})
+
+
+def test_exceptions_are_carried(worker):
+    with pytest.raises(RemoteError, match=r"^ValueError: wrong shape$") as caught:
+        worker.call({"do": "raise", "text": "wrong shape"})
+    assert "worker_targets.py" in caught.value.traceback
+    with pytest.raises(ToolchainError, match=r"^no such op$"):
+        worker.call({"do": "raise-ours", "text": "no such op"})
+    with pytest.raises(InfeasibleError) as infeasible:
+        worker.call({"do": "infeasible"})
+    assert infeasible.value.details == {"reason": "because"}
+    with pytest.raises(RemoteError, match="pickle"):
+        worker.call({"do": "unpicklable"})
+    with pytest.raises(RemoteError, match="TypeError"):
+        worker.call(Unpicklable())
+    assert worker.generation == 1, "an exception is an answer, not a crash"
+
+
+def test_a_target_that_cannot_be_imported_is_an_error():
+    with pytest.raises(RemoteError, match="ModuleNotFoundError"):
+        call_in_child("tests.no_such_module:thing", 1)
+
+
+def test_time_limit_kills(worker):
+    pid = worker.call({"do": "pid"})
+    with pytest.raises(WorkerTimeout, match=r"no answer within 0\.3 s"):
+        worker.call({"do": "sleep", "s": 60}, timeout_s=0.3)
+    assert wait_gone(pid)
+
+
+def test_silence_limit_is_reset_by_messages(worker):
+    request = {"do": "messages", "n": 8, "every_s": 0.1}
+    assert worker.call(request, silence_s=0.6) == 8
+    with pytest.raises(WorkerTimeout):
+        worker.call({"do": "sleep", "s": 60}, silence_s=0.2)
+
+
+def test_cancel_is_answered_within_a_second(worker):
+    cancel = threading.Event()
+    threading.Timer(0.2, cancel.set).start()
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        worker.call({"do": "sleep", "s": 60}, cancel=cancel)
+    assert time.monotonic() - began < 1.2
+    with pytest.raises(Cancelled):
+        worker.call({"do": "pid"}, cancel=cancel)
+
+
+def test_flood_of_output_neither_blocks_nor_corrupts(worker):
+    assert worker.call({"do": "flood", "lines": 20_000}) == "done"
+    worker.call({"do": "pid"})
+    assert worker.tail().endswith("last words\n")
+    assert len(worker.tail()) < 200_000
+
+
+def test_memory_limit():
+    with Worker(DO, memory_limit_bytes=200 << 20) as worker:
+        assert worker.call({"do": "allocate", "mib": 20}) == 20
+        with pytest.raises(WorkerCrashed, match=r"used more than 0\.195 GiB of memory"):
+            worker.call({"do": "allocate", "mib": 4000})
+
+
+def test_whole_family_dies_on_timeout_and_close(worker):
+    family: list[int] = []
+    with pytest.raises(WorkerTimeout):
+        worker.call({"do": "family"}, silence_s=1.0, on_message=family.extend)
+    assert len(family) == 3 and wait_gone(*family)
+    family.clear()
+    worker.call({"do": "family", "s": 0}, on_message=family.extend)
+    assert not any(map(gone, family))
+    worker.close()
+    assert wait_gone(*family)
+
+
+def test_whole_family_dies_with_the_parent(tmp_path):
+    script = (
+        "from collage_engine.machine.worker import Worker\n"
+        f"w = Worker({DO!r})\n"
+        "def tell(pids): print(*pids, w._process.pid, flush=True)\n"
+        "w.call({'do': 'family'}, on_message=tell)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+    )
+    assert parent.stdout is not None
+    family = [int(word) for word in parent.stdout.readline().split()]
+    assert len(family) == 4 and not any(map(gone, family))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    assert wait_gone(*family)
+
+
+def test_map_in_children_keeps_order_and_isolates_failures():
+    requests = [
+        {"do": "env", "name": "COLLAGE_N"},
+        {"do": "segv"},
+        {"do": "raise-ours", "text": "no"},
+        {"do": "sleep", "s": 60},
+        {"do": "env", "name": "COLLAGE_N"},
+    ]
+    found = map_in_children(DO, requests, workers=2, timeout_s=2, env={"COLLAGE_N": "5"})
+    assert found[0] == found[4] == "5"
+    assert [type(f) for f in found[1:4]] == [WorkerCrashed, ToolchainError, WorkerTimeout]
+
+
+def test_no_descriptor_is_left_behind(worker):
+    worker.call({"do": "pid"})
+    worker.close()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        worker.call({"do": "pid"})
+        worker.close()
+    assert len(os.listdir("/proc/self/fd")) == before
