@@ -1,0 +1,304 @@
+// What every external toolchain's runtime module shares.
+//
+// A module is a symbol, a plan (JSON) and weights (bytes). It is callable as
+// module[symbol](inputs..., outputs...) with row-major CPU tensors whose types the plan states,
+// serialises itself, and allocates nothing per call. Its kind, COLLAGE_KIND, carries a hash of
+// these sources, so that runtimes of two versions live in one process.
+#ifndef COLLAGE_MODULE_H_
+#define COLLAGE_MODULE_H_
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#ifndef COLLAGE_KIND
+#error "COLLAGE_KIND must be given by the builder"
+#endif
+
+namespace collage {
+
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+// ---- reading a plan -------------------------------------------------------------------------
+
+inline json::Object ParseObject(const std::string& text, const char* what) {
+  ffi::String error;
+  ffi::Any value = json::Parse(ffi::String(text), &error);
+  if (!error.empty()) TVM_FFI_THROW(ValueError) << what << " is no JSON: " << std::string(error);
+  if (auto object = value.as<json::Object>()) return *object;
+  TVM_FFI_THROW(ValueError) << what << " is no JSON object";
+  TVM_FFI_UNREACHABLE();
+}
+
+inline bool Has(const json::Object& object, const char* key) {
+  return object.find(ffi::String(key)) != object.end();
+}
+
+inline ffi::Any Field(const json::Object& object, const char* key) {
+  auto it = object.find(ffi::String(key));
+  if (it == object.end()) TVM_FFI_THROW(ValueError) << "plan lacks \"" << key << "\"";
+  return (*it).second;
+}
+
+template <typename T>
+T Get(const json::Object& object, const char* key) {
+  return Field(object, key).cast<T>();
+}
+
+inline std::string GetString(const json::Object& object, const char* key) {
+  return std::string(Field(object, key).cast<ffi::String>());
+}
+
+inline int64_t GetInt(const json::Object& object, const char* key, int64_t otherwise) {
+  return Has(object, key) ? Get<int64_t>(object, key) : otherwise;
+}
+
+inline std::vector<int64_t> GetInts(const json::Object& object, const char* key) {
+  std::vector<int64_t> out;
+  for (const ffi::Any& v : Get<json::Array>(object, key)) out.push_back(v.cast<int64_t>());
+  return out;
+}
+
+// ---- argument types -------------------------------------------------------------------------
+
+struct TensorSpec {
+  DLDataType dtype;
+  std::string dtype_name;
+  std::vector<int64_t> shape;
+  size_t bytes;
+};
+
+inline TensorSpec ParseTensorSpec(const json::Object& object) {
+  TensorSpec spec;
+  spec.shape = GetInts(object, "shape");
+  spec.dtype_name = GetString(object, "dtype");
+  spec.dtype = ffi::StringToDLDataType(ffi::String(spec.dtype_name));
+  size_t elements = 1;
+  for (int64_t extent : spec.shape) elements *= static_cast<size_t>(extent);
+  spec.bytes = elements * ((spec.dtype.bits + 7) / 8);
+  return spec;
+}
+
+inline std::vector<TensorSpec> ParseTensorSpecs(const json::Object& plan, const char* key) {
+  std::vector<TensorSpec> out;
+  for (const ffi::Any& v : Get<json::Array>(plan, key)) {
+    out.push_back(ParseTensorSpec(v.cast<json::Object>()));
+  }
+  return out;
+}
+
+inline std::string TypeName(DLDataType dtype, const int64_t* shape, int ndim) {
+  std::string text = std::string(ffi::DLDataTypeToString(dtype)) + "[";
+  for (int d = 0; d < ndim; ++d) text += (d ? "," : "") + std::to_string(shape[d]);
+  return text + "]";
+}
+
+// NumPy's bool arrives as kDLBool or, from older producers, as a one-bit unsigned integer.
+inline bool SameType(DLDataType a, DLDataType b) {
+  auto boolean = [](DLDataType t) { return t.code == kDLBool || (t.code == kDLUInt && t.bits == 1); };
+  if (boolean(a) || boolean(b)) return boolean(a) && boolean(b);
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+// ---- serialised form ------------------------------------------------------------------------
+
+class ByteWriter {
+ public:
+  void Put(const void* data, size_t size) {
+    uint64_t length = size;
+    bytes_.append(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes_.append(static_cast<const char*>(data), size);
+  }
+  void Put(const std::string& text) { Put(text.data(), text.size()); }
+  void Reserve(size_t size) { bytes_.reserve(size); }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class ByteReader {
+ public:
+  ByteReader(const char* data, size_t size) : data_(data), left_(size) {}
+  // A view of the next field; the bytes stay the caller's.
+  std::pair<const char*, size_t> Next() {
+    uint64_t length = 0;
+    if (left_ < sizeof length) Truncated();
+    std::memcpy(&length, data_, sizeof length);
+    data_ += sizeof length;
+    left_ -= sizeof length;
+    if (length > left_) Truncated();
+    const char* field = data_;
+    data_ += length;
+    left_ -= length;
+    return {field, static_cast<size_t>(length)};
+  }
+  std::string NextString() {
+    auto [data, size] = Next();
+    return std::string(data, size);
+  }
+  size_t left() const { return left_; }
+
+ private:
+  [[noreturn]] static void Truncated() {
+    TVM_FFI_THROW(ValueError) << COLLAGE_KIND << ": the serialised module is truncated";
+    TVM_FFI_UNREACHABLE();
+  }
+  const char* data_;
+  size_t left_;
+};
+
+inline constexpr const char* kMagic = "collage-module-1";
+
+// ---- the module -----------------------------------------------------------------------------
+
+class PlanModule : public ffi::ModuleObj {
+ public:
+  PlanModule(std::string symbol, std::string plan_text)
+      : symbol_(std::move(symbol)), plan_text_(std::move(plan_text)) {
+    json::Object plan = ParseObject(plan_text_, "the plan");
+    inputs_ = ParseTensorSpecs(plan, "inputs");
+    outputs_ = ParseTensorSpecs(plan, "outputs");
+    pointers_.assign(inputs_.size() + outputs_.size(), nullptr);
+  }
+
+  const char* kind() const final { return COLLAGE_KIND; }
+
+  int GetPropertyMask() const final {
+    return ffi::Module::kBinarySerializable | ffi::Module::kRunnable;
+  }
+
+  ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
+    // The function keeps the module alive.
+    ffi::ObjectPtr<ffi::Object> self = ffi::GetObjectPtr<ffi::Object>(this);
+    if (std::string_view(name.data(), name.size()) == symbol_) {
+      return ffi::Function::FromPacked(
+          [self, this](ffi::PackedArgs args, ffi::Any*) { this->Call(args); });
+    }
+    if (name == "collage.inside") {
+      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
+        *result = ffi::String(this->Describe());
+      });
+    }
+    return std::nullopt;
+  }
+
+  ffi::Bytes SaveToBytes() const final {
+    ByteWriter writer;
+    ffi::Bytes weights = Weights();
+    writer.Reserve(weights.size() + plan_text_.size() + symbol_.size() + 64);
+    writer.Put(std::string(kMagic));
+    writer.Put(symbol_);
+    writer.Put(plan_text_);
+    writer.Put(weights.data(), weights.size());
+    return ffi::Bytes(writer.Take());
+  }
+
+ protected:
+  // Run once; pointers() holds the checked arguments' data, inputs then outputs.
+  virtual void Execute() = 0;
+  // What is inside, as JSON for the faces.
+  virtual std::string Describe() const = 0;
+  // The weights as they were given.
+  virtual ffi::Bytes Weights() const = 0;
+
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+  const std::vector<void*>& pointers() const { return pointers_; }
+  const std::string& symbol() const { return symbol_; }
+  const std::string& plan_text() const { return plan_text_; }
+
+ private:
+  void Call(const ffi::PackedArgs& args) {
+    // Arena, cached tensors and argument pointers belong to one call at a time.
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t expected = pointers_.size();
+    if (static_cast<size_t>(args.size()) != expected) {
+      TVM_FFI_THROW(TypeError) << symbol_ << " takes " << inputs_.size() << " inputs and "
+                               << outputs_.size() << " outputs, got " << args.size()
+                               << " arguments";
+    }
+    for (size_t i = 0; i < expected; ++i) {
+      bool input = i < inputs_.size();
+      const TensorSpec& spec = input ? inputs_[i] : outputs_[i - inputs_.size()];
+      auto given = args[static_cast<int>(i)].try_cast<DLTensor*>();
+      if (!given.has_value() || *given == nullptr) {
+        TVM_FFI_THROW(TypeError) << Name(i) << " is no tensor";
+      }
+      const DLTensor* tensor = *given;
+      bool matches = SameType(tensor->dtype, spec.dtype) &&
+                     tensor->ndim == static_cast<int>(spec.shape.size()) &&
+                     std::equal(spec.shape.begin(), spec.shape.end(), tensor->shape);
+      if (!matches) {
+        TVM_FFI_THROW(TypeError) << Name(i) << " must be "
+                                 << TypeName(spec.dtype, spec.shape.data(),
+                                             static_cast<int>(spec.shape.size()))
+                                 << ", got "
+                                 << TypeName(tensor->dtype, tensor->shape, tensor->ndim);
+      }
+      if (tensor->device.device_type != kDLCPU) {
+        TVM_FFI_THROW(TypeError) << Name(i) << " is not on the CPU";
+      }
+      if (!ffi::IsContiguous(*tensor)) {
+        TVM_FFI_THROW(TypeError) << Name(i) << " is not row-major and contiguous";
+      }
+      pointers_[i] = static_cast<char*>(tensor->data) + tensor->byte_offset;
+    }
+    Execute();
+  }
+
+  std::string Name(size_t argument) const {
+    bool input = argument < inputs_.size();
+    return symbol_ + (input ? " input " : " output ") +
+           std::to_string(input ? argument : argument - inputs_.size());
+  }
+
+  std::string symbol_;
+  std::string plan_text_;
+  std::vector<TensorSpec> inputs_;
+  std::vector<TensorSpec> outputs_;
+  std::vector<void*> pointers_;
+  std::mutex mutex_;
+};
+
+// M(symbol, plan, weights bytes, loaded) makes a module; `loaded` tells an artifact's module from
+// one that the engine has just compiled.
+template <typename M>
+ffi::Module LoadFromBytes(const ffi::Bytes& bytes) {
+  ByteReader reader(bytes.data(), bytes.size());
+  if (reader.NextString() != kMagic) {
+    TVM_FFI_THROW(ValueError) << COLLAGE_KIND << ": these bytes are no module of this kind";
+  }
+  std::string symbol = reader.NextString();
+  std::string plan = reader.NextString();
+  auto [weights, size] = reader.Next();
+  if (reader.left() != 0) {
+    TVM_FFI_THROW(ValueError) << COLLAGE_KIND << ": bytes follow the serialised module";
+  }
+  return ffi::Module(ffi::make_object<M>(symbol, plan, ffi::Bytes(weights, size), true));
+}
+
+template <typename M>
+void RegisterModule() {
+  ffi::reflection::GlobalDef()
+      .def("ffi.Module.load_from_bytes." COLLAGE_KIND, LoadFromBytes<M>)
+      .def(COLLAGE_KIND ".create", [](ffi::String symbol, ffi::String plan, ffi::Bytes weights) {
+        return ffi::Module(
+            ffi::make_object<M>(std::string(symbol), std::string(plan), weights, false));
+      });
+}
+
+}  // namespace collage
+
+#endif  // COLLAGE_MODULE_H_

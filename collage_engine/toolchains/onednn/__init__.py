@@ -1,0 +1,1 @@
+"""oneDNN as a toolchain: fused primitives, packed weights, one arena."""

@@ -1,0 +1,1 @@
+"""ONNX Runtime as a toolchain, through its C API."""

@@ -1,0 +1,138 @@
+// ONNX Runtime's C API without its header, which the wheel does not carry.
+//
+// OrtApi is an append-only table of function pointers; a member is called by its position.
+// tests/engine/test_toolchain_onnxruntime.py checks each position by what the function does.
+#ifndef COLLAGE_ORT_API_H_
+#define COLLAGE_ORT_API_H_
+
+#include <dlfcn.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace collage {
+
+enum OrtSlot : int {
+  kGetErrorMessage = 2,
+  kCreateSessionFromArray = 8,
+  kRun = 9,
+  kCreateSessionOptions = 10,
+  kSetSessionGraphOptimizationLevel = 23,
+  kSetIntraOpNumThreads = 24,
+  kSetInterOpNumThreads = 25,
+  kCreateTensorWithDataAsOrtValue = 49,
+  kCreateCpuMemoryInfo = 69,
+  kReleaseStatus = 93,
+  kReleaseMemoryInfo = 94,
+  kReleaseSession = 95,
+  kReleaseValue = 96,
+  kReleaseSessionOptions = 100,
+  kCreateEnvWithGlobalThreadPools = 119,
+  kDisablePerSessionThreads = 120,
+  kCreateThreadingOptions = 121,
+  kReleaseThreadingOptions = 122,
+  kAddSessionConfigEntry = 130,
+  kSetGlobalIntraOpNumThreads = 147,
+  kSetGlobalInterOpNumThreads = 148,
+  kSetGlobalSpinControl = 149,
+};
+
+inline constexpr uint32_t kOrtApiVersion = 17;
+inline constexpr int kOrtWarning = 2;
+inline constexpr int kOrtError = 3;
+inline constexpr int kOrtDeviceAllocator = 0;
+inline constexpr int kOrtMemTypeDefault = 0;
+
+class OrtApi {
+ public:
+  // The process's copy: one already loaded under the SONAME, else the file beside this library.
+  static const OrtApi& Instance() {
+    static const OrtApi api;
+    return api;
+  }
+
+  template <typename... Args>
+  void Call(OrtSlot slot, Args... args) const {
+    auto function = reinterpret_cast<void* (*)(Args...)>(const_cast<void*>(table_[slot]));
+    Check(function(args...));
+  }
+
+  void Check(void* status) const {
+    if (status == nullptr) return;
+    using Message = const char* (*)(void*);
+    std::string text =
+        reinterpret_cast<Message>(const_cast<void*>(table_[kGetErrorMessage]))(status);
+    Release(kReleaseStatus, status);
+    for (char& c : text) {
+      if (c == '\n') c = ' ';
+    }
+    TVM_FFI_THROW(RuntimeError) << "ONNX Runtime: " << text;
+  }
+
+  void Release(OrtSlot slot, void* object) const {
+    if (object == nullptr) return;
+    reinterpret_cast<void (*)(void*)>(const_cast<void*>(table_[slot]))(object);
+  }
+
+  template <typename F>
+  F Function(OrtSlot slot) const {
+    return reinterpret_cast<F>(const_cast<void*>(table_[slot]));
+  }
+
+  const std::string& version() const { return version_; }
+
+ private:
+  struct Base {
+    const void* const* (*GetApi)(uint32_t);
+    const char* (*GetVersionString)();
+  };
+
+  OrtApi() {
+    void* library = dlopen("libonnxruntime.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      TVM_FFI_THROW(RuntimeError) << "cannot load ONNX Runtime: " << dlerror();
+    }
+    auto get = reinterpret_cast<const Base* (*)()>(dlsym(library, "OrtGetApiBase"));
+    if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";
+    version_ = get()->GetVersionString();
+    table_ = get()->GetApi(kOrtApiVersion);
+    if (table_ == nullptr) {
+      TVM_FFI_THROW(RuntimeError) << "ONNX Runtime " << version_ << " lacks API version "
+                                  << kOrtApiVersion;
+    }
+  }
+
+  const void* const* table_ = nullptr;
+  std::string version_;
+};
+
+// An owned API object.
+class OrtHandle {
+ public:
+  explicit OrtHandle(OrtSlot release) : release_(release) {}
+  OrtHandle(OrtHandle&& other) noexcept
+      : release_(other.release_), object_(std::exchange(other.object_, nullptr)) {}
+  OrtHandle(const OrtHandle&) = delete;
+  OrtHandle& operator=(const OrtHandle&) = delete;
+  ~OrtHandle() { Reset(); }
+  void Reset() {
+    if (object_ != nullptr) OrtApi::Instance().Release(release_, object_);
+    object_ = nullptr;
+  }
+  void* get() const { return object_; }
+  void** out() {
+    Reset();
+    return &object_;
+  }
+
+ private:
+  OrtSlot release_;
+  void* object_ = nullptr;
+};
+
+}  // namespace collage
+
+#endif  // COLLAGE_ORT_API_H_

@@ -1,0 +1,285 @@
+// ONNX Runtime as a runtime module: the weights are an ONNX model, the plan names its values.
+//
+// One environment per process owns a thread pool. Its size and spinning are those of the first
+// module; a module that wants others gets a pool of its own in its session.
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <deque>
+#include <memory>
+
+#include "collage_module.h"
+#include "ort_api.h"
+
+namespace collage {
+namespace {
+
+int OnnxType(DLDataType type, const std::string& name) {
+  int bits = type.bits;
+  switch (type.code) {
+    case kDLBool:
+      return 9;
+    case kDLFloat:
+      if (bits == 32) return 1;
+      if (bits == 16) return 10;
+      if (bits == 64) return 11;
+      break;
+    case kDLBfloat:
+      if (bits == 16) return 16;
+      break;
+    case kDLInt:
+      if (bits == 8) return 3;
+      if (bits == 16) return 5;
+      if (bits == 32) return 6;
+      if (bits == 64) return 7;
+      break;
+    case kDLUInt:
+      if (bits == 1) return 9;
+      if (bits == 8) return 2;
+      if (bits == 16) return 4;
+      if (bits == 32) return 12;
+      if (bits == 64) return 13;
+      break;
+    default:
+      break;
+  }
+  TVM_FFI_THROW(TypeError) << "ONNX Runtime takes no tensors of " << name;
+  TVM_FFI_UNREACHABLE();
+}
+
+// The process's environment; lives as long as the process, sessions point into it.
+class Environment {
+ public:
+  static Environment& Instance(int threads, bool spin) {
+    static Environment* environment = new Environment(threads, spin);
+    return *environment;
+  }
+  bool Fits(int threads, bool spin) const {
+    // A pool of one thread is the caller itself: it has nobody who could spin.
+    return threads == threads_ && (threads == 1 || spin == spin_);
+  }
+  void* env() const { return env_; }
+  void* memory() const { return memory_; }
+
+ private:
+  Environment(int threads, bool spin) : threads_(threads), spin_(spin) {
+    const OrtApi& api = OrtApi::Instance();
+    OrtHandle options(kReleaseThreadingOptions);
+    api.Call(kCreateThreadingOptions, options.out());
+    api.Call(kSetGlobalIntraOpNumThreads, options.get(), threads);
+    api.Call(kSetGlobalInterOpNumThreads, options.get(), 1);
+    api.Call(kSetGlobalSpinControl, options.get(), spin ? 1 : 0);
+    api.Call(kCreateEnvWithGlobalThreadPools, kOrtError, static_cast<const char*>("collage"),
+             static_cast<const void*>(options.get()), &env_);
+    api.Call(kCreateCpuMemoryInfo, kOrtDeviceAllocator, kOrtMemTypeDefault, &memory_);
+  }
+  int threads_;
+  bool spin_;
+  void* env_ = nullptr;
+  void* memory_ = nullptr;
+};
+
+// Model bytes that nobody needs any more unless the module is serialised again: an artifact's
+// module keeps them in an unlinked file, not in memory, where the session has its own weights.
+class SpilledBytes {
+ public:
+  static constexpr size_t kWorthwhile = 1 << 20;
+
+  explicit SpilledBytes(const ffi::Bytes& bytes) : bytes_(bytes) {
+    if (bytes.size() < kWorthwhile) return;
+    file_ = std::tmpfile();
+    if (file_ == nullptr) return;  // no room for temporary files: they stay in memory
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() ||
+        std::fflush(file_) != 0) {
+      std::fclose(file_);
+      file_ = nullptr;
+      return;
+    }
+    size_ = bytes.size();
+    bytes_ = ffi::Bytes();
+  }
+  SpilledBytes(const SpilledBytes&) = delete;
+  SpilledBytes& operator=(const SpilledBytes&) = delete;
+  ~SpilledBytes() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  ffi::Bytes Get() const {
+    if (file_ == nullptr) return bytes_;
+    std::string out(size_, '\0');
+    size_t done = 0;
+    while (done < size_) {
+      ssize_t n = pread(fileno(file_), out.data() + done, size_ - done, static_cast<off_t>(done));
+      if (n <= 0) TVM_FFI_THROW(RuntimeError) << "cannot read back the model from its file";
+      done += static_cast<size_t>(n);
+    }
+    return ffi::Bytes(std::move(out));
+  }
+
+ private:
+  ffi::Bytes bytes_;
+  std::FILE* file_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A tensor argument's OrtValues. A value is bound to its address for good, and callers cycle
+// through few addresses, so the last ones are kept.
+class Argument {
+ public:
+  Argument(const TensorSpec& spec, void* memory)
+      : spec_(spec), type_(OnnxType(spec.dtype, spec.dtype_name)), memory_(memory) {
+    make_ = OrtApi::Instance().Function<Make>(kCreateTensorWithDataAsOrtValue);
+  }
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() {
+    for (Entry& e : entries_) OrtApi::Instance().Release(kReleaseValue, e.value);
+  }
+
+  void* At(void* data) {
+    for (const Entry& e : entries_) {
+      if (e.data == data && e.value != nullptr) return e.value;
+    }
+    Entry& entry = entries_[next_];
+    next_ = (next_ + 1) % entries_.size();
+    const OrtApi& api = OrtApi::Instance();
+    api.Release(kReleaseValue, entry.value);
+    entry = {data, nullptr};
+    api.Check(make_(memory_, data, spec_.bytes, spec_.shape.data(), spec_.shape.size(), type_,
+                    &entry.value));
+    ++made_;
+    return entry.value;
+  }
+  int64_t made() const { return made_; }
+
+ private:
+  using Make = void* (*)(void*, void*, size_t, const int64_t*, size_t, int, void**);
+  struct Entry {
+    void* data = nullptr;
+    void* value = nullptr;
+  };
+  TensorSpec spec_;
+  int type_;
+  void* memory_;
+  Make make_;
+  std::array<Entry, 4> entries_{};
+  size_t next_ = 0;
+  int64_t made_ = 0;
+};
+
+std::vector<std::string> Names(const json::Object& plan, const char* key) {
+  std::vector<std::string> out;
+  for (const ffi::Any& v : Get<json::Array>(plan, key)) {
+    out.push_back(std::string(v.cast<ffi::String>()));
+  }
+  return out;
+}
+
+class OrtModule : public PlanModule {
+ public:
+  OrtModule(const std::string& symbol, const std::string& plan_text, const ffi::Bytes& model,
+            bool loaded)
+      : PlanModule(symbol, plan_text), session_(kReleaseSession) {
+    json::Object plan = ParseObject(plan_text, "the plan");
+    input_names_ = Names(plan, "input_names");
+    output_names_ = Names(plan, "output_names");
+    if (input_names_.size() != inputs().size() || output_names_.size() != outputs().size()) {
+      TVM_FFI_THROW(ValueError) << symbol << ": the plan's names do not match its tensors";
+    }
+    threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
+    spin_ = Get<bool>(plan, "spin");
+    level_ = GetInt(plan, "level", 99);
+    Open(plan, model);
+    if (loaded) {
+      model_ = std::make_unique<SpilledBytes>(model);
+    } else {
+      kept_ = model;
+    }
+  }
+
+ protected:
+  void Execute() final {
+    const std::vector<void*>& data = pointers();
+    for (size_t i = 0; i < arguments_.size(); ++i) values_[i] = arguments_[i].At(data[i]);
+    size_t n = input_names_.size();
+    OrtApi::Instance().Check(run_(session_.get(), nullptr, input_chars_.data(), values_.data(), n,
+                                  output_chars_.data(), output_names_.size(), values_.data() + n));
+  }
+
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"),
+            ffi::String("onnxruntime " + OrtApi::Instance().version()));
+    out.Set(ffi::String("optimization_level"), level_);
+    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
+    out.Set(ffi::String("spin"), spin_);
+    out.Set(ffi::String("shared_pool"), shared_pool_);
+    int64_t made = 0;
+    for (const Argument& a : arguments_) made += a.made();
+    out.Set(ffi::String("tensors_made"), made);
+    return std::string(json::Stringify(out));
+  }
+
+  ffi::Bytes Weights() const final { return model_ ? model_->Get() : kept_; }
+
+ private:
+  void Open(const json::Object& plan, const ffi::Bytes& model) {
+    const OrtApi& api = OrtApi::Instance();
+    Environment& environment = Environment::Instance(threads_, spin_);
+    OrtHandle options(kReleaseSessionOptions);
+    api.Call(kCreateSessionOptions, options.out());
+    api.Call(kSetSessionGraphOptimizationLevel, options.get(), static_cast<int>(level_));
+    api.Call(kSetInterOpNumThreads, options.get(), 1);
+    shared_pool_ = environment.Fits(threads_, spin_);
+    if (shared_pool_) {
+      api.Call(kDisablePerSessionThreads, options.get());
+    } else {
+      api.Call(kSetIntraOpNumThreads, options.get(), threads_);
+      Configure(options.get(), "session.intra_op.allow_spinning", spin_ ? "1" : "0");
+    }
+    if (Has(plan, "session_config")) {
+      for (const auto& [key, value] : Get<json::Object>(plan, "session_config")) {
+        Configure(options.get(), std::string(key.cast<ffi::String>()).c_str(),
+                  std::string(value.cast<ffi::String>()).c_str());
+      }
+    }
+    api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
+             static_cast<const void*>(model.data()), static_cast<size_t>(model.size()),
+             static_cast<const void*>(options.get()), session_.out());
+    for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
+    for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
+    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, environment.memory());
+    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, environment.memory());
+    values_.assign(arguments_.size(), nullptr);
+    run_ = api.Function<RunFunction>(kRun);
+  }
+
+  void Configure(void* options, const char* key, const char* value) {
+    OrtApi::Instance().Call(kAddSessionConfigEntry, options, key, value);
+  }
+
+  using RunFunction = void* (*)(void*, const void*, const char* const*, void* const*, size_t,
+                                const char* const*, size_t, void**);
+  std::vector<std::string> input_names_, output_names_;
+  std::vector<const char*> input_chars_, output_chars_;
+  std::vector<void*> values_;
+  OrtHandle session_;
+  std::deque<Argument> arguments_;
+  RunFunction run_ = nullptr;
+  ffi::Bytes kept_;
+  std::unique_ptr<SpilledBytes> model_;
+  int threads_ = 1;
+  bool spin_ = false;
+  bool shared_pool_ = true;
+  int64_t level_ = 99;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  collage::RegisterModule<collage::OrtModule>();
+  tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
+    return tvm::ffi::String(collage::OrtApi::Instance().version());
+  });
+}

@@ -1,0 +1,91 @@
+"""ONNX Runtime: a sub-graph becomes an ONNX model, run through the C API from our C++ runtime."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.native.toolchain import NativeToolchain
+from collage_engine.toolchains.onnxruntime import supports
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
+"""ONNX Runtime's graph optimisation levels; it ships with ``all``."""
+
+LARGEST_MODEL = 2**31 - 1
+"""Bytes that one protobuf message may have."""
+
+
+class OnnxRuntimeToolchain(NativeToolchain):
+    """ONNX Runtime's CPU provider, with its optimisation levels as configurations."""
+
+    name = "onnxruntime"
+    licence = "MIT"
+    install = "pip install onnxruntime"
+    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+
+    def version(self) -> str:
+        try:
+            return importlib.metadata.version("onnxruntime")
+        except importlib.metadata.PackageNotFoundError:
+            raise ToolchainError("the package onnxruntime is not installed") from None
+
+    def library(self) -> Path:
+        return find_in_wheel("onnxruntime", f"libonnxruntime.so.{self.version()}")
+
+    def source(self) -> RuntimeSource:
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / "ort_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            beside=(("libonnxruntime.so.1", self.library()),),
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        def instance(*config: tuple[str, str]) -> ToolchainInstance:
+            return ToolchainInstance(
+                toolchain=self.name, config=config, threads=threads, precision=precision
+            )
+
+        return instance(), instance(("level", "basic"))
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        return supports.reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.onnxruntime.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.model.onnx_writer import to_onnx
+
+        level = function.instance.option("level", "all")
+        if level not in LEVELS:
+            raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
+        model = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
+        size = model.ByteSize()
+        if size > LARGEST_MODEL:
+            raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+        plan = {
+            "input_names": [value.name for value in model.graph.input],
+            "output_names": [value.name for value in model.graph.output],
+            "level": LEVELS[level],
+        }
+        return plan, model.SerializeToString()
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        library = RuntimeLibrary(
+            file=str(self.library()), name="libonnxruntime.so.1", toolchain=self.name,
+            version=self.version(), licence=self.licence,
+        )  # fmt: skip
+        return library, self.own_library()

@@ -1,0 +1,154 @@
+"""Which toolchains exist, and what of them works on this machine.
+
+Adding a toolchain is a folder and one line of ``TOOLCHAINS``. Classes are imported on first use,
+libraries are probed in a child process: a library that crashes on load costs itself only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.toolchain import ToolchainState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from collage_engine.toolchains.base import Toolchain
+
+TOOLCHAINS: dict[str, str] = {
+    "tvm": "collage_engine.toolchains.tvm.toolchain:TvmToolchain",
+    "onnxruntime": "collage_engine.toolchains.onnxruntime.toolchain:OnnxRuntimeToolchain",
+    "onednn": "collage_engine.toolchains.onednn.toolchain:OneDnnToolchain",
+}
+
+PROBE_SECONDS = 180.0
+"""Enough to import TVM and to compile a runtime on a slow, busy machine."""
+
+_SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
+_probed: dict[str, ToolchainState] = {}
+_probing = threading.Lock()
+
+
+def all_names() -> tuple[str, ...]:
+    """Every known toolchain, in the order in which they are shown and tried."""
+    return tuple(TOOLCHAINS)
+
+
+@cache
+def get(name: str) -> Toolchain:
+    """The toolchain of that name; ``UsageError`` that lists the known ones for another."""
+    _check(name)
+    module, _, attribute = TOOLCHAINS[name].partition(":")
+    toolchain: Toolchain = getattr(importlib.import_module(module), attribute)()
+    return toolchain
+
+
+@cache
+def folder_hash(cls: type[Toolchain]) -> str:
+    """SHA-256 over the sources that decide what the toolchain compiles.
+
+    The folder of the class and of every base class that has one of its own (``native/`` for the
+    C++ runtimes), plus the modules named in the class attribute ``depends``.
+    """
+    root = Path(__file__).resolve().parent
+    files: set[Path] = set()
+    for base in cls.__mro__:
+        module = sys.modules.get(base.__module__)
+        file = getattr(module, "__file__", None)
+        if file is None or base is object:
+            continue
+        folder = Path(file).resolve().parent
+        if folder == root:
+            continue  # the contract itself, and nothing below it
+        if root in folder.parents or base is cls:
+            files |= {p for p in folder.rglob("*") if p.suffix in _SOURCES}
+    for name in getattr(cls, "depends", ()):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            files.add(Path(spec.origin).resolve())
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.parent.name}/{path.name}\0".encode())
+        digest.update(path.read_bytes())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def probe(name: str, timeout_s: float = PROBE_SECONDS) -> ToolchainState:
+    """What a child process found out about one toolchain; asked once per process."""
+    _check(name)
+    with _probing:
+        known = _probed.get(name)
+    if known is None:
+        known = _probe_in_child(name, timeout_s)
+        with _probing:
+            known = _probed.setdefault(name, known)
+    return known
+
+
+def probe_all(
+    names: Sequence[str] | None = None, timeout_s: float = PROBE_SECONDS
+) -> tuple[ToolchainState, ...]:
+    """States of the toolchains, in the given order; two children at a time."""
+    chosen = tuple(names) if names is not None else all_names()
+    for name in chosen:
+        _check(name)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return tuple(pool.map(lambda name: probe(name, timeout_s), chosen))
+
+
+def _check(name: str) -> None:
+    if name not in TOOLCHAINS:
+        known = ", ".join(TOOLCHAINS)
+        raise UsageError(f"unknown toolchain {name!r}; known are {known}")
+
+
+def forget_probes() -> None:
+    """Probe anew next time (after an installation)."""
+    with _probing:
+        _probed.clear()
+
+
+def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
+    command = [sys.executable, "-m", "collage_engine.toolchains.registry", name]
+    try:
+        child = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
+    if child.returncode == 0:
+        try:
+            return msgspec.json.decode(child.stdout.strip().splitlines()[-1], type=ToolchainState)
+        except (IndexError, msgspec.DecodeError):
+            return _unavailable(name, "its probe printed no state")
+    if child.returncode < 0:
+        return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
+    lines = [line for line in child.stderr.strip().splitlines() if line.strip()]
+    return _unavailable(name, lines[-1] if lines else f"its probe ended with {child.returncode}")
+
+
+def _unavailable(name: str, reason: str) -> ToolchainState:
+    return ToolchainState(name=name, available=False, reason=reason)
+
+
+def _main(name: str) -> None:
+    """Child process: print one toolchain's state as a line of JSON."""
+    state = get(name).probe()
+    sys.stdout.write("\n" + msgspec.json.encode(state).decode() + "\n")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
