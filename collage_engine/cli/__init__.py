@@ -1,0 +1,1 @@
+"""The command line: a face of the service that computes nothing itself."""

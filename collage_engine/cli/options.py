@@ -1,0 +1,124 @@
+"""Reading what the user wrote: durations, shapes, files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.settings import RunSettings
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def duration(text: str) -> float:
+    """``90``, ``90s``, ``10m``, ``1.5h`` → seconds."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
+    if not found or found[2] not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """``NAME=1,3,224,224`` → (name, sizes)."""
+    name, equals, sizes = text.rpartition("=")
+    parts = re.split(r"[,x]", sizes)
+    if not equals or not name or not all(re.fullmatch(r"\s*\d+\s*", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224")
+    values = tuple(int(part) for part in parts)
+    if any(value <= 0 for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
+    return name, values
+
+
+def names(text: str) -> tuple[str, ...]:
+    """``a,b,c`` → ("a", "b", "c")."""
+    found = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one")
+    return found
+
+
+def positive(text: str) -> int:
+    if not re.fullmatch(r"\d+", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Options shared by ``place`` and ``candidates``."""
+    group = parser.add_argument_group("what to use")
+    group.add_argument(
+        "--toolchains", type=names, default=(), metavar="A,B,…",
+        help="toolchains to use, in order of preference (default: every available one)",
+    )  # fmt: skip
+    group.add_argument("--target", default="cpu", help="target to place on (default: cpu)")
+    group.add_argument(
+        "--threads", type=positive, default=0, help="threads per run (default: physical cores)"
+    )
+    group.add_argument(
+        "--shape", type=shape, action="append", default=[], metavar="NAME=1,3,224,224",
+        help="sizes of an input whose shape the model leaves open; repeatable",
+    )  # fmt: skip
+    group.add_argument(
+        "--precision", default="float32", choices=("float32", "bf16", "int8"),
+        help="lowest precision candidates may compute in (default: float32)",
+    )  # fmt: skip
+
+
+def settings_from(options: argparse.Namespace) -> RunSettings:
+    """The run's settings; reads the files the options name. Raises UsageError."""
+    from collage_engine.toolchains.registry import all_names
+
+    known = all_names()
+    for name in options.toolchains:
+        if name not in known:
+            raise UsageError(
+                f"--toolchains: there is no toolchain {name!r}; known are {', '.join(known)}"
+            )
+    inputs = None
+    if getattr(options, "inputs", None):
+        try:
+            inputs = Path(options.inputs).read_bytes()
+        except OSError as error:
+            raise UsageError(f"--inputs {options.inputs}: {error.strerror}") from error
+    placements = tuple(_placement(path) for path in getattr(options, "placement", None) or ())
+    return RunSettings(
+        toolchains=tuple(options.toolchains),
+        target=options.target,
+        threads=options.threads,
+        budget_s=getattr(options, "budget", 600.0),
+        tune_budget_s=getattr(options, "tune_budget", 0.0),
+        shapes=dict(options.shape),
+        precision=options.precision,
+        tolerance=getattr(options, "tolerance", None),
+        inputs_npz=inputs,
+        placements=placements,
+    )
+
+
+def _placement(path: str) -> dict[str, str]:
+    """``--placement FILE``: a JSON object ONNX node name → toolchain, or a document that
+    ``collage place --json`` printed."""
+    try:
+        data = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"--placement {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"--placement {path} is no JSON: {error}") from error
+    if isinstance(data, dict) and isinstance(data.get("placement"), dict):
+        try:
+            return {
+                name: part["toolchain"]
+                for part in data["placement"]["partitions"]
+                for name in part["onnx_nodes"]
+            }
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"--placement {path}: its partitions are not readable") from error
+    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        raise UsageError(
+            f"--placement {path}: expected a JSON object of ONNX node name → toolchain"
+        )
+    return data

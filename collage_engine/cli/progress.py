@@ -1,0 +1,102 @@
+"""Progress on standard error: one bar a stage, with counts, rate and time left."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from collage_engine.records import event as ev
+
+TITLES = {
+    "import": "Reading the model",
+    "enumerate": "Finding candidates",
+    "measure": "Measuring",
+    "search": "Searching",
+    "build": "Building",
+    "confirm": "Confirming end to end",
+    "export": "Writing the artifact",
+}
+
+
+def duration_text(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.0f} min left"
+
+
+class ProgressReport:
+    """Shows events; on a terminal as bars, into a file as one line a stage."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = console.is_terminal
+        self._bars = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[left]} {task.fields[now]}"),
+            console=console,
+        )
+        self._tasks: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._bars.stop()
+
+    def __call__(self, document: str, event: ev.Event) -> None:
+        if isinstance(event, ev.Stage):
+            self._stage(event)
+        elif isinstance(event, ev.Progress):
+            self._progress(event)
+        elif isinstance(event, ev.Log):
+            style = {"error": "red", "warning": "yellow"}.get(event.level, "dim")
+            self._console.print(event.text, style=style, markup=False, highlight=False)
+
+    def _stage(self, event: ev.Stage) -> None:
+        title = TITLES[event.stage]
+        if not self._live:
+            if event.done:
+                detail = f": {event.detail}" if event.detail else ""
+                self._console.print(
+                    f"{title} ({event.seconds:.1f} s){detail}", markup=False, highlight=False
+                )
+            return
+        if event.stage not in self._tasks:
+            self._tasks[event.stage] = self._bars.add_task(title, total=None, left="", now="")
+        if event.done:
+            task = self._bars.tasks[self._tasks[event.stage]]
+            total = task.total or 1
+            self._bars.update(
+                task.id, total=total, completed=total, left="", now=event.detail, refresh=True
+            )
+            self._bars.stop_task(task.id)
+
+    def _progress(self, event: ev.Progress) -> None:
+        if not self._live or event.stage not in self._tasks:
+            return
+        rate = f"{event.rate:.1f}/s" if event.rate else ""
+        self._bars.update(
+            self._tasks[event.stage],
+            completed=event.done,
+            total=event.total or None,
+            left=" · ".join(filter(None, (rate, duration_text(event.left_s)))),
+            now=event.now[:48],
+        )

@@ -1,0 +1,1 @@
+"""The way through: import, enumerate, measure, search, build, confirm, export."""

@@ -1,0 +1,16 @@
+"""Cancelling: a flag that long stages look at between two pieces of work."""
+
+from __future__ import annotations
+
+import threading
+
+from collage_engine.records.errors import Cancelled
+
+EVENT = threading.Event()
+"""Set by the signal handler of the pipeline's child; cleared when a job begins."""
+
+
+def check() -> None:
+    """Raise Cancelled if the user stopped the work."""
+    if EVENT.is_set():
+        raise Cancelled("cancelled; what was measured is kept")

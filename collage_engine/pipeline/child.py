@@ -1,0 +1,93 @@
+"""The pipeline's child process: jobs on models that stay open between them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from collage_engine.pipeline import cancel
+from collage_engine.pipeline.results import Opened, RunOutcome
+from collage_engine.pipeline.workspace import Workspace
+
+_WORKSPACES: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Workspace] = {}
+KEPT_OPEN = 2
+"""Models kept in memory; an older one is imported again when it is needed."""
+
+
+def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -> Any:
+    """Do one job; ``send`` passes events to the engine."""
+    signal.signal(signal.SIGUSR1, lambda *_: cancel.EVENT.set())
+    cancel.EVENT.clear()
+    name, arguments = payload
+    return _JOBS[name](send=send, **arguments)
+
+
+def _workspace(path: str, shapes: dict[str, tuple[int, ...]]) -> Workspace:
+    key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
+    workspace = _WORKSPACES.pop(key, None)
+    if workspace is None or not workspace.is_current():
+        workspace = Workspace(path, shapes)
+    while len(_WORKSPACES) >= KEPT_OPEN:
+        oldest = next(iter(_WORKSPACES))
+        _WORKSPACES.pop(oldest).close()
+    _WORKSPACES[key] = workspace
+    return workspace
+
+
+def _open(send: Callable[[object], None], path: str, shapes: dict[str, tuple[int, ...]]) -> Opened:
+    started = time.perf_counter()
+    workspace = _workspace(path, shapes)
+    return Opened(
+        model=workspace.model.record,
+        graph=workspace.model.graph.record,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _preflight(send: Callable[[object], None], path: str, shapes: Any, settings: Any) -> Any:
+    from collage_engine.pipeline.preflight import preflight
+
+    return preflight(_workspace(path, shapes), settings)
+
+
+def _run(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> RunOutcome:
+    from collage_engine.pipeline.run import run
+
+    return run(lambda: _workspace(path, shapes), emit=send, **arguments)
+
+
+def _measure(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.pipeline.measure_now import measure_now
+
+    return measure_now(_workspace(path, shapes), emit=send, **arguments)
+
+
+def _inside(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.pipeline.inside import inside
+
+    return inside(_workspace(path, shapes), **arguments)
+
+
+def _export(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.pipeline.export import export
+
+    return export(_workspace(path, shapes), **arguments)
+
+
+def _enumerate(send: Callable[[object], None], path: str, shapes: Any, settings: Any) -> Any:
+    from collage_engine.pipeline.preflight import enumerate_only
+
+    return enumerate_only(_workspace(path, shapes), settings)
+
+
+_JOBS: dict[str, Callable[..., Any]] = {
+    "open": _open,
+    "preflight": _preflight,
+    "enumerate": _enumerate,
+    "run": _run,
+    "measure": _measure,
+    "inside": _inside,
+    "export": _export,
+}

@@ -1,0 +1,29 @@
+"""What the pipeline's child hands back, as plain records that travel between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.placement import Run
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that was imported."""
+
+    model: ModelRecord
+    graph: GraphRecord
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run found out; sent part by part while it goes on, so that a cancelled run keeps
+    its candidates. None: not known yet."""
+
+    candidates: list[CandidateRecord] | None = None
+    not_offered: dict[str, dict[int, str]] | None = None
+    constants: dict[str, float] | None = None
+    run: Run | None = None

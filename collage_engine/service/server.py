@@ -1,0 +1,191 @@
+"""JSON-RPC 2.0 over standard input and output.
+
+The loop reads one request a line and never computes: quick methods answer from the engine's
+records, long ones run in threads that wait for a child process, so that ``run.cancel`` is
+answered while TVM compiles. Notifications are gathered and sent at most 20 times a second;
+costs and log lines are never dropped, of ``progress`` only the newest is sent.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+
+import msgspec
+
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import CollageError
+from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.service.engine import Engine
+from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
+
+INTERVAL_S = 0.05
+"""At most 20 batches of notifications a second."""
+
+
+class Notifier:
+    """Gathers events and writes them in batches."""
+
+    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._events: list[tuple[str, Event]] = []
+        self._costs: dict[str, dict[str, Cost]] = {}
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="notifier", daemon=True)
+        self._thread.start()
+
+    def send(self, document: str, event: Event) -> None:
+        with self._lock:
+            if isinstance(event, Measured):
+                self._costs.setdefault(document, {})[event.candidate] = event.cost
+            else:
+                if isinstance(event, Progress):
+                    self._events = [
+                        (d, e)
+                        for d, e in self._events
+                        if not (d == document and isinstance(e, Progress))
+                    ]
+                self._events.append((document, event))
+        self._wake.set()
+
+    def flush(self) -> None:
+        with self._lock:
+            events, self._events = self._events, []
+            costs, self._costs = self._costs, {}
+        # Costs first: a `done` must find its candidates already coloured.
+        for document, arrived in costs.items():
+            self._notify("measured", MeasuredMany(document=document, costs=arrived))
+        for document, event in events:
+            data = msgspec.to_builtins(event)
+            self._notify(data["type"], Notification(document=document, event=data))
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+        self._thread.join(timeout=2)
+        self.flush()
+
+    def _notify(self, method: str, params: Any) -> None:
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _loop(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            self.flush()
+            time.sleep(INTERVAL_S)
+
+
+class Server:
+    """One client, one engine."""
+
+    def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
+        self._source = source
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._notifier = Notifier(self._write)
+        self.engine = Engine(self._notifier.send)
+        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="request")
+        self._greeted = False
+
+    def serve(self) -> None:
+        """Answer until the input ends; then stop every child."""
+        try:
+            for line in self._source:
+                if line.strip():
+                    self._receive(line)
+        finally:
+            self.engine.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._notifier.close()
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line)
+        except msgspec.MsgspecError as error:
+            self._fail(None, -32700, f"not a JSON document: {error}")
+            return
+        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+            identity = message.get("id") if isinstance(message, dict) else None
+            self._fail(identity, -32600, "not a JSON-RPC request: no method")
+            return
+        method, identity = message["method"], message.get("id")
+        if method not in METHODS:
+            known = ", ".join(METHODS)
+            self._fail(identity, -32601, f"there is no method {method!r}; known are {known}")
+            return
+        if not self._greeted and method != "hello":
+            self._fail(identity, -32000, "the first request must be hello", kind="ProtocolError")
+            return
+        kind = METHODS[method][0]
+        try:
+            params = (
+                None
+                if kind is type(None)
+                else msgspec.convert(message.get("params") or {}, kind, builtin_types=())
+            )
+        except msgspec.ValidationError as error:
+            self._fail(identity, -32602, f"{method}: {error}")
+            return
+        if method in ("hello", "run.cancel"):
+            self._answer(identity, method, params)
+        else:
+            self._threads.submit(self._answer, identity, method, params)
+
+    def _answer(self, identity: Any, method: str, params: Any) -> None:
+        try:
+            result = self.engine.request(method, params)
+            if method == "hello":
+                self._greeted = True
+        except CollageError as error:
+            self._fail(
+                identity, -32000, str(error), kind=type(error).__name__, status=error.exit_status,
+                details=getattr(error, "details", None),
+            )  # fmt: skip
+        except Exception as error:
+            # A defect of ours: the client gets a sentence, the log gets the trace.
+            import traceback
+
+            traceback.print_exc()
+            self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
+        else:
+            if identity is not None:
+                self._write({"jsonrpc": "2.0", "id": identity, "result": result})
+
+    def _fail(
+        self, identity: Any, code: int, text: str, kind: str = "UsageError", status: int = 1,
+        details: Any = None,
+    ) -> None:  # fmt: skip
+        data = {"kind": kind, "exit_status": status, "details": details}
+        self._write(
+            {"jsonrpc": "2.0", "id": identity,
+             "error": {"code": code, "message": text, "data": data}}
+        )  # fmt: skip
+
+    def _write(self, message: dict[str, Any]) -> None:
+        data = msgspec.json.encode(message) + b"\n"
+        with self._lock:
+            try:
+                self._sink.write(data)
+                self._sink.flush()
+            except (BrokenPipeError, ValueError):
+                # The client is gone; `serve` ends when its side of the input closes.
+                pass
+
+
+def main() -> int:
+    """``collage serve`` and ``python -m collage_engine.service``."""
+    import os
+
+    # Libraries print to file descriptor 1 as they please; the protocol keeps a private copy of
+    # it, and whatever they print joins the log on standard error.
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    Server(sys.stdin.buffer, sink).serve()
+    return 0
