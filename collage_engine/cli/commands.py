@@ -16,6 +16,7 @@ from collage_engine.cli import output
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.records.errors import CollageError, InfeasibleError, UsageError
+from collage_engine.report.numbers import time_text
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine, Listener
 
@@ -124,7 +125,7 @@ def _candidates(options: argparse.Namespace) -> int:
     for title in ("toolchain", "nodes", "operators", "cost", "rule"):
         table.add_column(title, justify="right" if title == "cost" else "left")
     for c in candidates:
-        cost = output.time_text(c.cost.median_us) if c.cost.usable else c.cost.state
+        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
         table.add_row(c.instance.id, _ranges(c.nodes), c.label, cost, c.rule)
     OUT.print(table)
     distinct = len({c.key for c in candidates})
@@ -163,8 +164,8 @@ def _explain(options: argparse.Namespace) -> int:
             state = f"invalid: {c.cost.reason}" if c.cost.state == "invalid" else c.cost.state
             chosen = "→" if c.id == answer.chosen else ("=" if c.id in answer.ties else "")
             table.add_row(
-                chosen, c.instance.id, c.label, output.time_text(c.cost.median_us), spread,
-                "–" if regret is None else output.time_text(regret), state,
+                chosen, c.instance.id, c.label, time_text(c.cost.median_us), spread,
+                "–" if regret is None else time_text(regret), state,
             )  # fmt: skip
         OUT.print()
         OUT.print(table)
@@ -197,18 +198,18 @@ def _compare(options: argparse.Namespace) -> int:
         output.print_json(found)
         return 0
     a, b = found.measured_us
-    OUT.print(f"{found.a}: {output.time_text(a)}   {found.b}: {output.time_text(b)}")
+    OUT.print(f"{found.a}: {time_text(a)}   {found.b}: {time_text(b)}")
     if found.delta_us is not None and a:
         sign = "+" if found.delta_us > 0 else "−"
-        change = output.time_text(abs(found.delta_us))
+        change = time_text(abs(found.delta_us))
         OUT.print(f"difference: {sign}{change} ({found.delta_us / a * 100:+.1f} %)")
     for name, (before, after) in found.by_toolchain.items():
         OUT.print(f"{name}: {before} → {after} partitions", markup=False)
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = sum(change.change == "regrouped" for change in found.nodes)
     OUT.print(f"{len(moved)} nodes moved, {regrouped} regrouped")
-    for change in moved:
-        OUT.print(f"  node {change.node}: {change.before} → {change.after}", markup=False)
+    for node in moved:
+        OUT.print(f"  node {node.node}: {node.before} → {node.after}", markup=False)
     return 0
 
 
@@ -237,13 +238,13 @@ def _run(options: argparse.Namespace) -> int:
     OUT.print(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         OUT.print(
-            f"latency: {output.time_text(result['median_us'])} "
-            f"({output.time_text(result['low_us'])} – {output.time_text(result['high_us'])}, "
+            f"latency: {time_text(result['median_us'])} "
+            f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
             f"{result['repeats']} runs, {result['threads']} threads)"
         )
         expected = result.get("expected_us")
         if expected:
-            OUT.print(f"expected:  {output.time_text(expected)} when it was exported")
+            OUT.print(f"expected:  {time_text(expected)} when it was exported")
     return 0
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.report.numbers import time_text
 
 _NOT_PRINTED = ("costs", "rivals")
 
@@ -28,16 +29,6 @@ def run_document(run: Run) -> dict[str, Any]:
     for name in _NOT_PRINTED:
         data.pop(name, None)
     return data
-
-
-def time_text(us: float | None) -> str:
-    """Three significant digits: µs below 1 ms, else ms."""
-    if us is None:
-        return "–"
-    if us < 1000:
-        return f"{us:.3g} µs" if us >= 1 else f"{us:.2f} µs"
-    ms = us / 1000
-    return f"{ms:.0f} ms" if ms >= 1000 else f"{ms:.3g} ms"
 
 
 def toolchain_table(states: tuple[ToolchainState, ...]) -> Table:

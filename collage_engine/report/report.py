@@ -1,0 +1,217 @@
+"""Renders a document (and one of its runs) as bytes of a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, Literal
+
+import msgspec
+
+from collage_engine import __version__
+from collage_engine.records.errors import UsageError
+from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.report.numbers import gain_text, time_text
+from collage_engine.session.document import Document
+
+Format = Literal["html", "csv", "json", "svg"]
+
+
+def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
+    """The report of ``run`` (the newest by default). Raises UsageError without any run."""
+    if run is None:
+        if not document.runs:
+            raise UsageError("the session holds no run yet, so there is nothing to report")
+        run = document.runs[-1]
+    if kind == "csv":
+        return candidates_csv(document, run).encode()
+    if kind == "json":
+        return report_json(document, run)
+    if kind == "svg":
+        return graph_svg(document, run).encode()
+    return _html(document, run).encode()
+
+
+def instance_name(part: Partition) -> str:
+    config = ",".join(f"{k}={v}" for k, v in sorted(part.config.items()))
+    return f"{part.toolchain}[{config}]" if config else part.toolchain
+
+
+def candidates_csv(document: Document, run: Run) -> str:
+    """Every candidate, one row each; ``partition`` names its part of the placement, if any."""
+    chosen = {}
+    if run.placement:
+        chosen = {part.candidate: part.id for part in run.placement.partitions}
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(
+        ["candidate", "partition", "toolchain", "operators", "nodes", "onnx_nodes", "rule",
+         "state", "median_us", "low_us", "high_us", "cold_us", "repeats", "reason"]
+    )  # fmt: skip
+    names = onnx_names(document)
+    for c in document.candidates:
+        cost = run.costs.get(c.id, c.cost)
+        writer.writerow(
+            [c.id, chosen.get(c.id, ""), c.instance.id, c.label, " ".join(map(str, c.nodes)),
+             " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])), c.rule, cost.state,
+             cost.median_us, cost.low_us, cost.high_us, cost.cold_us, cost.count, cost.reason]
+        )  # fmt: skip
+    return buffer.getvalue()
+
+
+def onnx_names(document: Document) -> list[tuple[str, ...]]:
+    """ONNX node names of each operator number."""
+    return [node.onnx_nodes for node in document.graph.nodes if node.form == "call"]
+
+
+def report_json(document: Document, run: Run) -> bytes:
+    """The run, all runs in short, the candidates and the pins."""
+    data = {
+        "engine": __version__,
+        "model": document.model,
+        "run": run,
+        "runs": [
+            {
+                "id": other.id,
+                "name": other.name,
+                "winner": other.winner,
+                "measured_us": other.placement.measured_us if other.placement else None,
+            }
+            for other in document.runs
+        ],
+        "pins": document.pins,
+        "candidates": document.candidates,
+        "transitions": document.constants,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def graph_svg(document: Document, run: Run) -> str:
+    """The graph coloured by chosen toolchain."""
+    from collage_engine.drawing.svg import placement_svg
+
+    return placement_svg(document.graph, run.placement)
+
+
+def _html(document: Document, run: Run) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from collage_engine.resources import resource
+
+    template = resource("report/report.html.j2")
+    environment = Environment(
+        loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["time"] = time_text
+    return environment.get_template(template.name).render(**_context(document, run))
+
+
+def _context(document: Document, run: Run) -> dict[str, Any]:
+    placement = run.placement
+    reference = placement.measured_us if placement else None
+    bars = _bars(run)
+    longest = max((bar["us"] for bar in bars if bar["us"] is not None), default=1.0)
+    for bar in bars:
+        bar["width"] = 100 * bar["us"] / longest if bar["us"] is not None else 0
+        bar["gain"] = gain_text(bar["us"], reference) if not bar["chosen"] else ""
+    return {
+        "version": __version__,
+        "document": document,
+        "run": run,
+        "placement": placement,
+        "bars": bars,
+        "partitions": _partitions(document, placement),
+        "matrix": transition_matrix(document, placement),
+        "svg": graph_svg(document, run),
+        "instance": instance_name,
+        "headline": _headline(run),
+        "missing": [state for state in run.toolchains if not state.available],
+    }
+
+
+def _bars(run: Run) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    if run.placement is not None and run.winner == "collage":
+        rows.append(
+            {
+                "name": "Collage", "kind": "placement", "us": run.placement.measured_us,
+                "spread": run.placement.spread_us, "reason": None, "chosen": True,
+            }
+        )  # fmt: skip
+    rows += [
+        {
+            "name": base.name, "kind": base.kind, "us": base.measured_us,
+            "spread": base.spread_us, "reason": base.reason, "chosen": base.name == run.winner,
+        }
+        for base in run.baselines
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row["us"] is None, row["us"] or 0))
+
+
+def _partitions(document: Document, placement: Placement | None) -> list[dict[str, Any]]:
+    if placement is None:
+        return []
+    calls = [node for node in document.graph.nodes if node.form == "call"]
+    rows = []
+    for part in placement.partitions:
+        labels = [calls[n].op.removeprefix("nn.") for n in part.nodes]
+        if len(labels) > 8:
+            labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
+        rows.append({"part": part, "name": instance_name(part), "label": " + ".join(labels)})
+    return rows
+
+
+def transition_matrix(document: Document, placement: Placement | None) -> dict[str, Any]:
+    """How many values each toolchain hands to each other one (inputs of the model left out)."""
+    if placement is None:
+        return {"names": [], "rows": []}
+    calls = [node.index for node in document.graph.nodes if node.form == "call"]
+    number = {index: k for k, index in enumerate(calls)}
+    owner = {n: part for part in placement.partitions for n in part.nodes}
+    names = sorted({instance_name(part) for part in placement.partitions})
+    counts = {(a, b): 0 for a in names for b in names}
+    nodes = document.graph.nodes
+
+    def producers(index: int) -> list[int]:
+        node = nodes[index]
+        if node.form == "call":
+            return [number[index]]
+        if node.form in ("projection", "tuple"):
+            return [p for source in node.inputs for p in producers(source)]
+        return []
+
+    for index in calls:
+        reader = owner.get(number[index])
+        if reader is None:
+            continue
+        for source in dict.fromkeys(nodes[index].inputs):
+            for made in producers(source):
+                maker = owner.get(made)
+                if maker is not None and maker.id != reader.id:
+                    counts[instance_name(maker), instance_name(reader)] += 1
+    return {"names": names, "rows": [[counts[a, b] for b in names] for a in names]}
+
+
+def _headline(run: Run) -> str:
+    placement = run.placement
+    if placement is None or placement.measured_us is None:
+        return "The placement was not measured end to end."
+    rivals = [
+        base for base in run.baselines if base.measured_us is not None and base.name != run.winner
+    ]
+    if run.winner != "collage":
+        return (
+            f"{run.winner} alone is right for this model: no mixed placement was faster than its "
+            f"{time_text(placement.measured_us)}."
+        )
+    if not rivals:
+        return f"The placement takes {time_text(placement.measured_us)}."
+    best = min(rivals, key=lambda base: base.measured_us or 0.0)
+    assert best.measured_us is not None
+    share = (best.measured_us / placement.measured_us - 1) * 100
+    return (
+        f"The placement takes {time_text(placement.measured_us)}; the best baseline, {best.name} "
+        f"({best.kind}), takes {time_text(best.measured_us)}, {abs(share):.1f} % "
+        f"{'more' if share >= 0 else 'less'}."
+    )
