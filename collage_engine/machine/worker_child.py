@@ -22,7 +22,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from collage_engine.machine.processes import kill, kill_descendants
 
@@ -123,8 +123,8 @@ def pack_message(message: Any) -> bytes:
 def load_target(target: str) -> Callable[..., Any]:
     """``package.module:function``; a class is instantiated once, its instance is called."""
     module, _, name = target.partition(":")
-    found: Any = getattr(importlib.import_module(module), name)
-    return found() if inspect.isclass(found) else found
+    found = getattr(importlib.import_module(module), name)
+    return cast(Callable[..., Any], found() if inspect.isclass(found) else found)
 
 
 def takes_messages(function: Callable[..., Any]) -> bool:

@@ -1,0 +1,196 @@
+"""What makes two measurements the same: a canonical form, and a key over it.
+
+The canonical form of a sub-graph is a text that is equal for equal work: operators,
+attributes, wiring, types and formats, with values numbered in an order that depends on
+nothing else. Weights take part by shape and type. Two texts are equal only if the functions
+are (up to the values of weights); a few symmetric functions may get two texts, which costs a
+second measurement and no mistake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.toolchain import ToolchainInstance
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PROTOCOL_VERSION = 1
+"""Raise it when the way of measuring changes so that old costs no longer compare."""
+
+SMALL_INTEGERS = 16
+"""Integer constants up to this size act as attributes (axes, shapes, indices): by value."""
+
+
+class KeyMaker:
+    """Canonical forms over one graph; what depends on a single node is computed once.
+
+    ``constant`` gives the value of a constant node. With it, one-element constants and small
+    integer constants take part by value, because they steer what is computed (an exponent, a
+    clip bound, indices) and not just what with.
+    """
+
+    def __init__(
+        self, graph: DataflowGraph, constant: Callable[[int], np.ndarray] | None = None
+    ) -> None:
+        self.graph = graph
+        self._constant = constant
+        self._parts: dict[int, str] = {}
+        self._hashes: dict[int, bytes] = {}
+
+    def form(
+        self,
+        nodes: IndexSet,
+        takes: Mapping[int, str] | None = None,
+        gives: Mapping[int, str] | None = None,
+    ) -> str:
+        """The canonical form of a set of nodes, closed first (see ``DataflowGraph.close``).
+
+        ``takes`` and ``gives`` are formats other than plain, by node index of the value.
+        """
+        graph = self.graph
+        nodes = graph.close(nodes)
+        inputs, outputs = graph.boundary(nodes)
+        leaving = set(outputs)
+        read = 0
+        for index in members(nodes):
+            for source in graph.nodes[index].inputs:
+                read |= 1 << source
+        dead_ends = members(nodes & ~read)
+        roots = list(dict.fromkeys((*outputs, *dead_ends)))
+        merkle = self._merkle(nodes) if len(roots) > 1 else {}
+        roots.sort(key=lambda index: (merkle.get(index, b""), index))
+        taken, given = takes or {}, gives or {}
+        number: dict[int, int] = {}
+        lines: list[str] = []
+        outside = set(inputs)
+        for root in roots:
+            stack = [root]
+            while stack:
+                index = stack[-1]
+                if index in number:
+                    stack.pop()
+                    continue
+                if index in outside:
+                    stack.pop()
+                    number[index] = len(number)
+                    lines.append(f"in {self._types(index)}{_format(taken, index)}")
+                    continue
+                waiting = [s for s in graph.nodes[index].inputs if s not in number]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                stack.pop()
+                number[index] = len(number)
+                wires = ",".join(str(number[s]) for s in graph.nodes[index].inputs)
+                out = " out" + _format(given, index) if index in leaving else ""
+                lines.append(f"{self._part(index)}({wires}){out}")
+        return "\n".join(lines)
+
+    def _types(self, index: int) -> str:
+        return "+".join(map(str, self.graph.nodes[index].types))
+
+    def _part(self, index: int) -> str:
+        """What a node is, without its wiring."""
+        part = self._parts.get(index)
+        if part is None:
+            node = self.graph.nodes[index]
+            if node.form == "call":
+                attributes = json.dumps(node.attributes, sort_keys=True, separators=(",", ":"))
+                part = f"{node.op}{attributes}{self._types(index)}"
+            elif node.form == "constant":
+                part = f"const {self._types(index)}{self._value(index)}"
+            elif node.form == "projection":
+                part = f"field {node.field}"
+            else:
+                part = node.form
+            self._parts[index] = part
+        return part
+
+    def _value(self, index: int) -> str:
+        if self._constant is None:
+            return ""
+        kind = self.graph.nodes[index].type
+        whole = "int" in kind.dtype or kind.dtype == "bool"
+        if kind.elements > (SMALL_INTEGERS if whole else 1):
+            return ""
+        return "=" + repr(self._constant(index).tolist())
+
+    def _merkle(self, nodes: IndexSet) -> dict[int, bytes]:
+        """A hash per node of all that it is computed from inside: orders several outputs."""
+        found: dict[int, bytes] = {}
+        for index in members(nodes):
+            digest = hashlib.blake2b(self._part(index).encode(), digest_size=16)
+            for source in self.graph.nodes[index].inputs:
+                digest.update(found.get(source) or self._outside(source))
+            found[index] = digest.digest()
+        return found
+
+    def _outside(self, index: int) -> bytes:
+        found = self._hashes.get(index)
+        if found is None:
+            text = "in " + self._types(index)
+            found = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            self._hashes[index] = found
+        return found
+
+
+def _format(formats: Mapping[int, str], index: int) -> str:
+    return f" as {formats[index]}" if index in formats else ""
+
+
+def canonical_form(
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    constant: Callable[[int], np.ndarray] | None = None,
+) -> str:
+    """The canonical form of one set; use a ``KeyMaker`` for many."""
+    return KeyMaker(graph, constant).form(nodes)
+
+
+@dataclass(frozen=True)
+class KeyContext:
+    """What a measurement depends on beside the function and the instance."""
+
+    tvm_version: str
+    target: str
+    fingerprint: str
+    """Of the device."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Toolchain name → its library's version."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Toolchain name → hash of its folder's sources."""
+    protocol: int = PROTOCOL_VERSION
+
+    def key(self, form: str, instance: ToolchainInstance) -> str:
+        """SHA-256, in hexadecimal, of all that the time depends on."""
+        return measurement_key(form, instance, self)
+
+
+def measurement_key(form: str, instance: ToolchainInstance, context: KeyContext) -> str:
+    """See ``KeyContext.key``. Threads and precision are the instance's."""
+    parts = (
+        form,
+        instance.id,
+        str(instance.threads),
+        instance.precision,
+        context.versions.get(instance.toolchain, ""),
+        context.sources.get(instance.toolchain, ""),
+        context.tvm_version,
+        context.target,
+        context.fingerprint,
+        str(context.protocol),
+    )
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
