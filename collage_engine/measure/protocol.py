@@ -1,0 +1,265 @@
+"""How rivals are timed against each other: pure logic over functions that take time.
+
+A *rival* is a function ``calls -> seconds``. Rivals do the same work on the same inputs. They
+are timed in rounds, each round in another order, so that a slow moment of the machine hits all
+of them: what is compared are samples of the same round. A rival that is clearly worse is
+dropped after a few rounds; the rest go on until the ranking is settled or the budget is spent.
+
+A sample is the mean of enough calls to last ``sample_s``: the timer's own cost and single
+interruptions vanish, and the 20th and 80th percentile say what is left of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from collage_engine.records.cost import Cost
+
+Rival = Callable[[int], float]
+KEPT_REPEATS = 64
+
+
+@dataclass(frozen=True)
+class ProtocolSettings:
+    """Times in seconds. The defaults measure some ten small candidates a second."""
+
+    sample_s: float = 0.001
+    """A sample lasts at least so long."""
+    warm_calls: int = 2
+    min_rounds: int = 5
+    max_rounds: int = KEPT_REPEATS
+    budget_s: float = 0.06
+    """Per rival, while nothing is contested."""
+    contested_budget_s: float = 0.15
+    """Per rival that another one is too close to."""
+    worse: float = 1.25
+    """Clearly worse: its 20th percentile lies above the best's 80th by this factor."""
+    hopeless: float = 4.0
+    """So much worse than the best already in the warm-up: a few samples will do."""
+    hopeless_rounds: int = 3
+    precise: float = 0.01
+    """Half-width of the median's interval, relative, at which a rival needs no more samples."""
+
+
+@dataclass
+class Timing:
+    """The samples of one rival, in seconds per call."""
+
+    samples: list[float] = field(default_factory=list)
+    calls: int = 1
+    """Calls per sample."""
+    rounds: list[int] = field(default_factory=list)
+    """The round each sample belongs to."""
+    spent_s: float = 0.0
+    dropped: bool = False
+
+    @property
+    def median(self) -> float:
+        return percentile(self.samples, 50)
+
+    @property
+    def low(self) -> float:
+        return percentile(self.samples, 20)
+
+    @property
+    def high(self) -> float:
+        return percentile(self.samples, 80)
+
+    def interval(self) -> tuple[float, float]:
+        return median_interval(self.samples)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Linear interpolation between order statistics."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """A 95 % interval of the median from order statistics (binomial, normal approximation).
+
+    With fewer than six values it is their range, which holds the median in 94 % of the cases
+    for five and fewer for less.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    skip = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2)) if count >= 6 else 0
+    return ordered[skip], ordered[count - 1 - skip]
+
+
+def time_rivals(
+    rivals: Sequence[Rival],
+    settings: ProtocolSettings | None = None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    about_to_run: Callable[[int], None] = lambda _: None,
+    seed: int = 0,
+) -> list[Timing]:
+    """Time rivals in interleaved rounds; one ``Timing`` each, in order.
+
+    ``about_to_run`` is told the rival's place before each of its samples, so that a crash has a
+    culprit. Every rival gets at least ``hopeless_rounds`` samples, whatever they cost.
+    """
+    s = settings or ProtocolSettings()
+    timings = [Timing() for _ in rivals]
+
+    def sample(place: int, calls: int) -> float:
+        about_to_run(place)
+        start = clock()
+        seconds = rivals[place](calls)
+        timings[place].spent_s += max(clock() - start, seconds)
+        return seconds / calls
+
+    rough = [0.0] * len(rivals)
+    for place, timing in enumerate(timings):
+        for _ in range(s.warm_calls):
+            rough[place] = sample(place, 1)
+        if rough[place] < s.sample_s:
+            # The single call's own overhead is in there: ask again with more.
+            probe = max(1, min(100, round(s.sample_s / 4 / max(rough[place], 1e-9))))
+            rough[place] = min(rough[place], sample(place, probe))
+        timing.calls = max(1, math.ceil(s.sample_s / max(rough[place], 1e-9)))
+    if not rivals:
+        return timings
+    fastest = min(rough)
+    hopeless = {i for i, r in enumerate(rough) if r > s.hopeless * fastest}
+    alive = list(range(len(rivals)))
+    began = clock()  # what a first call takes to set itself up is not the budget's
+    order = random.Random(seed)
+    for number in range(s.max_rounds):
+        order.shuffle(alive)
+        for place in alive:
+            timing = timings[place]
+            timing.samples.append(sample(place, timing.calls))
+            timing.rounds.append(number)
+        done = number + 1
+        if done >= s.hopeless_rounds:
+            for place in hopeless & set(alive):
+                timings[place].dropped = True
+        if done >= s.min_rounds:
+            best = min((timings[p] for p in alive), key=lambda t: t.median)
+            for place in alive:
+                timing = timings[place]
+                timing.dropped |= timing is not best and timing.low > s.worse * best.high
+        alive = [p for p in alive if not timings[p].dropped]
+        if done < s.min_rounds and clock() - began < s.budget_s * len(rivals):
+            continue
+        if done < s.hopeless_rounds:
+            continue
+        contested = contested_rivals([timings[p] for p in alive])
+        limit = s.contested_budget_s if contested else s.budget_s
+        if clock() - began >= s.budget_s * (len(rivals) - len(alive)) + limit * len(alive):
+            break
+        if not contested and all(is_precise(timings[p], s.precise) for p in alive):
+            break
+    return timings
+
+
+def is_precise(timing: Timing, relative: float) -> bool:
+    """Whether the median's interval is narrow enough."""
+    low, high = timing.interval()
+    return len(timing.samples) >= 6 and high - low <= 2 * relative * timing.median
+
+
+def contested_rivals(timings: Sequence[Timing]) -> bool:
+    """Whether the best of these is not yet known to be better than the next.
+
+    Decided on differences within rounds, which a slow moment of the machine cancels out of;
+    a difference known to be below one percent is a tie, and settled too.
+    """
+    if len(timings) < 2:
+        return False
+    ranked = sorted(timings, key=lambda t: t.median)
+    best = dict(zip(ranked[0].rounds, ranked[0].samples, strict=True))
+    for other in ranked[1:]:
+        pairs = zip(other.rounds, other.samples, strict=True)
+        differences = [seconds - best[number] for number, seconds in pairs if number in best]
+        if len(differences) < 6:
+            return True
+        low, high = median_interval(differences)
+        if low <= 0 and high > 0.01 * ranked[0].median:
+            return True
+    return False
+
+
+def time_cold(
+    rival: Rival,
+    evict: Callable[[], None],
+    warm_inputs: Callable[[], None],
+    *,
+    rounds: int = 5,
+    about_to_run: Callable[[], None] = lambda: None,
+) -> float:
+    """Median seconds of a single call with cold weights and hot activations."""
+    found = []
+    for _ in range(rounds):
+        evict()
+        warm_inputs()
+        about_to_run()
+        found.append(rival(1))
+    return percentile(found, 50)
+
+
+def kept(samples: Sequence[float], limit: int = KEPT_REPEATS) -> tuple[float, ...]:
+    """At most ``limit`` samples, spread evenly over the time they were taken in."""
+    if len(samples) <= limit:
+        return tuple(samples)
+    step = len(samples) / limit
+    return tuple(samples[int(i * step)] for i in range(limit))
+
+
+def cost_of(
+    timing: Timing,
+    *,
+    threads: int,
+    fingerprint: str | None = None,
+    measured_at: str | None = None,
+    max_rel_error: float | None = None,
+    cold_s: float | None = None,
+) -> Cost:
+    """The record of a timing, in microseconds."""
+    return Cost(
+        state="measured",
+        median_us=timing.median * 1e6,
+        low_us=timing.low * 1e6,
+        high_us=timing.high * 1e6,
+        cold_us=None if cold_s is None else cold_s * 1e6,
+        count=len(timing.samples),
+        repeats_us=tuple(s * 1e6 for s in kept(timing.samples)),
+        max_rel_error=max_rel_error,
+        threads=threads,
+        fingerprint=fingerprint,
+        measured_at=measured_at,
+    )
+
+
+def merged(old: Cost, new: Cost) -> Cost:
+    """Two measurements of the same work as one: all repeats together, the newer's facts.
+
+    The median of both sittings counts equally, however many samples each has: within a sitting
+    the machine's state is one and the same.
+    """
+    if not (old.usable and new.usable and old.repeats_us and new.repeats_us):
+        return new
+    half = KEPT_REPEATS // 2
+    repeats = kept(old.repeats_us, half) + kept(new.repeats_us, half)
+    return Cost(
+        state="measured",
+        median_us=percentile(repeats, 50),
+        low_us=percentile(repeats, 20),
+        high_us=percentile(repeats, 80),
+        cold_us=new.cold_us if new.cold_us is not None else old.cold_us,
+        count=old.count + new.count,
+        repeats_us=repeats,
+        max_rel_error=new.max_rel_error,
+        threads=new.threads,
+        fingerprint=new.fingerprint,
+        measured_at=new.measured_at,
+    )

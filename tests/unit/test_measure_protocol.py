@@ -1,0 +1,227 @@
+"""The timing protocol on a made-up clock: no second passes here."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from collage_engine.measure.protocol import (
+    KEPT_REPEATS,
+    ProtocolSettings,
+    Timing,
+    contested_rivals,
+    cost_of,
+    kept,
+    median_interval,
+    merged,
+    percentile,
+    time_cold,
+    time_rivals,
+)
+
+
+class World:
+    """A clock that only rivals move on, with a machine speed that drifts."""
+
+    def __init__(self, seed: int = 1, noise: float = 0.01) -> None:
+        self.now = 0.0
+        self.calls: list[tuple[str, int]] = []
+        self.random = random.Random(seed)
+        self.noise = noise
+        self.slowness = lambda now: 1.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def rival(self, name: str, seconds: float, first: float = 0.0):
+        fresh = [True]
+
+        def run(calls: int) -> float:
+            self.calls.append((name, calls))
+            each = seconds * self.slowness(self.now) * (1 + abs(self.random.gauss(0, self.noise)))
+            took = each * calls + (first if fresh[0] else 0.0)
+            fresh[0] = False
+            self.now += took
+            return took
+
+        return run
+
+    def count(self, name: str) -> int:
+        return sum(n == name for n, _ in self.calls)
+
+
+def test_samples_last_long_enough_and_exclude_the_first_call():
+    world = World()
+    (timing,) = time_rivals([world.rival("a", 2e-6, first=0.5)], clock=world.clock)
+    assert timing.calls >= 490
+    assert timing.median == pytest.approx(2e-6, rel=0.02)
+    assert len(timing.samples) >= 5 and timing.low <= timing.median <= timing.high
+
+
+def test_a_lone_steady_rival_is_done_quickly():
+    world = World(noise=0.002)
+    (timing,) = time_rivals([world.rival("a", 1e-4)], clock=world.clock)
+    assert 6 <= len(timing.samples) <= 10
+    assert world.now < 0.02
+
+
+def test_a_lone_noisy_rival_stops_at_its_budget():
+    world = World(noise=1.0)
+    (timing,) = time_rivals([world.rival("a", 1e-4)], clock=world.clock)
+    assert 0.05 < world.now < 0.08 and not timing.dropped
+
+
+def test_slow_rival_still_gets_its_three_samples():
+    world = World()
+    (timing,) = time_rivals([world.rival("a", 2.0)], clock=world.clock)
+    assert len(timing.samples) == 3
+
+
+def test_hopeless_and_clearly_worse_are_dropped_early():
+    world = World()
+    settings = ProtocolSettings()
+    rivals = [
+        world.rival("hopeless", 5e-2),
+        world.rival("best", 1.00e-3),
+        world.rival("near", 1.01e-3),
+        world.rival("worse", 1.5e-3),
+    ]
+    timings = time_rivals(rivals, settings, clock=world.clock)
+    assert [t.dropped for t in timings] == [True, False, False, True]
+    assert len(timings[0].samples) == settings.hopeless_rounds
+    assert len(timings[3].samples) == settings.min_rounds
+    assert len(timings[1].samples) == len(timings[2].samples) > settings.min_rounds
+    assert timings[1].median < timings[2].median
+
+
+def test_rounds_cancel_a_drifting_machine():
+    """One machine slows down to half while measuring; the order of rivals is still found."""
+    right = 0
+    for seed in range(20):
+        world = World(seed=seed, noise=0.01)
+        world.slowness = lambda now: 1.0 + now * 3
+        a, b = time_rivals(
+            [world.rival("a", 1.05e-3), world.rival("b", 1.00e-3)], clock=world.clock, seed=seed
+        )
+        assert a.rounds == b.rounds
+        right += b.median < a.median
+    assert right >= 19
+
+
+def test_a_round_visits_everyone_in_changing_order():
+    world = World()
+    time_rivals(
+        [world.rival(n, 1e-3) for n in "abc"],
+        ProtocolSettings(sample_s=0, warm_calls=1, max_rounds=20, contested_budget_s=9),
+        clock=world.clock,
+    )
+    names = [n for n, _ in world.calls][3:]
+    rounds = [names[i : i + 3] for i in range(0, len(names), 3)]
+    assert all(sorted(r) == ["a", "b", "c"] for r in rounds)
+    assert len({tuple(r) for r in rounds}) > 2
+
+
+def test_close_rivals_get_more_time_than_clear_ones():
+    def spent(second: float) -> float:
+        world = World(noise=0.15)
+        rivals = [world.rival("a", 1e-3), world.rival("b", second)]
+        time_rivals(rivals, ProtocolSettings(max_rounds=500), clock=world.clock)
+        return world.now
+
+    assert spent(1.02e-3) > 1.5 * spent(1.22e-3)
+    settings = ProtocolSettings()
+    assert spent(1.02e-3) < 2 * settings.contested_budget_s * 1.1
+
+
+def test_whose_turn_it_is_is_told_before_it_runs():
+    world = World()
+    turns: list[int] = []
+    seen: list[tuple[int, str]] = []
+
+    def watch(name: str):
+        inner = world.rival(name, 1e-3)
+
+        def run(calls: int) -> float:
+            seen.append((turns[-1], name))
+            return inner(calls)
+
+        return run
+
+    time_rivals([watch("a"), watch("b")], clock=world.clock, about_to_run=turns.append)
+    assert len(seen) == len(turns)
+    assert set(seen) == {(0, "a"), (1, "b")}
+
+
+def test_a_rival_that_fails_is_not_hidden():
+    def broken(calls: int) -> float:
+        raise RuntimeError("bad kernel")
+
+    with pytest.raises(RuntimeError, match="bad kernel"):
+        time_rivals([broken])
+    assert time_rivals([]) == []
+
+
+def test_percentiles_and_intervals():
+    values = [5.0, 1.0, 4.0, 2.0, 3.0]
+    assert [percentile(values, p) for p in (0, 50, 80, 100)] == [1, 3, 4.2, 5]
+    assert median_interval([1.0, 2.0]) == (1.0, 2.0)
+    low, high = median_interval([float(i) for i in range(64)])
+    assert 22 <= low <= 25 and 38 <= high <= 41
+
+
+def test_interval_holds_the_true_median_as_often_as_it_says():
+    rng = random.Random(5)
+    hits = 0
+    for _ in range(600):
+        low, high = median_interval([rng.expovariate(1) for _ in range(25)])
+        hits += low <= 0.6931 <= high
+    assert 0.92 <= hits / 600 <= 0.99
+
+
+def test_contested():
+    def timing(values: list[float]) -> Timing:
+        return Timing(samples=values, rounds=list(range(len(values))))
+
+    assert not contested_rivals([timing([1.0] * 8)])
+    assert not contested_rivals([timing([1.0] * 8), timing([1.1] * 8)])
+    assert not contested_rivals([timing([1.0] * 8), timing([1.001] * 8)]), "a tie is settled"
+    assert contested_rivals([timing([1.0] * 4), timing([1.1] * 4)]), "too few to tell"
+    jumpy = [1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.1]
+    assert contested_rivals([timing([1.0] * 8), timing(jumpy)])
+    # The same jumps in the same rounds are the machine's, not the rivals'.
+    assert not contested_rivals([timing(jumpy), timing([j + 0.05 for j in jumpy])])
+
+
+def test_cold_runs_evict_and_warm_before_each_single_call():
+    log: list[str] = []
+    times = iter([5.0, 1.0, 2.0])
+
+    def rival(calls: int) -> float:
+        log.append(f"run{calls}")
+        return next(times)
+
+    median = time_cold(
+        rival, lambda: log.append("evict"), lambda: log.append("warm"),
+        rounds=3, about_to_run=lambda: log.append("mark"),
+    )  # fmt: skip
+    assert median == 2.0 and log == ["evict", "warm", "mark", "run1"] * 3
+
+
+def test_cost_and_merging():
+    timing = Timing(samples=[2e-6, 1e-6, 3e-6], rounds=[0, 1, 2])
+    cost = cost_of(timing, threads=2, fingerprint="f", measured_at="now", cold_s=9e-6)
+    assert (cost.median_us, cost.cold_us, cost.count) == pytest.approx((2.0, 9.0, 3))
+    assert cost.repeats_us == pytest.approx((2.0, 1.0, 3.0)) and cost.threads == 2
+    later = cost_of(Timing(samples=[4e-6] * 100, rounds=list(range(100))), threads=2)
+    both = merged(cost, later)
+    assert both.count == 103 and len(both.repeats_us) == 3 + KEPT_REPEATS // 2
+    assert both.cold_us == 9.0 and both.high_us == pytest.approx(4.0)
+    assert len(later.repeats_us) == KEPT_REPEATS
+
+
+def test_kept_repeats_are_spread_over_time():
+    chosen = kept([float(i) for i in range(1000)])
+    assert len(chosen) == KEPT_REPEATS and chosen[0] == 0 and chosen[-1] > 980
+    assert all(a < b for a, b in pairwise(chosen))
