@@ -1,0 +1,1 @@
+"""Graph layout and scene as plain data, shared by the desktop and the report's SVG. No Qt."""

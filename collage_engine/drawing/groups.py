@@ -1,0 +1,190 @@
+"""Groups of operators that can be drawn as one box: name scopes, partitions, sections.
+
+*Name scopes* come from the ONNX names (``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, then
+``layer1.0``…). Models without slashes in their names are cut at the other usual separators,
+and a level that would still show too many boxes is cut into *sections* of consecutive
+operators: the first view of a large model must be small whatever its names are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records.placement import Placement
+
+GroupKind = Literal["scope", "section", "partition"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators under one name. ``parent`` is the id of the group around it, if any."""
+
+    id: str
+    label: str
+    kind: GroupKind
+    members: tuple[int, ...]
+    parent: str | None = None
+
+
+FIRST_VIEW_LIMIT = 400
+"""Above this many boxes a graph opens collapsed."""
+_SECTION_BOXES = 120
+
+
+def _scope_path(name: str) -> tuple[str, ...]:
+    if "/" in name:
+        parts = [part for part in name.split("/") if part]
+    else:
+        parts = [part for part in re.split(r"[.:]|__|_(?=[a-z]+\d)", name) if part]
+    return tuple(parts[:-1])
+
+
+def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
+    """Scopes of at least two operators, outer ones first; scopes with the same members merge."""
+    members: dict[tuple[str, ...], list[int]] = {}
+    for at, call in enumerate(graph.calls):
+        path = _scope_path(call.onnx_nodes[-1] if call.onnx_nodes else call.name)
+        for depth in range(1, len(path) + 1):
+            members.setdefault(path[:depth], []).append(at)
+    groups: dict[tuple[str, ...], Group] = {}
+    for path in sorted(members, key=lambda p: (len(p), members[p][0])):
+        found = members[path]
+        if len(found) < 2 or len(found) == graph.count:
+            continue
+        parent = next((path[:d] for d in range(len(path) - 1, 0, -1) if path[:d] in groups), None)
+        if parent is not None and len(groups[parent].members) == len(found):
+            continue
+        groups[path] = Group(
+            id="scope:" + "/".join(path),
+            label="/".join(path[len(parent or ()) :]),
+            kind="scope",
+            members=tuple(found),
+            parent=groups[parent].id if parent is not None else None,
+        )
+    return tuple(groups.values())
+
+
+def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Scopes that keep the first view small: with sections where the names do not help."""
+    found = list(groups)
+    top = [g for g in found if g.parent is None]
+    covered = {m for g in top for m in g.members}
+    loose = [at for at in range(graph.count) if at not in covered]
+    if len(loose) + len(top) <= FIRST_VIEW_LIMIT:
+        return tuple(found)
+    # Too many boxes at the top: consecutive operators become sections, and the scopes that lie
+    # wholly inside one stay as its children; the others are dropped, since groups must nest.
+    size = max(25, -(-graph.count // _SECTION_BOXES))
+    made = [
+        Group(
+            id=f"section:{at // size}",
+            label=f"operators {at}–{min(at + size, graph.count) - 1}",
+            kind="section",
+            members=tuple(range(at, min(at + size, graph.count))),
+        )
+        for at in range(0, graph.count, size)
+    ]
+    kept: list[Group] = []
+    alive: set[str] = set()
+    for group in found:
+        if group.members[0] // size != group.members[-1] // size:
+            continue
+        parent = group.parent if group.parent in alive else made[group.members[0] // size].id
+        alive.add(group.id)
+        kept.append(Group(group.id, group.label, group.kind, group.members, parent))
+    return (*made, *kept)
+
+
+def partition_groups(placement: Placement) -> tuple[Group, ...]:
+    """Each partition of a placement with more than one operator, as a group."""
+    return tuple(
+        Group(id=f"partition:{p.id}", label=p.id, kind="partition", members=p.nodes)
+        for p in placement.partitions
+        if len(p.nodes) > 1
+    )
+
+
+@dataclass(frozen=True)
+class DisplayBox:
+    """What is drawn as one box: an operator, a collapsed group, a graph input or output."""
+
+    kind: Literal["operator", "group", "input", "output"]
+    members: tuple[int, ...]
+    """Operator numbers; of an input or output, its item number."""
+    group: str | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class DisplayGraph:
+    boxes: tuple[DisplayBox, ...]
+    edges: tuple[tuple[int, int], ...]
+    """(box, box), without duplicates and loops."""
+    box_of: tuple[int, ...]
+    """Item → box."""
+
+
+def display_graph(
+    graph: OperatorGraph, groups: Mapping[str, Group], collapsed: Iterable[str]
+) -> DisplayGraph:
+    """The graph with the ``collapsed`` groups drawn as one box each, the outermost winning."""
+    box_of = [-1] * graph.items
+    boxes: list[DisplayBox] = []
+    chosen = sorted((groups[g] for g in collapsed if g in groups), key=lambda g: -len(g.members))
+    owner: dict[int, Group] = {}
+    for group in chosen:
+        for member in group.members:
+            owner.setdefault(member, group)
+    box_of_group: dict[str, int] = {}
+    for at in range(graph.count):
+        inside = owner.get(at)
+        if inside is None:
+            box_of[at] = len(boxes)
+            boxes.append(DisplayBox("operator", (at,), None, graph.name(at)))
+            continue
+        if inside.id not in box_of_group:
+            box_of_group[inside.id] = len(boxes)
+            own = tuple(m for m in inside.members if owner[m] is inside)
+            boxes.append(DisplayBox("group", own, inside.id, inside.label))
+        box_of[at] = box_of_group[inside.id]
+    for item in range(graph.count, graph.items):
+        is_input = item < graph.count + len(graph.inputs)
+        box_of[item] = len(boxes)
+        boxes.append(DisplayBox("input" if is_input else "output", (item,), None, graph.name(item)))
+    edges = dict.fromkeys((box_of[a], box_of[b]) for a, b in graph.edges if box_of[a] != box_of[b])
+    return DisplayGraph(tuple(boxes), tuple(edges), tuple(box_of))
+
+
+def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
+    """Which groups are collapsed when a model is first shown: none unless it is large."""
+    if graph.count <= FIRST_VIEW_LIMIT:
+        return frozenset()
+    found = list(groups)
+    children: dict[str | None, list[Group]] = {}
+    for group in found:
+        children.setdefault(group.parent, []).append(group)
+    in_groups = {m for g in children.get(None, []) for m in g.members}
+    collapsed = {g.id for g in children.get(None, [])}
+    boxes = len(collapsed) + graph.count - len(in_groups)
+    # Open a whole family of siblings while the picture stays small: opening only some of many
+    # equal layers would say that they differ.
+    while True:
+        families: dict[str | None, list[Group]] = {}
+        for group in found:
+            if group.id in collapsed and children.get(group.id):
+                families.setdefault(group.parent, []).append(group)
+        for family in families.values():
+            inner = [child for group in family for child in children[group.id]]
+            loose = sum(len(g.members) for g in family) - sum(len(g.members) for g in inner)
+            after = boxes - len(family) + len(inner) + loose
+            if after <= FIRST_VIEW_LIMIT:
+                collapsed.difference_update(g.id for g in family)
+                collapsed.update(g.id for g in inner)
+                boxes = after
+                break
+        else:
+            return frozenset(collapsed)

@@ -1,0 +1,43 @@
+"""Layout in a process of its own: a request as JSON on standard input, the answer on output.
+
+``python -m collage_engine.drawing.layout_process``. The desktop runs it under its event loop
+and kills it when a newer picture is wanted; ``lay_out_safely`` does the same for reports, and
+falls back to the plain algorithm when the library crashes or is too slow.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+
+from collage_engine.drawing.layout import Layout, LayoutRequest, lay_out
+
+COMMAND = (sys.executable, "-m", "collage_engine.drawing.layout_process")
+
+
+def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
+    """``lay_out`` in a child; in this process with the plain algorithm if the child fails."""
+    try:
+        done = subprocess.run(
+            COMMAND,
+            input=msgspec.json.encode(request),
+            capture_output=True,
+            timeout=timeout_s,
+            check=True,
+        )
+        return msgspec.json.decode(done.stdout, type=Layout)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        plain = msgspec.structs.replace(request, engine="layered")
+        return lay_out(plain)
+
+
+def main() -> int:
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=LayoutRequest)
+    sys.stdout.buffer.write(msgspec.json.encode(lay_out(request)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

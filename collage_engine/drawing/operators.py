@@ -1,0 +1,115 @@
+"""The graph of operator calls, as people look at it.
+
+Constants, tuples and projections are glue: an edge leads from call to call through them.
+Graph inputs that are used and graph outputs are items of their own, so that a picture has a
+beginning and an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from collage_engine.records.graph import GraphRecord, Node
+
+
+@dataclass(frozen=True)
+class OperatorGraph:
+    """Items: operators 0…count−1 (operator numbers), then used inputs, then outputs."""
+
+    calls: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    edges: tuple[tuple[int, int], ...]
+    """(item, item), without duplicates, ordered by target."""
+    number: dict[int, int] = field(repr=False)
+    """Node index → operator number, calls only."""
+    predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
+    successors: tuple[tuple[int, ...], ...] = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        return len(self.calls)
+
+    @property
+    def items(self) -> int:
+        return len(self.calls) + len(self.inputs) + len(self.outputs)
+
+    def name(self, item: int) -> str:
+        """What an item goes by in the user's file."""
+        if item < self.count:
+            call = self.calls[item]
+            return call.name or f"{call.op}#{item}"
+        item -= self.count
+        if item < len(self.inputs):
+            return self.inputs[item].name
+        return self.outputs[item - len(self.inputs)]
+
+    def producers(self, operator: int) -> tuple[int, ...]:
+        return tuple(i for i in self.predecessors[operator] if i < self.count)
+
+    def consumers(self, operator: int) -> tuple[int, ...]:
+        return tuple(i for i in self.successors[operator] if i < self.count)
+
+
+def operator_graph(graph: GraphRecord) -> OperatorGraph:
+    """The operators of a dataflow graph, with its glue seen through."""
+    nodes = graph.nodes
+    calls = tuple(node for node in nodes if node.form == "call")
+    number = {node.index: at for at, node in enumerate(calls)}
+    sources: dict[int, tuple[int, ...]] = {}
+    used_inputs: dict[int, int] = {}
+
+    def sources_of(inputs: Sequence[int]) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for index in inputs:
+            for source in sources[index]:
+                found[source] = None
+        return tuple(found)
+
+    # Nodes come in post-DFS order, so that every producer is known before its users; sources
+    # are node indices of calls and parameters here.
+    raw: list[tuple[int, int]] = []
+    for node in nodes:
+        if node.form in ("call", "parameter"):
+            sources[node.index] = (node.index,)
+            if node.form == "call":
+                raw.extend((s, node.index) for s in sources_of(node.inputs))
+        elif node.form in ("tuple", "projection"):
+            sources[node.index] = sources_of(node.inputs)
+        else:
+            sources[node.index] = ()
+
+    by_index = {node.index: node for node in nodes}
+    output_sources = [sources[index] for index in graph.outputs]
+    for source in [s for s, _ in raw] + [s for found in output_sources for s in found]:
+        if source not in number and source not in used_inputs:
+            used_inputs[source] = len(used_inputs)
+    inputs = tuple(by_index[index] for index in used_inputs)
+    count = len(calls)
+
+    def item(index: int) -> int:
+        return number[index] if index in number else count + used_inputs[index]
+
+    edges = [(item(a), item(b)) for a, b in raw]
+    names = tuple(
+        graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
+        for at in range(len(graph.outputs))
+    )
+    for at, found in enumerate(output_sources):
+        edges.extend((item(source), count + len(inputs) + at) for source in found)
+    total = count + len(inputs) + len(names)
+    before: list[list[int]] = [[] for _ in range(total)]
+    after: list[list[int]] = [[] for _ in range(total)]
+    for a, b in edges:
+        before[b].append(a)
+        after[a].append(b)
+    return OperatorGraph(
+        calls=calls,
+        inputs=inputs,
+        outputs=names,
+        edges=tuple(edges),
+        number=number,
+        predecessors=tuple(map(tuple, before)),
+        successors=tuple(map(tuple, after)),
+    )

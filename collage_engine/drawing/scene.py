@@ -1,0 +1,169 @@
+"""What is drawn and where: boxes, routes, jump stubs and partition outlines as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from collage_engine.drawing.groups import (
+    DisplayGraph,
+    Group,
+    display_graph,
+    first_view,
+    name_scopes,
+    partition_groups,
+    sections,
+)
+from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, Layout, LayoutRequest
+from collage_engine.drawing.operators import OperatorGraph, operator_graph
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Placement
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A partition in the picture: its boxes and the edges between them."""
+
+    partition: str
+    toolchain: str
+    boxes: tuple[int, ...]
+    edges: tuple[int, ...]
+    """Numbers of edges inside the partition that have a route."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    graph: OperatorGraph
+    groups: Mapping[str, Group]
+    display: DisplayGraph
+    layout: Layout
+    orientation: str = "vertical"
+    jumps_out: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Box → boxes its cut edges lead to."""
+    jumps_in: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def width(self) -> float:
+        return self.layout.width
+
+    @property
+    def height(self) -> float:
+        return self.layout.height
+
+    def rectangle(self, box: int) -> tuple[float, float, float, float]:
+        x, y = self.layout.places[box]
+        return x, y, BOX_WIDTH, BOX_HEIGHT
+
+    def boxes_of(self, operators: Iterable[int]) -> set[int]:
+        return {self.display.box_of[at] for at in operators}
+
+
+def layout_request(
+    display: DisplayGraph, orientation: str = "vertical", fold: bool = True, aspect: float = 1.5
+) -> LayoutRequest:
+    return LayoutRequest(
+        count=len(display.boxes),
+        edges=list(display.edges),
+        orientation=orientation,
+        fold=fold,
+        aspect=aspect,
+    )
+
+
+def scene(
+    graph: OperatorGraph,
+    groups: Mapping[str, Group],
+    display: DisplayGraph,
+    layout: Layout,
+    orientation: str = "vertical",
+) -> Scene:
+    """The scene of a laid out display graph; edges without a route become jumps."""
+    out: dict[int, list[int]] = {}
+    into: dict[int, list[int]] = {}
+    for (a, b), route in zip(display.edges, layout.routes, strict=True):
+        if not route:
+            out.setdefault(a, []).append(b)
+            into.setdefault(b, []).append(a)
+    return Scene(
+        graph=graph,
+        groups=groups,
+        display=display,
+        layout=layout,
+        orientation=orientation,
+        jumps_out={a: tuple(found) for a, found in out.items()},
+        jumps_in={b: tuple(found) for b, found in into.items()},
+    )
+
+
+def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
+    """The partitions of a placement in a scene; those inside one collapsed box have one box."""
+    if placement is None:
+        return ()
+    owner: dict[int, int] = {}
+    box_owners: dict[int, set[int]] = {}
+    for at, partition in enumerate(placement.partitions):
+        for operator in partition.nodes:
+            if operator < shown.graph.count:
+                owner[operator] = at
+                box_owners.setdefault(shown.display.box_of[operator], set()).add(at)
+    boxes: list[list[int]] = [[] for _ in placement.partitions]
+    inside: list[list[int]] = [[] for _ in placement.partitions]
+    for box, owners in box_owners.items():
+        # A collapsed group that several partitions share belongs to none of the outlines.
+        if len(owners) == 1:
+            boxes[next(iter(owners))].append(box)
+    for number, (a, b) in enumerate(shown.display.edges):
+        one, two = box_owners.get(a, set()), box_owners.get(b, set())
+        if len(one) == 1 and one == two and shown.layout.routes[number]:
+            inside[next(iter(one))].append(number)
+    return tuple(
+        Outline(p.id, p.toolchain, tuple(sorted(boxes[at])), tuple(inside[at]))
+        for at, p in enumerate(placement.partitions)
+        if boxes[at]
+    )
+
+
+def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
+    """The rectangle between two boxes that face each other directly; None for other edges.
+
+    A partition's tint fills it, so that a chain reads as one band instead of beads on a thread.
+    """
+    if len(shown.layout.routes[edge]) != 2:
+        return None
+    a, b = shown.display.edges[edge]
+    ax, ay, w, h = shown.rectangle(a)
+    bx, by, _, _ = shown.rectangle(b)
+    if shown.orientation == "horizontal":
+        low, high = max(ay, by), min(ay, by) + h
+        left, right = ax + w, bx
+        return (
+            (left, low, right - left, high - low) if high - low > h * 0.4 and right > left else None
+        )
+    low, high = max(ax, bx), min(ax, bx) + w
+    top, bottom = ay + h, by
+    return (low, top, high - low, bottom - top) if high - low > w * 0.4 and bottom > top else None
+
+
+def placement_scene(
+    record: GraphRecord,
+    placement: Placement | None,
+    orientation: str = "vertical",
+    collapse: bool = True,
+    aspect: float = 1.5,
+) -> Scene:
+    """The scene of a graph and its placement in one call, for reports.
+
+    A large graph is drawn with its partitions collapsed, and its scopes where that is not
+    enough. The layout runs in a child process.
+    """
+    from collage_engine.drawing.layout_process import lay_out_safely
+
+    graph = operator_graph(record)
+    groups = {g.id: g for g in sections(graph, name_scopes(graph))}
+    closed = first_view(graph, groups.values()) if collapse else frozenset()
+    if closed and placement is not None and len(placement.partitions) <= 300:
+        groups = {g.id: g for g in partition_groups(placement)}
+        closed = frozenset(groups)
+    display = display_graph(graph, groups, closed)
+    layout = lay_out_safely(layout_request(display, orientation, aspect=aspect))
+    return scene(graph, groups, display, layout, orientation)

@@ -1,0 +1,219 @@
+"""A scene as an SVG picture: self-contained, no scripts, text stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from collage_engine.drawing import words
+from collage_engine.drawing.looks import BoxLook, LegendEntry, LookData, box_looks
+from collage_engine.drawing.palette import mix
+from collage_engine.drawing.scene import Outline, Scene, bridge, outlines, placement_scene
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Placement
+
+_LIGHT = {"canvas": "#fbfbfa", "box": "#ffffff", "line": "#8d939b", "text": "#1d2126",
+          "quiet": "#5d646d", "border": "#b9bec5"}  # fmt: skip
+_DARK = {"canvas": "#1b1d20", "box": "#2a2d31", "line": "#7d838b", "text": "#e8eaed",
+         "quiet": "#a4abb4", "border": "#4b5057"}  # fmt: skip
+_STRIP = 28.0
+_MARGIN = 28.0
+
+_PATTERNS = {
+    "rising": '<path d="M-1,7 l8,-8 M-1,1 l2,-2 M5,7 l2,-2"/>',
+    "falling": '<path d="M-1,-1 l8,8 M5,-1 l2,2 M-1,5 l2,2"/>',
+    "level": '<path d="M0,3 h6"/>',
+    "upright": '<path d="M3,0 v6"/>',
+    "grid": '<path d="M0,3 h6 M3,0 v6"/>',
+    "cross": '<path d="M0,0 l6,6 M6,0 l-6,6"/>',
+    "dots": '<circle cx="3" cy="3" r="1"/>',
+    "dense": '<path d="M0,1.5 h6 M0,4.5 h6"/>',
+}
+
+
+def _attribute(text: str) -> str:
+    return escape(text, {'"': "&quot;"})
+
+
+def render(
+    shown: Scene,
+    looks: Sequence[BoxLook],
+    legend: Sequence[LegendEntry] = (),
+    parts: Sequence[Outline] = (),
+    title: str = "",
+    dark: bool = False,
+) -> str:
+    """The picture as one SVG document. Every box carries a ``<title>`` with its full name."""
+    ink = _DARK if dark else _LIGHT
+    head = 34.0 + (30.0 if legend else 0.0)
+    width = max(shown.width + 2 * _MARGIN, 480.0)
+    height = shown.height + 2 * _MARGIN + head
+    used = sorted({look.pattern for look in looks if look.pattern != "solid"})
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img" '
+        f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title or "graph")}">',
+        "<defs>",
+        *(
+            f'<pattern id="pattern-{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<g fill="none" stroke="#000" stroke-opacity="0.28" stroke-width="1">'
+            f"{_PATTERNS[name]}</g></pattern>"
+            for name in used
+        ),
+        "</defs>",
+        f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
+        f'<text x="{_MARGIN}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
+        f"{escape(title)}</text>",
+    ]
+    out.extend(_legend(legend, ink))
+    out.append(f'<g transform="translate({_MARGIN} {_MARGIN + head})">')
+    for rim in (True, False):
+        out.extend(_tint(shown, part, looks, ink, rim) for part in parts)
+    out.append(f'<g fill="none" stroke="{ink["line"]}" stroke-width="1.2">')
+    for route in shown.layout.routes:
+        if route:
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
+            out.append(f'<polyline points="{points}"/>')
+    out.append("</g>")
+    for box, look in enumerate(looks):
+        out.append(_box(shown, box, look, ink))
+    out.extend(_jumps(shown, ink))
+    out.append("</g></svg>")
+    return "\n".join(out)
+
+
+def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
+    out: list[str] = []
+    x = _MARGIN
+    for entry in legend:
+        label = f"{entry.label or 'not placed'} · {entry.count}"
+        out.append(
+            f'<rect x="{x:.0f}" y="44" width="28" height="18" rx="3" fill="{entry.colour}"/>'
+            f'<text x="{x + 14:.0f}" y="57" font-size="10" font-weight="600" '
+            f'text-anchor="middle" fill="{entry.text}">{escape(entry.tag)}</text>'
+            f'<text x="{x + 34:.0f}" y="57.5" font-size="12" fill="{ink["quiet"]}">'
+            f"{escape(label)}</text>"
+        )
+        x += 34 + len(label) * 6.8 + 22
+    return out
+
+
+def _tint(
+    shown: Scene, part: Outline, looks: Sequence[BoxLook], ink: dict[str, str], rim: bool
+) -> str:
+    """A partition as a soft blob: its boxes grown a little, joined along its inner edges."""
+    colour = looks[part.boxes[0]].colour
+    fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
+    grow = 9.0 if rim else 7.5
+    out = [f'<g fill="{fill}" stroke="none" data-partition="{_attribute(part.partition)}">']
+    for box in part.boxes:
+        x, y, w, h = shown.rectangle(box)
+        out.append(
+            f'<rect x="{x - grow:.1f}" y="{y - grow:.1f}" width="{w + 2 * grow:.1f}" '
+            f'height="{h + 2 * grow:.1f}" rx="{grow:.1f}"/>'
+        )
+    lines = ""
+    for edge in part.edges:
+        between = bridge(shown, edge)
+        if between is not None:
+            x, y, w, h = between
+            side = grow if shown.orientation != "horizontal" else 0.0
+            top = grow - side
+            out.append(
+                f'<rect x="{x - side:.1f}" y="{y - top:.1f}" width="{w + 2 * side:.1f}" '
+                f'height="{h + 2 * top:.1f}"/>'
+            )
+            continue
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown.layout.routes[edge])
+        lines += f'<polyline points="{points}"/>'
+    out.append("</g>")
+    stroke = 15.0 if rim else 12.0
+    out.append(
+        f'<g fill="none" stroke="{fill}" stroke-width="{stroke}" stroke-linejoin="round">'
+        f"{lines}</g>"
+    )
+    return "".join(out)
+
+
+def _box(shown: Scene, box: int, look: BoxLook, ink: dict[str, str]) -> str:
+    x, y, w, h = shown.rectangle(box)
+    item = shown.display.boxes[box]
+    full = item.label if item.kind != "operator" else shown.graph.name(item.members[0])
+    tip = " · ".join(part for part in (full, look.title, look.detail, look.value) if part)
+    out = [f"<g><title>{escape(tip)}</title>"]
+    dash = ' stroke-dasharray="4 3"' if look.dashed else ""
+    fill = look.colour if look.filled else ink["box"]
+    text = look.text if look.filled else ink["text"]
+    quiet = look.text if look.filled else ink["quiet"]
+    radius = 23 if look.kind in ("input", "output") else 5
+    out.append(
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{w}" height="{h}" rx="{radius}" fill="{fill}" '
+        f'stroke="{ink["border"]}"{dash}/>'
+    )
+    left = x + 14
+    if look.kind in ("operator", "group") and not look.filled:
+        shape = (
+            f'd="M{x + 5:.1f},{y:.1f} h{_STRIP - 5} v{h} h-{_STRIP - 5} '
+            f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
+        )
+        out.append(f'<path {shape} fill="{look.colour}"/>')
+        if look.pattern != "solid":
+            out.append(f'<path {shape} fill="url(#pattern-{look.pattern})"/>')
+        out.append(
+            f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
+            f'font-weight="600" text-anchor="middle" fill="{look.text}">{escape(look.tag)}</text>'
+        )
+        left = x + _STRIP + 8
+    limit = 20 if not look.value else 12
+    out.append(
+        f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
+        f'fill="{text}">{escape(words.elide(look.title, limit))}</text>'
+        f'<text x="{left:.1f}" y="{y + 36:.1f}" font-size="11" fill="{quiet}">'
+        f"{escape(words.elide(look.detail, 22))}</text>"
+    )
+    if look.value:
+        out.append(
+            f'<text x="{x + w - 8:.1f}" y="{y + 19:.1f}" font-size="11" text-anchor="end" '
+            f'fill="{quiet}">{escape(look.value)}</text>'
+        )
+    if look.share is not None:
+        out.append(
+            f'<rect x="{left:.1f}" y="{y + h - 5:.1f}" '
+            f'width="{max(1.0, look.share * (w - _STRIP - 16)):.1f}" height="2.5" '
+            f'fill="{look.colour}"/>'
+        )
+    out.append("</g>")
+    return "".join(out)
+
+
+def _jumps(shown: Scene, ink: dict[str, str]) -> list[str]:
+    out: list[str] = []
+    for found, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
+        for box, others in found.items():
+            x, y, w, h = shown.rectangle(box)
+            names = ", ".join(shown.display.boxes[o].label for o in others[:6])
+            more = f" and {len(others) - 6} more" if len(others) > 6 else ""
+            word = "leads to" if low else "comes from"
+            out.append(
+                f"<g><title>{word} {escape(names + more)}</title>"
+                f'<text x="{x + w + 4:.1f}" y="{y + (h - 2 if low else 11):.1f}" font-size="10" '
+                f'fill="{ink["quiet"]}">{arrow}{len(others)}</text></g>'
+            )
+    return out
+
+
+def placement_svg(
+    graph: GraphRecord,
+    placement: Placement | None,
+    *,
+    title: str = "",
+    estimated: bool = False,
+    orientation: str = "vertical",
+    dark: bool = False,
+) -> str:
+    """Graph and placement as SVG in one call, for reports and exports."""
+    shown = placement_scene(graph, placement, orientation)
+    looks, legend = box_looks(
+        shown, "toolchain", LookData(placement=placement, estimated=estimated)
+    )
+    return render(shown, looks, legend, outlines(shown, placement), title, dark)

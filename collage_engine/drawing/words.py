@@ -1,0 +1,96 @@
+"""How numbers and operators are written: three significant digits, units, signs."""
+
+from __future__ import annotations
+
+import math
+
+from collage_engine.records.graph import Node, TensorType
+
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` with that many significant digits, never in exponent form."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return "∞" if value > 0 else DASH
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{abs(value):.{places}f}"
+    if len(text.replace(".", "").lstrip("0")) > digits and "." in text:
+        text = f"{abs(value):.{max(0, places - 1)}f}"
+    return (MINUS if value < 0 else "") + text
+
+
+def time_text(us: float | None) -> str:
+    """A time given in µs: µs below 1 ms, ms below 10 s, else s. Unknown is a dash."""
+    if us is None or math.isnan(us):
+        return DASH
+    if math.isinf(us):
+        return "∞"
+    if abs(us) < 999.5:
+        return f"{significant(us)} µs"
+    if abs(us) < 9_999_500:
+        return f"{significant(us / 1e3)} ms"
+    return f"{significant(us / 1e6)} s"
+
+
+def signed_time(us: float | None) -> str:
+    if us is None or math.isnan(us):
+        return DASH
+    return ("+" if us > 0 else "") + time_text(us)
+
+
+def gain_text(now: float | None, before: float | None) -> str:
+    """Latency ``now`` against ``before``: a signed percentage with an arrow; less is better."""
+    if now is None or before is None or before <= 0:
+        return DASH
+    share = (now - before) / before * 100
+    if abs(share) < 0.05:
+        return "= 0.0 %"
+    sign = MINUS if share < 0 else "+"
+    return f"{'▼' if share < 0 else '▲'} {sign}{abs(share):.1f} %"
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration for people: ``34 s``, ``2 min 10 s``, ``1 h 5 min``."""
+    if seconds is None or math.isnan(seconds):
+        return DASH
+    if seconds < 1:
+        return "< 1 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def bytes_text(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{significant(count)} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def shape_text(kind: TensorType) -> str:
+    return "×".join(map(str, kind.shape)) if kind.shape else "scalar"
+
+
+def node_shapes(node: Node) -> str:
+    return ", ".join(shape_text(kind) for kind in node.types)
+
+
+def short_operator(op: str) -> str:
+    """``nn.conv2d`` → ``conv2d``; ``call_tir:gather_nd`` → ``gather_nd``."""
+    return op.rsplit(":", 1)[-1].rsplit(".", 1)[-1] or "operator"
+
+
+def elide(text: str, limit: int) -> str:
+    """``text`` cut in the middle to ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    keep = limit - 1
+    return text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]

@@ -1,0 +1,334 @@
+"""An engine that speaks the protocol from canned data, and can misbehave on purpose.
+
+``python scripted_engine.py [--model small|resnet|large] [--slow S] [--crash-after N]
+[--hang METHOD] [--late METHOD:S] [--flood N] [--speaks VERSION] [--noise] [--fail METHOD]``.
+``--once FILE`` lets a misbehaviour happen only if FILE does not exist yet, and creates it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from canned import STATES, World
+
+from collage_engine.records.event import Done, Log, Progress, Stage
+from collage_engine.records.graph import ModelRecord
+from collage_engine.records.toolchain import Device
+from collage_engine.service import protocol as p
+
+
+class Failure(Exception):
+    pass
+
+
+class Engine:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.worlds: dict[str, World] = {}
+        self.models: dict[str, p.ModelAnswer] = {}
+        self.cancel: dict[str, threading.Event] = {}
+        self.measured = 0
+
+    def write(self, message: dict) -> None:
+        line = msgspec.json.encode(message) + b"\n"
+        with self.lock:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+    def notify(self, method: str, params) -> None:
+        self.write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def event(self, document: str, event) -> None:
+        name = type(event).__name__.lower()
+        self.notify(name, p.Notification(document=document, event=msgspec.to_builtins(event)))
+
+    def misbehaves(self) -> bool:
+        mark = self.options.once
+        if mark is None:
+            return True
+        if Path(mark).exists():
+            return False
+        Path(mark).write_text("done")
+        return True
+
+    def serve(self) -> None:
+        for raw in sys.stdin.buffer:
+            message = msgspec.json.decode(raw)
+            threading.Thread(target=self.answer, args=(message,), daemon=True).start()
+
+    def answer(self, message: dict) -> None:
+        method, id_ = message["method"], message["id"]
+        if self.options.hang == method and self.misbehaves():
+            return
+        for late in self.options.late:
+            name, _, seconds = late.partition(":")
+            if name == method:
+                time.sleep(float(seconds))
+        try:
+            if self.options.fail == method:
+                raise Failure(f"scripted: {method} failed")
+            params_type = p.METHODS[method][0]
+            params = None
+            if params_type is not type(None):
+                params = msgspec.convert(message.get("params") or {}, params_type)
+            result = getattr(self, method.replace(".", "_"))(params)
+        except Failure as failure:
+            self.write({"jsonrpc": "2.0", "id": id_, "error": {
+                "code": -32000, "message": str(failure), "data": {"kind": "ModelError", "exit_status": 1}}})  # fmt: skip
+            return
+        self.write({"jsonrpc": "2.0", "id": id_, "result": result})
+
+    def hello(self, params):
+        if self.options.speaks != p.VERSION:
+            return {"version": self.options.speaks, "engine": "0.0", "host": "elsewhere",
+                    "device": Device(name="cpu", description="", threads=1)}  # fmt: skip
+        if self.options.noise:
+            sys.stdout.buffer.write(b"this is no JSON\n")
+            sys.stdout.buffer.flush()
+            print("a library wrote this to standard error", file=sys.stderr, flush=True)
+        return p.HelloAnswer(
+            version=p.VERSION, engine="scripted", host="scripted-host",
+            device=Device(name="cpu", description="Scripted CPU, 2 cores", threads=2, fingerprint="cafe01"),
+        )  # fmt: skip
+
+    def toolchains_list(self, params):
+        return p.Toolchains(toolchains=STATES)
+
+    def model_open(self, params):
+        name = Path(params.path or params.name).name
+        if params.path is not None and not Path(params.path).exists():
+            raise Failure(f"{name}: no such file")
+        if name.startswith("broken"):
+            raise Failure(f"{name} is not an ONNX file (its first bytes are no protobuf)")
+        kind = next((k for k in ("small", "large", "resnet") if k in name), self.options.model)
+        document = f"d{len(self.worlds) + 1}"
+        world = World(kind)
+        self.worlds[document] = world
+        self.models[document] = p.ModelAnswer(
+            document=document,
+            model=ModelRecord(path=params.path or params.name, sha256="00" * 32, nodes=len(world.calls),
+                              weights_bytes=102_000_000, onnx_nodes=len(world.calls) + 9),
+        )  # fmt: skip
+        return self.models[document]
+
+    def session_open(self, params):
+        saved = msgspec.json.decode(Path(params.path).read_bytes())
+        answer = self.model_open(p.ModelOpen(path=None, name=saved["model"]))
+        world = self.worlds[answer.document]
+        world.pins = msgspec.convert(saved["pins"], tuple[p.Pin, ...])
+        for _ in range(saved["runs"]):
+            world.enumerate()
+            world.finish_run({})
+        return answer
+
+    def session_save(self, params):
+        world = self.worlds[params.document]
+        name = self.models[params.document].model.path
+        Path(params.path).write_bytes(msgspec.json.encode(
+            {"model": Path(name).name, "pins": world.pins, "runs": len(world.runs)}))  # fmt: skip
+        return p.Exported(path=params.path)
+
+    def graph_get(self, params):
+        world = self.worlds[params.document]
+        return p.GraphAnswer(graph=world.graph, pins=world.pins)
+
+    def pins_set(self, params):
+        self.worlds[params.document].pins = params.pins
+        return p.PinsAnswer(verdicts=self.worlds[params.document].verdicts(params.pins, False))
+
+    def run_preflight(self, params):
+        world = self.worlds[params.document]
+        world.enumerate()
+        n = len(world.candidates)
+        return p.PreflightAnswer(uncovered=(), candidates=n, distinct=n // 2, stored=n // 8, expected_s=n * 0.09)
+
+    def run_start(self, params):
+        document = params.document
+        self.cancel[document] = threading.Event()
+        threading.Thread(target=self.run, args=(params,), daemon=True).start()
+        return p.RunStarted(run=f"run-{len(self.worlds[document].runs) + 1}")
+
+    def run(self, params) -> None:
+        document, world = params.document, self.worlds[params.document]
+        stop = self.cancel[document]
+        self.event(document, Stage(stage="enumerate"))
+        world.enumerate()
+        self.event(document, Stage(stage="enumerate", done=True, seconds=0.1))
+        self.event(document, Stage(stage="measure"))
+        todo = [c for c in world.candidates.values() if c.id not in world.costs]
+        started = time.monotonic()
+        for at in range(self.options.flood):
+            self.event(document, Log(text=f"flood {at}"))
+        step = 20 if len(todo) > 1000 or not self.options.slow else 4
+        for at in range(0, len(todo), step):
+            if stop.is_set():
+                self.event(document, Done(state="cancelled"))
+                return
+            batch = {c.id: world.cost(c.id) for c in todo[at : at + step]}
+            self.notify("measured", p.MeasuredMany(document=document, costs=batch))
+            self.measured += len(batch)
+            spent = time.monotonic() - started
+            rate = (at + step) / spent if spent > 0.05 else None
+            self.event(document, Progress(
+                stage="measure", done=min(at + step, len(todo)), total=len(todo), rate=rate,
+                left_s=(len(todo) - at) / rate if rate else None,
+                now=f"{todo[at].label} on {todo[at].instance.toolchain}"))  # fmt: skip
+            if 0 < self.options.crash_after <= self.measured and self.misbehaves():
+                print("scripted: about to crash", file=sys.stderr, flush=True)
+                os.abort()
+            if self.options.slow:
+                time.sleep(self.options.slow)
+        self.event(document, Stage(stage="measure", done=True, seconds=1.0))
+        self.event(document, Stage(stage="search"))
+        placement, infeasible = world.place(world.pins)
+        if placement is None:
+            self.event(document, Done(state="failed", reason=infeasible["reason"]))
+            return
+        self.event(document, Stage(stage="search", done=True, seconds=0.1))
+        self.event(document, Stage(stage="confirm"))
+        if self.options.slow:
+            time.sleep(self.options.slow * 3)
+        run = world.finish_run(msgspec.to_builtins(params.settings), params.settings.name)
+        self.event(document, Stage(stage="confirm", done=True, seconds=0.1))
+        self.event(document, Done(state="finished", run=run.id))
+
+    def run_cancel(self, params):
+        if params.document in self.cancel:
+            self.cancel[params.document].set()
+
+    def run_search(self, params):
+        world = self.worlds[params.document]
+        if not world.costs:
+            raise Failure("nothing is measured yet")
+        placement, infeasible = world.place(world.pins)
+        return p.SearchAnswer(
+            placement=placement, infeasible=infeasible, verdicts=world.verdicts(world.pins, True),
+            regrets={}, seconds=0.01,
+        )  # fmt: skip
+
+    def candidates_query(self, params):
+        world = self.worlds[params.document]
+        wanted = set(params.nodes)
+        found = [c for c in world.candidates.values() if not wanted or wanted & set(c.nodes)]
+        found = found[: params.limit]
+        return p.CandidatesAnswer(
+            candidates=tuple(self.with_cost(world, c) for c in found), total=len(found),
+            regrets={c.id: world.regret(c) for c in found if c.id in world.costs} if wanted else {},
+        )  # fmt: skip
+
+    def with_cost(self, world, candidate):
+        cost = world.costs.get(candidate.id)
+        return candidate if cost is None else msgspec.structs.replace(candidate, cost=cost)
+
+    def explain(self, params):
+        world = self.worlds[params.document]
+        answer = self.candidates_query(p.CandidatesQuery(document=params.document, nodes=(params.node,)))
+        placement, _ = world.place(world.pins)
+        chosen = next((x for x in placement.partitions if params.node in x.nodes), None)
+        op = world.calls[params.node].op
+        refused = [t for t, ops in (("onednn", {"reshape", "mean", "nn.gelu"}),) if op in ops]
+        words = (f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
+                 "It wins because fusing the bias and the activation saves two passes over memory.")  # fmt: skip
+        return p.ExplainAnswer(
+            words=words, candidates=answer.candidates, regrets=answer.regrets,
+            chosen=chosen.candidate, runner_up=placement,
+            not_offered=tuple(p.NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused)
+            + (p.NotOffered(toolchain="openvino", reason="the package openvino is not installed"),),
+        )  # fmt: skip
+
+    def measure_now(self, params):
+        world = self.worlds[params.document]
+        names = params.toolchains or ("tvm", "onnxruntime", "onednn")
+        made = [c for t in names if (c := world.offer(t, tuple(sorted(params.nodes))))]
+        costs = {c.id: world.cost(c.id) for c in made}
+        self.notify("measured", p.MeasuredMany(document=params.document, costs=costs))
+        return p.CandidatesAnswer(candidates=tuple(self.with_cost(world, c) for c in made), total=len(made))
+
+    def inside_get(self, params):
+        if params.candidate is not None:
+            world = self.worlds[params.document]
+            candidate = world.candidates[params.candidate]
+            steps = tuple({"op": "convolution", "algorithm": "brgconv:avx512_core", "layout": "nChw16c",
+                           "post_ops": "relu", "operators": [n]} for n in candidate.nodes[:3])  # fmt: skip
+            return p.InsideAnswer(
+                relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n    return R.nn.conv2d(x, w)",
+                tir="@T.prim_func\ndef conv2d(A, B, C):\n    for i in T.parallel(64):\n        ...",
+                source="void conv2d_kernel(float* a) { /* generated */ }", plan=steps,
+            )  # fmt: skip
+        return p.InsideAnswer(weights=(p.WeightStatistics(
+            name="conv1.weight", shape=(64, 64, 3, 3), dtype="float32", minimum=-0.4, maximum=0.5,
+            mean=0.001, deviation=0.04, zeros=0.01, histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
+            edges=tuple(-0.4 + 0.1 * i for i in range(10))),))  # fmt: skip
+
+    def runs_list(self, params):
+        return p.RunsAnswer(runs=tuple(self.worlds[params.document].runs))
+
+    def runs_edit(self, params):
+        world = self.worlds[params.document]
+        for run in list(world.runs):
+            if run.id == params.run:
+                run.name = params.name if params.name is not None else run.name
+                run.note = params.note if params.note is not None else run.note
+                if params.delete:
+                    world.runs.remove(run)
+        return p.RunsAnswer(runs=tuple(world.runs))
+
+    def runs_compare(self, params):
+        world = self.worlds[params.document]
+        by_id = {r.id: r for r in world.runs}
+        a, b = by_id[params.a], by_id[params.b]
+        before = {n: x for x in a.placement.partitions for n in x.nodes}
+        after = {n: x for x in b.placement.partitions for n in x.nodes}
+        nodes = []
+        for n in sorted(before):
+            one, two = before[n], after[n]
+            change = "moved" if one.toolchain != two.toolchain else "regrouped" if one.nodes != two.nodes else "same"
+            nodes.append(p.NodeChange(node=n, change=change, before=one.toolchain, after=two.toolchain,
+                                      delta_us=(two.estimated_us - one.estimated_us) / len(two.nodes)))  # fmt: skip
+        tools = {x.toolchain for r in (a, b) for x in r.placement.partitions}
+        count = lambda r, t: sum(x.toolchain == t for x in r.placement.partitions)  # noqa: E731
+        return p.Comparison(
+            a=a.id, b=b.id, measured_us=(a.placement.measured_us, b.placement.measured_us),
+            delta_us=b.placement.measured_us - a.placement.measured_us, nodes=tuple(nodes),
+            partitions=((len(a.placement.partitions), len(b.placement.partitions)),),
+            by_toolchain={t: (count(a, t), count(b, t)) for t in sorted(tools)},
+        )  # fmt: skip
+
+    def export_artifact(self, params):
+        folder = Path(params.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_text("{}")
+        return p.Exported(path=str(folder))
+
+    def export_report(self, params):
+        return p.Exported(content=b"<!doctype html><title>report</title>")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--crash-after", type=int, default=0)
+    parser.add_argument("--hang")
+    parser.add_argument("--late", action="append", default=[])
+    parser.add_argument("--flood", type=int, default=0)
+    parser.add_argument("--speaks", type=int, default=p.VERSION)
+    parser.add_argument("--noise", action="store_true")
+    parser.add_argument("--fail")
+    parser.add_argument("--once")
+    Engine(parser.parse_args()).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Layout and scene: nothing overlaps, edges end where their boxes are, large graphs stay small."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
+
+from canned import World
+
+from collage_engine.drawing import words
+from collage_engine.drawing.groups import (
+    FIRST_VIEW_LIMIT,
+    display_graph,
+    first_view,
+    name_scopes,
+    sections,
+)
+from collage_engine.drawing.layout import (
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    LayoutRequest,
+    lay_out,
+)
+from collage_engine.drawing.layout_process import lay_out_safely
+from collage_engine.drawing.looks import LookData, box_looks
+from collage_engine.drawing.operators import operator_graph
+from collage_engine.drawing.palette import text_on, toolchain_look
+from collage_engine.drawing.scene import layout_request, outlines, placement_scene
+from collage_engine.drawing.svg import placement_svg
+
+
+def chain_with_branches(count: int) -> list[tuple[int, int]]:
+    edges = [(i, i + 1) for i in range(count - 1)]
+    edges += [(i, i + 5) for i in range(0, count - 5, 7)]
+    edges += [(0, count - 1)]
+    return edges
+
+
+@pytest.mark.parametrize("engine", ["fast-sugiyama", "layered"])
+@pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
+@pytest.mark.parametrize("fold", [True, False])
+def test_boxes_never_overlap_and_routes_end_at_their_boxes(engine, orientation, fold) -> None:
+    edges = chain_with_branches(120)
+    layout = lay_out(
+        LayoutRequest(count=121, edges=edges, engine=engine, orientation=orientation, fold=fold)
+    )
+    assert layout.engine == engine
+    places = layout.places
+    for a in range(121):
+        for b in range(a):
+            apart = (
+                abs(places[a][0] - places[b][0]) >= BOX_WIDTH
+                or abs(places[a][1] - places[b][1]) >= BOX_HEIGHT
+            )
+            assert apart, (a, b)
+    for (a, b), route in zip(edges, layout.routes, strict=True):
+        if not route:
+            continue
+        for box, (x, y) in ((a, route[0]), (b, route[-1])):
+            left, top = places[box]
+            assert left - 0.01 <= x <= left + BOX_WIDTH + 0.01
+            assert top - 0.01 <= y <= top + BOX_HEIGHT + 0.01
+
+
+def test_a_whole_graph_edge_becomes_a_jump_and_its_cost_does_not_grow() -> None:
+    edges = chain_with_branches(400)
+    layout = lay_out(LayoutRequest(count=400, edges=edges))
+    assert layout.routes[edges.index((0, 399))] == []
+    assert sum(1 for route in layout.routes if not route) < 20
+
+
+def test_a_deep_graph_is_folded_into_columns_near_the_wanted_aspect() -> None:
+    edges = [(i, i + 1) for i in range(999)]
+    folded = lay_out(LayoutRequest(count=1000, edges=edges, aspect=1.5))
+    thread = lay_out(LayoutRequest(count=1000, edges=edges, fold=False))
+    assert folded.columns > 5
+    assert 0.9 < folded.width / folded.height < 2.5
+    assert thread.columns == 1 and thread.height > 50 * thread.width
+    assert all(folded.routes)
+
+
+def test_cycles_between_collapsed_groups_do_not_stop_the_layout() -> None:
+    layout = lay_out(LayoutRequest(count=3, edges=[(0, 1), (1, 2), (2, 0)]))
+    assert sum(1 for route in layout.routes if not route) == 1
+
+
+def test_an_empty_and_a_single_box_graph_have_a_layout() -> None:
+    assert lay_out(LayoutRequest(count=0, edges=[])).places == []
+    assert len(lay_out(LayoutRequest(count=1, edges=[])).places) == 1
+
+
+def test_the_child_process_gives_the_same_answer() -> None:
+    request = LayoutRequest(count=30, edges=chain_with_branches(30))
+    assert lay_out_safely(request) == lay_out(request)
+
+
+def test_edges_lead_through_tuples_and_from_inputs_to_outputs() -> None:
+    world = World("small")
+    graph = operator_graph(world.graph)
+    assert graph.count == 19
+    assert len(graph.inputs) == 1 and graph.outputs == ("output",)
+    add = next(i for i, n in enumerate(graph.calls) if n.name.endswith("/Add"))
+    assert len(graph.producers(add)) == 2
+    assert graph.predecessors[graph.items - 1] == (graph.count - 1,)
+
+
+def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
+    graph = operator_graph(World("large").graph)
+    assert graph.count > 10_000
+    groups = {g.id: g for g in sections(graph, name_scopes(graph))}
+    closed = first_view(graph, groups.values())
+    display = display_graph(graph, groups, closed)
+    assert 100 < len(display.boxes) <= FIRST_VIEW_LIMIT + 10
+    sizes = {len(b.members) for b in display.boxes if b.kind == "group"}
+    assert len(sizes) == 1
+    assert sorted(m for b in display.boxes for m in b.members) == list(range(graph.items))
+
+
+def test_names_without_scopes_fall_into_sections() -> None:
+    from canned import Builder
+
+    builder = Builder()
+    x = builder.leaf("parameter", "x", (1,))
+    for at in range(2000):
+        x = builder.call("add", f"n{at}", (x,), (1,))
+    graph = operator_graph(builder.record((0,), x))
+    groups = {g.id: g for g in sections(graph, name_scopes(graph))}
+    display = display_graph(graph, groups, first_view(graph, groups.values()))
+    assert len(display.boxes) <= FIRST_VIEW_LIMIT
+
+
+def test_outlines_hold_exactly_the_boxes_of_their_partition() -> None:
+    world = World("resnet")
+    placement, _ = world.place(())
+    shown = placement_scene(world.graph, placement)
+    found = {o.partition: o for o in outlines(shown, placement)}
+    for partition in placement.partitions:
+        boxes = {m for b in found[partition.id].boxes for m in shown.display.boxes[b].members}
+        assert boxes == set(partition.nodes)
+
+
+def test_looks_say_unknown_where_nothing_is_known() -> None:
+    world = World("small")
+    placement, _ = world.place(())
+    shown = placement_scene(world.graph, placement)
+    looks, legend = box_looks(shown, "toolchain", LookData())
+    assert [entry.label for entry in legend] == ["not placed"]
+    looks, legend = box_looks(shown, "in-place", LookData(placement=placement))
+    assert [entry.label for entry in legend] == ["not profiled"]
+    looks, legend = box_looks(shown, "toolchain", LookData(placement=placement))
+    assert sum(entry.count for entry in legend) == 19
+    tags = {look.tag for look in looks if look.kind == "operator"}
+    assert tags <= {"TV", "OR", "DN"}
+
+
+def test_svg_is_well_formed_and_names_every_operator() -> None:
+    world = World("resnet")
+    placement, _ = world.place(())
+    picture = placement_svg(world.graph, placement, title='a < b & "c"')
+    root = ElementTree.fromstring(picture)
+    titles = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title"))
+    for call in world.calls:
+        assert call.name in titles
+
+
+def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
+    for name in ("tvm", "onnxruntime", "onednn", "openvino", "openblas", "cublas", "cudnn",
+                 "cutlass", "tensorrt", "something-new"):  # fmt: skip
+        look = toolchain_look(name)
+        assert look.text == text_on(look.colour), name
+
+
+@pytest.mark.parametrize(
+    "us, text",
+    [
+        (None, "–"), (0.0, "0 µs"), (0.1234, "0.123 µs"), (12.345, "12.3 µs"), (999.4, "999 µs"),
+        (999.6, "1.00 ms"), (73_210.0, "73.2 ms"), (1_234_000.0, "1234 ms"), (float("inf"), "∞"),
+        (-12.3, "\N{MINUS SIGN}12.3 µs"), (99.96, "100 µs"),
+    ],
+)  # fmt: skip
+def test_times_have_three_significant_digits(us, text) -> None:
+    assert words.time_text(us) == text
+
+
+def test_gains_are_signed_percentages_with_an_arrow() -> None:
+    assert words.gain_text(90.0, 100.0) == "▼ \N{MINUS SIGN}10.0 %"
+    assert words.gain_text(101.1, 100.0) == "▲ +1.1 %"
+    assert words.gain_text(None, 100.0) == "–"
+
+
+def test_layout_request_counts_the_display_boxes() -> None:
+    graph = operator_graph(World("small").graph)
+    display = display_graph(graph, {}, ())
+    assert layout_request(display).count == graph.items
