@@ -12,12 +12,20 @@ from typing import Any, Literal
 
 import msgspec
 
+from collage_engine.records.answers import (
+    ExplainAnswer,
+    InsideAnswer,
+    PreflightAnswer,
+    SearchAnswer,
+)
+from collage_engine.records.answers import NotOffered as NotOffered
+from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device, ToolchainState
 
@@ -102,18 +110,6 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
     run: str
 
 
-class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do."""
-
-    uncovered: tuple[int, ...]
-    """Operators that no chosen toolchain takes."""
-    candidates: int
-    distinct: int
-    stored: int
-    """Distinct candidates already in the store."""
-    expected_s: float | None
-
-
 class RunCancel(msgspec.Struct, frozen=True, kw_only=True):
     """``run.cancel``: answered within a second; ``done`` follows with state cancelled."""
 
@@ -125,19 +121,6 @@ class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
 
     document: str
     settings: RunSettings = RunSettings()
-
-
-class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    placement: Placement | None
-    """Estimated, not confirmed."""
-    infeasible: dict[str, Any] | None = None
-    verdicts: tuple[PinVerdict, ...] = ()
-    regrets: dict[str, float | None] = {}
-    """Candidate id → µs; None: in no feasible cover."""
-    runners_up: tuple[Placement, ...] = ()
-    lower_bound_us: float | None = None
-    optimal: bool = True
-    seconds: float = 0.0
 
 
 class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,25 +144,6 @@ class Explain(msgspec.Struct, frozen=True, kw_only=True):
     node: int
 
 
-class NotOffered(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a toolchain has no candidate for a node."""
-
-    toolchain: str
-    reason: str
-
-
-class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    words: tuple[str, ...]
-    """Sentences, the decisive one first."""
-    candidates: tuple[CandidateRecord, ...] = ()
-    regrets: dict[str, float | None] = {}
-    chosen: str | None = None
-    runner_up: Placement | None = None
-    not_offered: tuple[NotOffered, ...] = ()
-    ties: tuple[str, ...] = ()
-    """Candidates whose costs overlap with the chosen one's."""
-
-
 class MeasureNow(msgspec.Struct, frozen=True, kw_only=True):
     """``measure.now``: measure these operators as one partition on every toolchain (or the ones
     named), again and ``longer`` if asked. Candidates arrive as ``measured``; answer:
@@ -197,31 +161,6 @@ class InsideQuery(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     candidate: str | None = None
     node: int | None = None
-
-
-class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    minimum: float
-    maximum: float
-    mean: float
-    deviation: float
-    zeros: float
-    """Share of exact zeros."""
-    histogram: tuple[int, ...] = ()
-    edges: tuple[float, ...] = ()
-
-
-class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    relax: str | None = None
-    tir: str | None = None
-    source: str | None = None
-    plan: tuple[dict[str, Any], ...] = ()
-    """Steps of a library's plan: op, algorithm, layout, post_ops, operators."""
-    weights: tuple[WeightStatistics, ...] = ()
-    reason: str | None = None
-    """Why a part is missing."""
 
 
 class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,271 @@
+"""Between documents and the search: candidates with costs → a problem, a cover → a placement.
+
+Imports records and the search only, so that the process that answers requests can search again
+after a pin without TVM and without the pipeline's child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.records.answers import SearchAnswer
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.problem import (
+    Answer,
+    Problem,
+    ProblemCandidate,
+    ProblemNode,
+    ProblemPin,
+    Transitions,
+)
+from collage_engine.session.document import Document
+
+RUNNERS_UP = 4
+"""Covers beside the best that are shown, and confirmed end to end."""
+
+LAUNCH = "launch"
+PAIR = "pair:"
+"""``pair:<from>:<to>`` in the transition constants."""
+
+
+def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
+    """Producing operators of each operator, by number; through tuples and projections."""
+    number: dict[int, int] = {}
+    makers: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
+    for node in graph.nodes:
+        sources = dict.fromkeys(maker for source in node.inputs for maker in makers[source])
+        if node.form == "call":
+            number[node.index] = len(result)
+            result.append(tuple(sorted(sources)))
+            makers.append((number[node.index],))
+        else:
+            makers.append(tuple(sources))
+    return result
+
+
+def output_operators(graph: GraphRecord) -> tuple[int, ...]:
+    """Operators whose value leaves the model, ascending."""
+    number = {n.index: k for k, n in enumerate(n for n in graph.nodes if n.form == "call")}
+    found: set[int] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        index = waiting.pop()
+        if index in number:
+            found.add(number[index])
+        else:
+            waiting.extend(graph.nodes[index].inputs)
+    return tuple(sorted(found))
+
+
+def make_problem(
+    graph: GraphRecord,
+    candidates: Sequence[CandidateRecord],
+    pins: Sequence[Pin],
+    constants: dict[str, float],
+    settings: RunSettings,
+) -> Problem:
+    """The search problem of a document. Instances are the problem's toolchains."""
+    calls = [node for node in graph.nodes if node.form == "call"]
+    inputs = operator_inputs(graph)
+    return Problem(
+        nodes=tuple(
+            ProblemNode(id=k, op=node.op, kind=node.kind, inputs=inputs[k])
+            for k, node in enumerate(calls)
+        ),
+        outputs=output_operators(graph),
+        candidates=tuple(problem_candidate(c, settings.percentile) for c in candidates),
+        transitions=Transitions(
+            launch_us=constants.get(LAUNCH, 0.0),
+            pairs=tuple(
+                (source, target, us)
+                for name, us in sorted(constants.items())
+                if name.startswith(PAIR)
+                for source, target in [split_pair(name)]
+            ),
+        ),
+        priority=_priority(candidates, settings),
+        pins=tuple(problem_pin(pin) for pin in pins),
+    )
+
+
+def split_pair(name: str) -> tuple[str, str]:
+    """``pair:a:b`` → (a, b); instance ids hold no colon."""
+    _, source, target = name.split(":")
+    return source, target
+
+
+def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> tuple[str, ...]:
+    """Instances in the user's order of toolchains, each toolchain's default first."""
+    order = {name: place for place, name in enumerate(settings.toolchains)}
+    instances = dict.fromkeys(c.instance.id for c in candidates)
+    by_id = {c.instance.id: c.instance for c in candidates}
+    return tuple(
+        sorted(
+            instances,
+            key=lambda i: (
+                order.get(by_id[i].toolchain, len(order)),
+                by_id[i].toolchain,
+                len(by_id[i].config),
+                i,
+            ),
+        )
+    )
+
+
+def problem_candidate(c: CandidateRecord, percentile: int) -> ProblemCandidate:
+    cost = c.cost
+    spread = None
+    if cost.usable and cost.low_us is not None and cost.high_us is not None:
+        spread = (min(cost.low_us, cost.high_us), max(cost.low_us, cost.high_us))
+    return ProblemCandidate(
+        id=c.id,
+        nodes=c.nodes,
+        toolchain=c.instance.id,
+        cost_us=cost.at(percentile) if cost.usable else None,
+        state=cost.state,
+        spread_us=spread,
+        lower_bound_us=c.lower_bound_us,
+        reason=cost.reason,
+        device=c.device,
+        takes=c.takes,
+        gives=c.gives,
+    )
+
+
+def problem_pin(pin: Pin) -> ProblemPin:
+    if pin.kind == "on":
+        return ProblemPin(nodes=pin.nodes, toolchain=pin.toolchain)
+    if pin.kind == "never":
+        return ProblemPin(nodes=pin.nodes, not_toolchain=pin.toolchain)
+    if pin.kind == "exactly":
+        return ProblemPin(nodes=pin.nodes, exactly=True, toolchain=pin.toolchain)
+    if pin.kind == "device":
+        return ProblemPin(nodes=pin.nodes, device=pin.device)
+    return ProblemPin(nodes=pin.nodes, together=True)
+
+
+def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
+    """The search's verdicts in the words of the user's pins."""
+    found = {verdict.pin: verdict for verdict in answer.verdicts}
+    result = []
+    for place, pin in enumerate(pins):
+        verdict = found.get(place)
+        text = pin.text or pin.kind
+        if verdict is None:
+            result.append(PinVerdict(pin=text, state="pending"))
+        else:
+            result.append(
+                PinVerdict(
+                    pin=text,
+                    state=verdict.state,
+                    price_us=verdict.price_us,
+                    reason=verdict.reason,
+                    contradicts=verdict.contradicts,
+                )
+            )
+    return result
+
+
+def make_placement(
+    graph: GraphRecord,
+    by_id: dict[str, CandidateRecord],
+    cover: Sequence[str],
+    estimated_us: float | None,
+    percentile: int = 50,
+) -> Placement:
+    """A cover, in the order it runs, as a placement that was not measured yet."""
+    names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
+    partitions = []
+    for place, identity in enumerate(cover):
+        c = by_id[identity]
+        partitions.append(
+            Partition(
+                id=f"p{place}",
+                candidate=c.id,
+                toolchain=c.instance.toolchain,
+                config=dict(c.instance.config),
+                nodes=c.nodes,
+                onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
+                estimated_us=c.cost.at(percentile) if c.cost.usable else None,
+            )
+        )
+    return Placement(partitions=tuple(partitions), estimated_us=estimated_us)
+
+
+def search_document(document: Document, settings: RunSettings) -> SearchAnswer:
+    """Search on the costs at hand, under the document's pins."""
+    from collage_engine.search.api import check, k_best, solve
+
+    candidates = document.candidates
+    if settings.toolchains:
+        candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
+    problem = make_problem(document.graph, candidates, document.pins, document.constants, settings)
+    answer = solve(problem)
+    verdicts = tuple(pin_verdicts(document.pins, answer))
+    if answer.infeasible is not None:
+        return SearchAnswer(
+            placement=None,
+            infeasible=infeasible_details(document.graph, document.pins, answer),
+            verdicts=verdicts,
+            seconds=answer.seconds,
+        )
+    by_id = {c.id: c for c in candidates}
+    best = make_placement(
+        document.graph, by_id, [str(i) for i in answer.cover], answer.cost_us, settings.percentile
+    )
+    others = []
+    for cover in k_best(problem, RUNNERS_UP + 1):
+        if set(cover) == set(answer.cover):
+            continue
+        cost = check(problem, cover)
+        others.append(
+            make_placement(
+                document.graph,
+                by_id,
+                [str(i) for i in cover],
+                cost if isinstance(cost, float) else None,
+                settings.percentile,
+            )
+        )
+    return SearchAnswer(
+        placement=best,
+        verdicts=verdicts,
+        regrets={str(i): us for i, us in answer.regrets.items()},
+        runners_up=tuple(others[:RUNNERS_UP]),
+        lower_bound_us=answer.lower_bound_us,
+        optimal=answer.optimal,
+        seconds=answer.seconds,
+    )
+
+
+def infeasible_details(
+    graph: GraphRecord, pins: Sequence[Pin], answer: Answer
+) -> dict[str, object]:
+    """Why there is no placement, with the user's own pins and node names."""
+    assert answer.infeasible is not None
+    names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
+    return {
+        "reason": answer.infeasible.reason,
+        "pins": [pins[k].text or pins[k].kind for k in answer.infeasible.pins],
+        "pin_indices": list(answer.infeasible.pins),
+        "nodes": list(answer.infeasible.nodes),
+        "onnx_nodes": list(
+            dict.fromkeys(name for n in answer.infeasible.nodes for name in names[n])
+        ),
+    }
+
+
+def raise_infeasible(graph: GraphRecord, pins: Sequence[Pin], answer: Answer) -> None:
+    """Raise InfeasibleError with a sentence that names the pins or the nodes."""
+    details = infeasible_details(graph, pins, answer)
+    blamed = details["pins"]
+    sentence = f"no placement exists: {details['reason']}"
+    if isinstance(blamed, list) and blamed:
+        sentence += f" (pins: {', '.join(map(str, blamed))})"
+    raise InfeasibleError(sentence, details)

@@ -1,0 +1,80 @@
+"""What the pipeline and the search answer, as the faces show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.pin import PinVerdict
+from collage_engine.records.placement import Placement
+
+
+class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do."""
+
+    uncovered: tuple[int, ...]
+    """Operators that no chosen toolchain takes."""
+    candidates: int
+    distinct: int
+    stored: int
+    """Distinct candidates already in the store."""
+    expected_s: float | None
+
+
+class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    placement: Placement | None
+    """Estimated, not confirmed."""
+    infeasible: dict[str, Any] | None = None
+    verdicts: tuple[PinVerdict, ...] = ()
+    regrets: dict[str, float | None] = {}
+    """Candidate id → µs; None: in no feasible cover."""
+    runners_up: tuple[Placement, ...] = ()
+    lower_bound_us: float | None = None
+    optimal: bool = True
+    seconds: float = 0.0
+
+
+class NotOffered(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a toolchain has no candidate for a node."""
+
+    toolchain: str
+    reason: str
+
+
+class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    words: tuple[str, ...]
+    """Sentences, the decisive one first."""
+    candidates: tuple[CandidateRecord, ...] = ()
+    regrets: dict[str, float | None] = {}
+    chosen: str | None = None
+    runner_up: Placement | None = None
+    not_offered: tuple[NotOffered, ...] = ()
+    ties: tuple[str, ...] = ()
+    """Candidates whose costs overlap with the chosen one's."""
+
+
+class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+    zeros: float
+    """Share of exact zeros."""
+    histogram: tuple[int, ...] = ()
+    edges: tuple[float, ...] = ()
+
+
+class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    relax: str | None = None
+    tir: str | None = None
+    source: str | None = None
+    plan: tuple[dict[str, Any], ...] = ()
+    """Steps of a library's plan: op, algorithm, layout, post_ops, operators."""
+    weights: tuple[WeightStatistics, ...] = ()
+    reason: str | None = None
+    """Why a part is missing."""
