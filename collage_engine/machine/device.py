@@ -1,0 +1,242 @@
+"""This machine's processor: how many cores we may use, its caches, and what it is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from collage_engine.records.toolchain import Device
+
+_CPU = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What measured times depend on; the host's name and its load are not in it."""
+
+    model: str
+    flags: tuple[str, ...]
+    """Instruction sets, sorted."""
+    caches: tuple[tuple[int, str, int], ...]
+    """(level, type, bytes) of the first core's caches."""
+    kernel: str
+    """System and major version of its kernel."""
+
+
+@cache
+def processor() -> Processor:
+    """The processor as the system describes it."""
+    fields: dict[str, str] = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            fields[name.strip().lower()] = value.strip()
+    except OSError:
+        pass
+    model = fields.get("model name") or fields.get("cpu model") or platform.processor() or "unknown"
+    numbers = [fields.get(k, "") for k in ("vendor_id", "cpu family", "model", "stepping")]
+    return Processor(
+        model=" ".join([model, *filter(None, numbers)]),
+        flags=tuple(sorted((fields.get("flags") or fields.get("features") or "").split())),
+        caches=_caches(_CPU / "cpu0" / "cache"),
+        kernel=f"{platform.system()} {platform.release().split('.')[0]} {platform.machine()}",
+    )
+
+
+def _caches(folder: Path) -> tuple[tuple[int, str, int], ...]:
+    found = []
+    for entry in sorted(folder.glob("index*")):
+        try:
+            level = int((entry / "level").read_text())
+            kind = (entry / "type").read_text().strip()
+            found.append((level, kind, parse_size((entry / "size").read_text())))
+        except (OSError, ValueError):
+            continue
+    return tuple(sorted(found))
+
+
+def parse_size(text: str) -> int:
+    """``491520K`` → bytes."""
+    matched = re.fullmatch(r"(\d+)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
+    if matched is None:
+        raise ValueError(f"no size: {text!r}")
+    power = " KMG".index(matched[2].upper() or " ")
+    return int(matched[1]) << (10 * power)
+
+
+def cache_bytes(level: int, default: int) -> int:
+    """Data or unified cache of one core at a level; ``default`` when the system tells nothing."""
+    sizes = [b for at, kind, b in processor().caches if at == level and kind != "Instruction"]
+    return max(sizes, default=default)
+
+
+def last_level_cache_bytes() -> int:
+    """The largest cache a core can reach (on a virtual machine, the host's); 32 MiB if unknown."""
+    sizes = [b for _, kind, b in processor().caches if kind != "Instruction"]
+    return max(sizes, default=32 << 20)
+
+
+def allowed_processors() -> tuple[int, ...]:
+    """Logical processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores() -> int:
+    """Cores we may use: hyper-threads counted once, affinity and cgroup quota respected."""
+    cores = set()
+    for number in allowed_processors():
+        folder = _CPU / f"cpu{number}" / "topology"
+        try:
+            package = (folder / "physical_package_id").read_text().strip()
+            cores.add((package, (folder / "core_id").read_text().strip()))
+        except OSError:
+            cores.add(("", str(number)))
+    quota = cgroup_quota()
+    return max(1, min(len(cores), math.ceil(quota) if quota is not None else len(cores)))
+
+
+def cgroup_quota(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float | None:
+    """Processors the control group grants (the least along the path up); None: no limit."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    least: float | None = None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        base = root if not controllers else root / controllers
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        here = base / path.lstrip("/")
+        for folder in (here, *here.parents):
+            if not folder.is_relative_to(base):
+                break
+            found = _quota_of(folder)
+            if found is not None:
+                least = found if least is None else min(least, found)
+    return least
+
+
+def _quota_of(folder: Path) -> float | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()[:2]
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        period_us = int((folder / "cpu.cfs_period_us").read_text())
+        return quota_us / period_us if quota_us > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def fingerprint() -> str:
+    """Hash of what the times of this machine depend on: part of a measurement's key."""
+    text = json.dumps([asdict(processor()), physical_cores()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def device() -> Device:
+    """The processor as the device ``cpu``."""
+    cores = physical_cores()
+    name = processor().model.split(" GenuineIntel")[0].split(" AuthenticAMD")[0]
+    cache_mib = last_level_cache_bytes() / 2**20
+    plural = "" if cores == 1 else "s"
+    return Device(
+        name="cpu",
+        description=f"{name}, {cores} core{plural}, {cache_mib:g} MiB cache",
+        threads=cores,
+        fingerprint=fingerprint(),
+    )
+
+
+@cache
+def cpu_target() -> dict[str, Any]:
+    """What ``tvm.target.Target`` takes for this processor. Imports TVM."""
+    from tvm.target import codegen
+
+    # "native" is no valid mcpu (it falls back to a generic processor), so ask LLVM by name.
+    return {
+        "kind": "llvm",
+        "mtriple": codegen.llvm_get_system_triple(),
+        "mcpu": codegen.llvm_get_system_cpu(),
+        "num-cores": physical_cores(),
+    }
+
+
+def target_text(target: dict[str, Any] | None = None) -> str:
+    """A target in one line, as keys and reports show it."""
+    chosen = cpu_target() if target is None else target
+    return " ".join(f"{k}={v}" for k, v in sorted(chosen.items()))
+
+
+BUSY_SHARE = 0.15
+"""Others' share of our processors from which timings suffer."""
+
+
+def busy(window_s: float = 0.3) -> str | None:
+    """A sentence when other programs, or other guests of the host, use our processors; else None.
+
+    Looks for ``window_s`` seconds; this process and its children do not count if they idle.
+    """
+    allowed = set(allowed_processors())
+    first = _ticks(allowed)
+    mine = sum(os.times()[:4])
+    time.sleep(window_s)
+    second = _ticks(allowed)
+    mine = sum(os.times()[:4]) - mine
+    if first is None or second is None:
+        return None
+    total = second["total"] - first["total"]
+    if total <= 0:
+        return None
+    per_second = os.sysconf("SC_CLK_TCK")
+    used = (second["busy"] - first["busy"] - mine * per_second) / total
+    stolen = (second["steal"] - first["steal"]) / total
+    if stolen > BUSY_SHARE / 3:
+        return (
+            f"the machine is busy: {stolen:.0%} of its processors' time goes to other guests of "
+            "the host; timings will be less certain"
+        )
+    if used > BUSY_SHARE:
+        return (
+            f"the machine is busy: other programs use {used:.0%} of its processors; timings will "
+            "be less certain"
+        )
+    return None
+
+
+def _ticks(allowed: set[int], path: Path = Path("/proc/stat")) -> dict[str, int] | None:
+    """Clock ticks of these processors: all, in use, stolen by the host."""
+    sums = {"total": 0, "busy": 0, "steal": 0}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        matched = re.match(r"cpu(\d+)\s+(.*)", line)
+        if matched is None or int(matched[1]) not in allowed:
+            continue
+        ticks = [int(word) for word in matched[2].split()][:8]
+        ticks += [0] * (8 - len(ticks))
+        user, nice, system, idle, iowait, irq, softirq, steal = ticks
+        in_use = user + nice + system + irq + softirq
+        sums["busy"] += in_use
+        sums["steal"] += steal
+        sums["total"] += in_use + idle + iowait + steal
+    return sums

@@ -1,0 +1,109 @@
+"""What is read of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from collage_engine.machine import device
+
+
+def test_sizes():
+    assert device.parse_size("491520K\n") == 491520 << 10
+    assert device.parse_size("32M") == 32 << 20
+    assert device.parse_size("100") == 100
+    with pytest.raises(ValueError):
+        device.parse_size("lots")
+
+
+def test_caches_are_read_and_instruction_caches_left_out(tmp_path):
+    for number, (level, kind, size) in enumerate(
+        [(1, "Data", "48K"), (1, "Instruction", "64K"), (3, "Unified", "32M"), (2, "?", "?")]
+    ):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "type").write_text(kind + "\n")
+        (folder / "size").write_text(size + "\n")
+    found = device._caches(tmp_path)
+    assert found == ((1, "Data", 48 << 10), (1, "Instruction", 64 << 10), (3, "Unified", 32 << 20))
+
+
+def test_this_machine():
+    cores = device.physical_cores()
+    assert 1 <= cores <= len(device.allowed_processors())
+    assert device.last_level_cache_bytes() >= device.cache_bytes(1, 0)
+    record = device.device()
+    assert record.name == "cpu" and record.threads == cores
+    assert record.fingerprint == device.fingerprint() and len(record.fingerprint) == 16
+
+
+def test_fingerprint_is_the_same_in_another_process_and_knows_no_host_name():
+    code = "from collage_engine.machine.device import fingerprint; print(fingerprint())"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    other = subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
+    assert other == device.fingerprint()
+    assert os.uname().nodename not in str(device.processor()).split()
+
+
+def test_affinity_is_respected():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert device.physical_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_cgroup_quota_is_the_least_along_the_path(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    root = tmp_path / "fs"
+    (root / "a" / "b").mkdir(parents=True)
+    assert device.cgroup_quota(root, own) is None
+    (root / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert device.cgroup_quota(root, own) is None
+    (root / "a" / "cpu.max").write_text("150000 100000\n")
+    assert device.cgroup_quota(root, own) == 1.5
+    (root / "a" / "b" / "cpu.max").write_text("400000 100000\n")
+    assert device.cgroup_quota(root, own) == 1.5
+    assert device.cgroup_quota(root, tmp_path / "none") is None
+
+
+def test_cgroup_of_the_first_version(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
+    folder = tmp_path / "fs" / "cpu,cpuacct" / "x"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("50000")
+    (folder / "cpu.cfs_period_us").write_text("100000")
+    assert device.cgroup_quota(tmp_path / "fs", own) == 0.5
+
+
+def fake_ticks(monkeypatch, busy: int, steal: int):
+    looks = iter(
+        [
+            {"total": 1000, "busy": 100, "steal": 0},
+            {"total": 1100, "busy": 100 + busy, "steal": steal},
+        ]
+    )
+    monkeypatch.setattr(device, "_ticks", lambda allowed: next(looks))
+    return device.busy(0.0)
+
+
+def test_busy(monkeypatch):
+    assert fake_ticks(monkeypatch, 5, 0) is None
+    sentence = fake_ticks(monkeypatch, 63, 0)
+    assert sentence is not None and "other programs use 63%" in sentence
+    sentence = fake_ticks(monkeypatch, 0, 40)
+    assert sentence is not None and "40% of its processors' time goes to other guests" in sentence
+
+
+def test_ticks_count_only_our_processors(tmp_path):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 1 1 1 1\ncpu0 10 0 5 100 0 1 2 7 0 0\ncpu1 99 99 99 99 9 9 9 9\nintr 5\n")
+    assert device._ticks({0}, stat) == {"total": 125, "busy": 18, "steal": 7}
+    assert device._ticks({0}, tmp_path / "missing") is None
