@@ -1,0 +1,110 @@
+"""Attributes of a Relax call as JSON values: its ``attrs`` and its arguments that are no tensors.
+
+Relax passes many attributes as expressions (``shape`` of reshape, ``min`` and ``max`` of clip,
+``axes``, ``begin``, ``end`` and ``strides`` of strided_slice); they go by the operator's own
+argument names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call, GenericConst, Op, StringImm
+from tvm.tirx import FloatImm, IntImm
+
+_EXTRA_ARGUMENTS = {
+    "relax.strided_slice": ("x", "axes", "begin", "end", "strides"),
+    "relax.full": ("shape", "fill_value"),
+}
+
+
+class NotStatic(Exception):
+    """A size is known only when the model runs."""
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, (relax.Var, GenericConst))
+
+
+def is_tensor_tuple(value: Any) -> bool:
+    """A tuple written in place whose fields are tensors."""
+    return isinstance(value, relax.Tuple) and all(is_tensor(f) for f in value.fields)
+
+
+def to_json(value: Any) -> Any:
+    """A Relax attribute or immediate as a JSON value."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, IntImm):
+        return bool(value.value) if str(value.ty) == "bool" else int(value.value)
+    if isinstance(value, FloatImm):
+        return float(value.value)
+    if isinstance(value, StringImm):
+        return str(value.value)
+    if isinstance(value, relax.ShapeExpr):
+        return [to_json(v) for v in value.values]
+    if isinstance(value, relax.Tuple):
+        return [to_json(v) for v in value.fields]
+    if hasattr(value, "dtype") and not hasattr(value, "__len__") and hasattr(value, "ty"):
+        raise NotStatic
+    if hasattr(value, "__iter__"):
+        return [to_json(v) for v in value]
+    return str(value)
+
+
+@lru_cache(maxsize=None)
+def _argument_names(op: str) -> tuple[str, ...]:
+    if op in _EXTRA_ARGUMENTS:
+        return _EXTRA_ARGUMENTS[op]
+    return tuple(str(a.name) for a in Op.get(op).arguments)
+
+
+@lru_cache(maxsize=None)
+def _fields(kind: type) -> tuple[str, ...]:
+    names: list[str] = []
+    info = getattr(kind, "__tvm_ffi_type_info__", None)
+    while info is not None:
+        names = [f.name for f in info.fields] + names
+        info = getattr(info, "parent_type_info", None)
+    return tuple(dict.fromkeys(n for n in names if n != "span"))
+
+
+def operator_name(call: Call) -> str:
+    """``nn.conv2d``; ``call_tir:<name>`` for a function the importer lowered itself."""
+    name = str(call.op.name).removeprefix("relax.")
+    if name.startswith("call_tir"):
+        return f"call_tir:{call.args[0].name_hint}"
+    return name
+
+
+def tensor_arguments(call: Call) -> list[Any]:
+    """The arguments that are tensors, or tuples of tensors, in order."""
+    if str(call.op.name).startswith("relax.call_tir"):
+        return list(call.args[1].fields)
+    return [a for a in call.args if is_tensor(a) or is_tensor_tuple(a)]
+
+
+def attributes_of(call: Call, functions: dict[str, Any]) -> dict[str, Any]:
+    """All that is not a tensor, by name. ``functions``: PrimFuncs of the module by name.
+
+    Raises ``NotStatic`` when a size is symbolic.
+    """
+    op = str(call.op.name)
+    if op.startswith("relax.call_tir"):
+        text = functions[call.args[0].name_hint].script(show_meta=True)
+        return {"function": hashlib.sha256(text.encode()).hexdigest()}
+    found: dict[str, Any] = {}
+    if call.attrs is not None:
+        for name in _fields(type(call.attrs)):
+            found[name] = to_json(getattr(call.attrs, name))
+    names = _argument_names(op)
+    for place, argument in enumerate(call.args):
+        if not is_tensor(argument) and not is_tensor_tuple(argument):
+            name = names[place] if place < len(names) else f"argument{place}"
+            found[name] = to_json(argument)
+    return found

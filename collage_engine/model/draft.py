@@ -1,0 +1,215 @@
+"""A model in work: ONNX nodes as plain objects that remember the user's node names.
+
+Clean-up rewrites a draft; every rewrite moves names along, so that in the end each node of
+the user's file is either named by an operator or among the folded ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+from onnx import (
+    AttributeProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+from collage_engine.model.onnx_file import tensor_array
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One ONNX node in work. ``names``: the user's nodes it stands for, its own first."""
+
+    type: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, AttributeProto] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    domain: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.names[0] if self.names else self.outputs[0]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Value of an attribute (strings as ``str``), or the default."""
+        found = self.attributes.get(name)
+        if found is None:
+            return default
+        value = helper.get_attribute_value(found)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def set(self, **values: Any) -> None:
+        for name, value in values.items():
+            self.attributes[name] = helper.make_attribute(name, value)
+
+    def input(self, place: int) -> str:
+        """Name of an input; empty when it is absent."""
+        return self.inputs[place] if place < len(self.inputs) else ""
+
+    def to_proto(self) -> NodeProto:
+        node = NodeProto()
+        node.op_type = self.type
+        node.domain = self.domain
+        node.name = self.name
+        node.input.extend(self.inputs)
+        node.output.extend(self.outputs)
+        node.attribute.extend(self.attributes.values())
+        return node
+
+
+def node_name(node: NodeProto) -> str:
+    """What the user calls a node: its name, or its first output when it has none."""
+    return node.name or next((o for o in node.output if o), "")
+
+
+def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
+    return Op(
+        node.op_type,
+        list(node.input),
+        list(node.output),
+        {a.name: a for a in node.attribute},
+        [node_name(node)] if names is None else list(names),
+        "" if node.domain == "ai.onnx" else node.domain,
+    )
+
+
+class Constants:
+    """Named constants; a weight's bytes are copied only when somebody looks at its values."""
+
+    def __init__(self, tensors: Iterable[TensorProto]) -> None:
+        self._tensors = {t.name: t for t in tensors}
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors or name in self._arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            self._arrays[name] = tensor_array(self._tensors[name], f"The tensor '{name}'")
+        return self._arrays[name]
+
+    def __setitem__(self, name: str, values: np.ndarray) -> None:
+        self._tensors.pop(name, None)
+        self._arrays[name] = values
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        tensor = self._tensors.get(name)
+        return tuple(tensor.dims) if tensor is not None else self._arrays[name].shape
+
+    def names(self) -> list[str]:
+        return list(dict.fromkeys([*self._tensors, *self._arrays]))
+
+    def keep_only(self, names: set[str]) -> None:
+        self._tensors = {k: v for k, v in self._tensors.items() if k in names}
+        self._arrays = {k: v for k, v in self._arrays.items() if k in names}
+
+    def element_type(self, name: str) -> int:
+        tensor = self._tensors.get(name)
+        if tensor is not None:
+            return tensor.data_type
+        return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
+
+    def to_proto(self, name: str) -> TensorProto:
+        tensor = self._tensors.get(name)
+        if tensor is not None:
+            return tensor
+        return numpy_helper.from_array(np.ascontiguousarray(self._arrays[name]), name)
+
+
+class Draft:
+    """The graph in work. ``types`` maps a value to (element type, shape or None)."""
+
+    def __init__(self, model: ModelProto) -> None:
+        graph = model.graph
+        self.constants = Constants(graph.initializer)
+        self.ops = [op_from(n) for n in graph.node]
+        self.inputs: list[ValueInfoProto] = [
+            i for i in graph.input if i.name not in self.constants
+        ]
+        self.outputs: list[ValueInfoProto] = list(graph.output)
+        self.folded: list[str] = []
+        self.types: dict[str, tuple[int, tuple[int, ...] | None]] = {}
+        self.opset = next(
+            (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1
+        )
+        self._opsets = list(model.opset_import)
+        self._name = graph.name
+        self._ir_version = model.ir_version
+        self._fresh = 0
+        self._taken = {v for op in self.ops for v in (*op.inputs, *op.outputs)}
+        self._taken |= set(self.constants.names()) | {i.name for i in self.inputs}
+
+    @property
+    def output_names(self) -> set[str]:
+        return {o.name for o in self.outputs}
+
+    def uses(self) -> Counter[str]:
+        """How often each value is read, graph outputs counted."""
+        counts = Counter(v for op in self.ops for v in op.inputs if v)
+        counts.update(o.name for o in self.outputs)
+        return counts
+
+    def fresh(self, hint: str) -> str:
+        """A value name nothing else has."""
+        name = hint
+        while name in self._taken:
+            self._fresh += 1
+            name = f"{hint}_{self._fresh}"
+        self._taken.add(name)
+        return name
+
+    def constant(self, hint: str, values: np.ndarray) -> str:
+        """A new constant; returns its name."""
+        name = self.fresh(hint)
+        self.constants[name] = values
+        return name
+
+    def shape(self, value: str) -> tuple[int, ...] | None:
+        """The value's shape where all of it is known."""
+        if value in self.constants:
+            return self.constants.shape(value)
+        return self.types.get(value, (0, None))[1]
+
+    def element_type(self, value: str) -> int:
+        """ONNX element type; 0 when unknown."""
+        if value in self.constants:
+            return self.constants.element_type(value)
+        return self.types.get(value, (0, None))[0]
+
+    def to_model(self, *, skeleton: bool = False) -> ModelProto:
+        """The draft as ONNX. A skeleton holds big weights as inputs (for shape inference)."""
+        model = ModelProto()
+        model.ir_version = max(self._ir_version, 8)
+        model.producer_name = "collage"
+        model.opset_import.extend(self._opsets)
+        graph = model.graph
+        graph.name = self._name or "model"
+        graph.node.extend(op.to_proto() for op in self.ops)
+        seen: set[str] = set()
+        for node in graph.node:  # ONNX Runtime wants every node's name to differ.
+            if node.name in seen:
+                node.name = next(
+                    n for n in (f"{node.name}__{i}" for i in count(2)) if n not in seen
+                )
+            seen.add(node.name)
+        graph.input.extend(self.inputs)
+        graph.output.extend(self.outputs)
+        for name in self.constants.names():
+            if skeleton and int(np.prod(self.constants.shape(name))) > 64:
+                graph.input.append(helper.make_tensor_value_info(
+                    name, self.constants.element_type(name), self.constants.shape(name)
+                ))  # fmt: skip
+            else:
+                graph.initializer.append(self.constants.to_proto(name))
+        return model

@@ -1,0 +1,275 @@
+"""From an ONNX file to the dataflow graph, with Relax kept beside it.
+
+The way: read and check, clean up in ONNX, import into Relax with every ONNX value bound,
+number what the outputs need. The same file gives the same numbers in every process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.frontend import Frontend
+from collage_engine.model.onnx_checks import check_graph, set_shapes
+from collage_engine.model.onnx_cleanup import CleanModel, clean_up
+from collage_engine.model.onnx_file import read_model
+from collage_engine.model.op_pattern import kind_of
+from collage_engine.model.op_probe import probe_kind
+from collage_engine.model.post_dominators import post_dominators
+from collage_engine.model.random_inputs import random_inputs
+from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
+from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
+
+
+@dataclass
+class ImportedModel:
+    """A model ready for everything that follows; see the fields."""
+
+    record: ModelRecord
+    onnx: onnx.ModelProto
+    """Cleaned: what every toolchain that eats ONNX, and the reference run, gets."""
+    graph: DataflowGraph
+    inputs: tuple[tuple[str, TensorType], ...]
+    """Every graph input of the user's file that is no initializer, unused ones too."""
+    outputs: tuple[tuple[str, TensorType], ...]
+    _module: tvm.IRModule = field(repr=False)
+    _exprs: tuple[Any, ...] = field(repr=False)
+    _vars: tuple[Any, ...] = field(repr=False)
+    _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @property
+    def module(self) -> tvm.IRModule:
+        """The cleaned Relax module: ``main`` is one dataflow block, constants in place."""
+        return self._module
+
+    def constant(self, index: int) -> np.ndarray:
+        """Values of a constant node (do not write to them)."""
+        if index not in self._arrays:
+            if self.graph.nodes[index].form != "constant":
+                raise KeyError(f"node {index} is no constant")
+            self._arrays[index] = constant_array(self._exprs[index])
+        return self._arrays[index]
+
+    def expr(self, index: int) -> Any:
+        """A node's Relax expression over the variables and constants of ``module``.
+
+        A call's or projection's bound expression, a tuple, a constant, a parameter's variable.
+        """
+        return self._exprs[index]
+
+    def var(self, index: int) -> Any:
+        """The variable that a parameter, call or projection is bound to in ``module``."""
+        found = self._vars[index]
+        if found is None:
+            raise KeyError(f"node {index} is written in place, not bound to a variable")
+        return found
+
+    def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        """An array for every input: normal floats, integers within what reads them."""
+        return random_inputs(self.graph, self.inputs, seed)
+
+    @cached_property
+    def onnx_index(self) -> Any:
+        """Producers and weights of the cleaned model by name (see ``onnx_slice``)."""
+        from collage_engine.model.onnx_slice import OnnxIndex
+
+        return OnnxIndex(self.onnx)
+
+
+def import_model(
+    path: str | Path, shapes: dict[str, tuple[int, ...]] | None = None
+) -> ImportedModel:
+    """Open an ONNX file. ``shapes``: sizes of inputs (``--shape NAME=1,3,224,224``).
+
+    Raises ``UsageError`` or ``ModelError`` with one clear sentence.
+    """
+    model, digest = read_model(path)
+    return _import(model, str(path), digest, shapes or {})
+
+
+def import_onnx(
+    model: onnx.ModelProto, path: str = "", shapes: dict[str, tuple[int, ...]] | None = None
+) -> ImportedModel:
+    """The same for a model in memory, which is not changed."""
+    data = model.SerializeToString(deterministic=True)
+    copy = onnx.load_model_from_string(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return _import(copy, path or "the model", digest, shapes or {})
+
+
+def _import(
+    model: onnx.ModelProto, path: str, digest: str, shapes: dict[str, tuple[int, ...]]
+) -> ImportedModel:
+    check_graph(model, path)
+    given = set_shapes(model, shapes, path)
+    onnx_nodes = len(model.graph.node)
+    clean = clean_up(model, path)
+    imported = Frontend(clean.onnx, path).run()
+    resolver = Resolver(imported, path)
+    values = list(post_dfs(resolver.parameters, resolver.outputs))
+    graph, lived = _records(values, resolver, clean)
+    folded = dict.fromkeys(clean.folded)
+    folded |= dict.fromkeys(n for names in clean.names.values() for n in names if n not in lived)
+    weights = sum(n.type.bytes for n in graph.nodes if n.form == "constant")
+    record = ModelRecord(
+        path=path,
+        sha256=digest,
+        nodes=len(graph.operators),
+        folded=tuple(folded),
+        weights_bytes=weights,
+        onnx_nodes=onnx_nodes,
+        shapes=given,
+    )
+    module, exprs, variables = _rebuild(values, resolver)
+    nodes = graph.nodes
+    return ImportedModel(
+        record=record,
+        onnx=clean.onnx,
+        graph=graph,
+        inputs=tuple(
+            (name, nodes[i].type)
+            for name, i in zip(graph.record.input_names, graph.record.inputs, strict=True)
+        ),
+        outputs=tuple(
+            (name, nodes[i].type)
+            for name, i in zip(graph.record.output_names, graph.record.outputs, strict=True)
+        ),
+        _module=module,
+        _exprs=exprs,
+        _vars=variables,
+    )
+
+
+def _records(
+    values: list[Value], resolver: Resolver, clean: CleanModel
+) -> tuple[DataflowGraph, set[str]]:
+    """The dataflow graph's records, and the user's node names that live on in it."""
+    index = {id(v): i for i, v in enumerate(values)}
+    outputs = tuple(index[id(v)] for v in resolver.outputs)
+    parents = post_dominators([[index[id(i)] for i in v.inputs] for v in values], set(outputs))
+    kinds: dict[Any, OpKind] = {}
+    lived: set[str] = set()
+    nodes = []
+    for number, value in enumerate(values):
+        onnx_nodes = clean.names.get(value.owner, ()) if value.form == "call" else ()
+        lived.update(onnx_nodes)
+        name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""
+        nodes.append(
+            Node(
+                index=number,
+                form=value.form,
+                op=value.op,
+                attributes=value.attributes,
+                inputs=tuple(index[id(i)] for i in value.inputs),
+                types=value.types,
+                is_tuple=value.is_tuple,
+                kind=_kind(value, resolver, kinds),
+                name=name,
+                field=value.field,
+                onnx_nodes=onnx_nodes,
+                onnx_value=value.onnx_value,
+                post_dominator=parents[number],
+                is_output=number in outputs,
+                scalar=value.form == "constant" and value.types[0].shape == (),
+            )
+        )
+    graph = clean.onnx.graph
+    record = GraphRecord(
+        nodes=tuple(nodes),
+        inputs=tuple(index[id(p)] for p in resolver.parameters),
+        outputs=outputs,
+        input_names=tuple(i.name for i in graph.input),
+        output_names=tuple(o.name for o in graph.output),
+    )
+    return DataflowGraph(record), lived
+
+
+def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
+    if value.form == "constant":
+        return "elementwise"
+    if value.form in ("tuple", "projection"):
+        return "injective"
+    if value.form != "call":
+        return "opaque"
+    found = kind_of(value.op)
+    if found is not None:
+        return found
+    key = (value.op, str(value.attributes), value.types, tuple(i.types for i in value.inputs))
+    if key not in known:
+        known[key] = probe_kind(value.expr, resolver.functions)
+    return known[key]
+
+
+def _rebuild(
+    values: list[Value], resolver: Resolver
+) -> tuple[tvm.IRModule, tuple[Any, ...], tuple[Any, ...]]:
+    """The Relax module in the graph's own order, with each node's expression and variable."""
+    outgoing = {id(v) for v in resolver.outputs}
+    now: dict[int, Any] = {}
+    exprs: list[Any] = []
+    variables: list[Any] = []
+    bindings = []
+    for number, value in enumerate(values):
+        if value.form in ("parameter", "constant"):
+            now[id(value)] = value.expr
+            exprs.append(value.expr)
+            variables.append(value.expr if value.form == "parameter" else None)
+            continue
+        arguments = [now[id(i)] for i in value.inputs]
+        if value.form == "tuple":
+            whole = relax.Tuple(arguments)
+            now[id(value)] = whole
+            exprs.append(whole)
+            variables.append(None)
+            continue
+        if value.form == "projection":
+            expr, ty = relax.TupleGetItem(arguments[0], value.field), None
+            ty = arguments[0].ty.fields[value.field]
+        else:
+            expr, ty = _with_arguments(value, arguments), value.expr.ty
+        kind = relax.Var if id(value) in outgoing else relax.DataflowVar
+        variable = kind(f"v{number}", ty)
+        relax.expr._update_type(expr, ty)
+        bindings.append(relax.VarBinding(variable, expr))
+        now[id(value)] = variable
+        exprs.append(expr)
+        variables.append(variable)
+    results = [now[id(v)] for v in resolver.outputs]
+    body = results[0] if len(results) == 1 else relax.Tuple(results)
+    blocks = [relax.DataflowBlock(bindings)] if bindings else []
+    parameters = [p.expr for p in resolver.parameters]
+    builder = relax.BlockBuilder()
+    function = relax.Function(
+        parameters, builder.normalize(relax.SeqExpr(blocks, body)), None, is_pure=True
+    ).with_attr("num_input", len(parameters))
+    function = function.with_attr("global_symbol", "main")
+    used = {e.args[0] for e in exprs if _is_call_tir(e)}
+    functions = {g: f for g, f in resolver.prim_funcs.items() if g in used}
+    module = tvm.IRModule({tvm.ir.GlobalVar("main"): function, **functions})
+    return module, tuple(exprs), tuple(variables)
+
+
+def _is_call_tir(expr: Any) -> bool:
+    return isinstance(expr, tvm.ir.Call) and str(expr.op.name).startswith("relax.call_tir")
+
+
+def _with_arguments(value: Value, arguments: list[Any]) -> Any:
+    """The raw call on the rebuilt graph's variables."""
+    from collage_engine.model.attributes import is_tensor, is_tensor_tuple
+
+    call = value.expr
+    fresh = iter(arguments)
+    if _is_call_tir(call):
+        args = [call.args[0], relax.Tuple(arguments), *call.args[2:]]
+    else:
+        args = [next(fresh) if is_tensor(a) or is_tensor_tuple(a) else a for a in call.args]
+    return tvm.ir.Call(call.op, args, call.attrs, call.ty_args)

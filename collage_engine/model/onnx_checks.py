@@ -1,0 +1,175 @@
+"""What the engine refuses in an ONNX graph, each with the node and what to do."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
+
+from collage_engine.model.draft import node_name
+from collage_engine.records.errors import ModelError, UsageError
+
+_CONTROL_FLOW = {"If", "Loop", "Scan"}
+_SEQUENCES = {
+    "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
+    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+    "SequenceMap", "SplitToSequence",
+}  # fmt: skip
+_DATA_DEPENDENT = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+_RANDOM = {
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+}  # fmt: skip
+
+
+def check_graph(model: ModelProto, path: str) -> None:
+    """Raise ``ModelError`` for what no later step could handle; needs no shapes."""
+    graph = model.graph
+    if not graph.output:
+        raise ModelError(f"{path} has no outputs: nothing to compute.")
+    if graph.sparse_initializer:
+        raise ModelError(
+            f"{path}: the sparse tensor '{graph.sparse_initializer[0].values.name}' is not "
+            "supported: store it densely."
+        )
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.STRING:
+            raise ModelError(f"{path}: the tensor '{tensor.name}' holds strings: not supported.")
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            _check_value(value, kind, path)
+    _check_nodes(model, path)
+
+
+def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
+    form = value.type.WhichOneof("value")
+    if form in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type"):
+        word = form.removesuffix("_type").replace("_", " ")
+        raise ModelError(f"{path}: the {kind} '{value.name}' is a {word}, not a tensor.")
+    if value.type.tensor_type.elem_type == TensorProto.STRING:
+        raise ModelError(f"{path}: the {kind} '{value.name}' holds strings: not supported.")
+    if kind == "input" and (form is None or not value.type.tensor_type.elem_type):
+        raise ModelError(f"{path}: the input '{value.name}' has no element type.")
+
+
+def _check_nodes(model: ModelProto, path: str) -> None:
+    graph = model.graph
+    local = {(f.domain, f.name) for f in model.functions}
+    known = {i.name for i in graph.input} | {i.name for i in graph.initializer} | {""}
+    made: set[str] = set()
+    for node in graph.node:
+        name, op = node_name(node), node.op_type
+        plain = node.domain in ("", "ai.onnx")
+        if (node.domain, op) not in local:
+            if plain and op in _CONTROL_FLOW:
+                raise ModelError(
+                    f"{path}: the node '{name}' is control flow ({op}), which is not supported: "
+                    "export the model with fixed control flow."
+                )
+            if plain and op in _SEQUENCES:
+                raise ModelError(
+                    f"{path}: the node '{name}' ({op}) works on sequences or optional values, "
+                    "which are not supported."
+                )
+            if plain and op in _DATA_DEPENDENT:
+                raise ModelError(
+                    f"{path}: the node '{name}' ({op}) has an output whose size depends on the "
+                    "data, which is not supported."
+                )
+            if plain and op in _RANDOM:
+                raise ModelError(
+                    f"{path}: the node '{name}' ({op}) draws random numbers: its results cannot "
+                    "be compared, so it is not supported."
+                )
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                raise ModelError(f"{path}: the node '{name}' holds a sparse tensor: not supported.")
+            if attribute.HasField("t") and attribute.t.data_type == TensorProto.STRING:
+                raise ModelError(f"{path}: the node '{name}' holds strings: not supported.")
+        for value in node.input:
+            if value not in known:
+                raise ModelError(
+                    f"{path}: the node '{name}' ({op}) reads '{value}', which nothing before it "
+                    "makes: the file is broken or its nodes are not sorted."
+                )
+        for value in node.output:
+            if value in made:
+                raise ModelError(f"{path}: the value '{value}' is made twice ('{name}').")
+            if value:
+                made.add(value)
+                known.add(value)
+    for output in graph.output:
+        if output.name not in known:
+            raise ModelError(f"{path}: nothing makes the output '{output.name}'.")
+
+
+def set_shapes(
+    model: ModelProto, shapes: dict[str, tuple[int, ...]], path: str
+) -> dict[str, tuple[int, ...]]:
+    """Give every graph input its sizes, in place.
+
+    A size given for one input also sets the same named dimension of the others. Returns the
+    shapes that were given. Raises ``UsageError`` for a wrong ``--shape`` and ``ModelError``,
+    naming the option that is needed, when sizes are still unknown.
+    """
+    weights = {i.name for i in model.graph.initializer}
+    inputs = {i.name: i for i in model.graph.input if i.name not in weights}
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            known = ", ".join(f"'{n}'" for n in inputs) or "none"
+            raise UsageError(f"--shape {name}: {path} has no such input (it has {known}).")
+        wanted = f"--shape {name}={','.join(map(str, shape))}"
+        if any(size < 1 for size in shape):
+            raise UsageError(f"{wanted}: sizes must be positive.")
+        tensor = inputs[name].type.tensor_type
+        if tensor.HasField("shape"):
+            _match(tensor, shape, sizes, name, wanted)
+        else:
+            for size in shape:
+                tensor.shape.dim.add().dim_value = size
+    unknown = []
+    for name, value in inputs.items():
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            unknown.append((name, "of unknown rank", "1,..."))
+            continue
+        for dim in tensor.shape.dim:
+            if not _known(dim) and dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param][0]
+        if not all(_known(d) for d in tensor.shape.dim):
+            shown = [str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim]
+            example = [str(d.dim_value) if _known(d) else "1" for d in tensor.shape.dim]
+            unknown.append((name, f"[{', '.join(shown)}]", ",".join(example)))
+    if unknown:
+        said = "; ".join(f"'{name}' is {shape}" for name, shape, _ in unknown)
+        options = " ".join(f"--shape {name}={example}" for name, _, example in unknown)
+        raise ModelError(
+            f"{path} has inputs of unknown size ({said}): give them, for example {options}"
+        )
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _known(dim: object) -> bool:
+    # Exporters write 0 (or less) for "unknown" as often as they leave the size out.
+    return dim.HasField("dim_value") and dim.dim_value > 0  # type: ignore[attr-defined]
+
+
+def _match(
+    tensor: TypeProto.Tensor,
+    shape: tuple[int, ...],
+    sizes: dict[str, tuple[int, str]],
+    name: str,
+    wanted: str,
+) -> None:
+    dims = tensor.shape.dim
+    if len(dims) != len(shape):
+        raise UsageError(f"{wanted}: the input '{name}' has {len(dims)} dimensions.")
+    for place, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if _known(dim) and dim.dim_value != size:
+            raise UsageError(
+                f"{wanted}: dimension {place} of the input '{name}' is fixed to {dim.dim_value}."
+            )
+        if dim.dim_param:
+            before = sizes.setdefault(dim.dim_param, (size, wanted))
+            if before[0] != size:
+                raise UsageError(f"{wanted} contradicts {before[1]} about '{dim.dim_param}'.")
+        dim.dim_value = size
