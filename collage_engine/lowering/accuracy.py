@@ -1,0 +1,52 @@
+"""How far computed numbers are from the true ones, and how far they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 2e-2}
+"""Bounds on max|y−r| / max|r| by precision (DESIGN section 4)."""
+
+
+def tolerance(precision: str) -> float:
+    """Bound on ``max_rel_error`` at a precision; an integer one's is a step in 255."""
+    return TOLERANCES.get(precision, 1 / 255)
+
+
+def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    """``max|y−r|`` and ``max|y−r| / max|r|``.
+
+    Both infinite when the shapes differ or ``y`` is not finite where ``r`` is; places where the
+    truth itself is not finite must agree in kind and count no further. Where the truth is all
+    zero the absolute error stands for the relative one.
+    """
+    if computed.shape != truth.shape:
+        return float("inf"), float("inf")
+    if truth.size == 0:
+        return 0.0, 0.0
+    if truth.dtype == np.float64 or (truth.dtype.kind in "iu" and truth.dtype.itemsize == 8):
+        wide: type[np.floating] = np.longdouble
+    else:
+        wide = np.float64
+    y, r = computed.astype(wide), truth.astype(wide)
+    finite = np.isfinite(r)
+    if not finite.all():
+        same = (y[~finite] == r[~finite]) | (np.isnan(y[~finite]) & np.isnan(r[~finite]))
+        if not same.all():
+            return float("inf"), float("inf")
+        y, r = y[finite], r[finite]
+        if r.size == 0:
+            return 0.0, 0.0
+    if not np.isfinite(y).all():
+        return float("inf"), float("inf")
+    worst = float(np.abs(y - r).max())
+    scale = float(np.abs(r).max())
+    return worst, worst / scale if scale > 0 else worst
+
+
+def worst(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+    """The largest errors over several (computed, truth) outputs."""
+    found = [errors(computed, truth) for computed, truth in pairs]
+    return max((e[0] for e in found), default=0.0), max((e[1] for e in found), default=0.0)

@@ -1,0 +1,187 @@
+"""Compile one candidate so that it can be called and timed alone.
+
+An external toolchain's module is called directly, without a VM: writing its plan is all there is
+to build. A native one goes through ``relax.build`` and the VM, in process, nothing exported.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.base import Function, Toolchain
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Timer = Callable[[int], float]
+
+PYTHON_LOOP_FROM_S = 300e-6
+"""Calls at least this long are timed by a Python loop, whose 0.2 µs no longer shows; shorter ones
+by TVM's evaluator, which costs one more call each time but only 15 ns per call."""
+
+
+class Compiled(ABC):
+    """A compiled candidate; close it to give its weights and threads back."""
+
+    def __init__(self, function: Function, toolchain: Toolchain) -> None:
+        self.function = function
+        self.toolchain = toolchain
+
+    @abstractmethod
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Outputs, in the function's order, for inputs in the function's order."""
+
+    @abstractmethod
+    def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        """Bind inputs; the result makes ``n`` calls in a row and returns their total seconds."""
+
+    @abstractmethod
+    def inside(self) -> dict[str, Any]:
+        """What the toolchain tells of the compiled module."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop the module; nothing may be called afterwards."""
+
+    def __enter__(self) -> Compiled:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def compile_function(function: Function) -> Compiled:
+    """Compile for this machine. ``ToolchainError`` says why a toolchain cannot take it."""
+    from collage_engine.toolchains.registry import get
+
+    toolchain = get(function.instance.toolchain)
+    if toolchain.native:
+        return NativeCompiled(function, toolchain)
+    return ExternalCompiled(function, toolchain)
+
+
+def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:
+    """Choose how to time from one warm call. ``evaluator(n)()`` is the mean of ``n`` calls."""
+    call()
+    start = time.perf_counter()
+    call()
+    if time.perf_counter() - start >= PYTHON_LOOP_FROM_S:
+
+        def loop(n: int) -> float:
+            start = time.perf_counter()
+            for _ in range(n):
+                call()
+            return time.perf_counter() - start
+
+        return loop
+    made: dict[int, Callable[[], float]] = {}
+
+    def evaluate(n: int) -> float:
+        if n not in made:
+            made[n] = evaluator(n)
+        return made[n]() * n
+
+    return evaluate
+
+
+class ExternalCompiled(Compiled):
+    """A toolchain's runtime module, called as ``symbol(*inputs, *outputs)``."""
+
+    def __init__(self, function: Function, toolchain: Toolchain) -> None:
+        super().__init__(function, toolchain)
+        self.module = toolchain.compile(function)
+        self._call = self.module.get_function(function.symbol)
+        nodes = function.graph.nodes
+        self._outputs = [empty(nodes[index].type) for index in function.outputs]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        nodes = self.function.graph.nodes
+        self._call(*_bind(self.function, inputs), *self._outputs)
+        return [
+            to_numpy(tensor, nodes[index].type)
+            for tensor, index in zip(self._outputs, self.function.outputs, strict=True)
+        ]
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        import tvm
+
+        arguments = [*_bind(self.function, inputs), *self._outputs]
+        call, module, symbol = self._call, self.module, self.function.symbol
+
+        def evaluator(n: int) -> Callable[[], float]:
+            measure = module.time_evaluator(symbol, tvm.cpu(), number=n, repeat=1)
+            return lambda: float(measure(*arguments).results[0])
+
+        return _timer(lambda: call(*arguments), evaluator)
+
+    def inside(self) -> dict[str, Any]:
+        return self.toolchain.inside(self.module)
+
+    def close(self) -> None:
+        self._call = self.module = None
+        self._outputs = []
+
+
+class NativeCompiled(Compiled):
+    """A function that TVM compiled, run by the VM as it is in a whole model."""
+
+    def __init__(self, function: Function, toolchain: Toolchain) -> None:
+        super().__init__(function, toolchain)
+        from tvm import relax
+        from tvm.runtime import cpu
+
+        from collage_engine.lowering.target import build_target, use_threads
+
+        self.lowered = toolchain.lower(function)
+        use_threads(function.instance.threads)
+        executable = relax.build(self.lowered, build_target())
+        self.vm = relax.VirtualMachine(executable, cpu())
+        self._main = self.vm["main"]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        result = self._main(*_bind(self.function, inputs))
+        tensors = [result] if len(self.function.outputs) == 1 else list(result)
+        nodes = self.function.graph.nodes
+        return [
+            to_numpy(tensor, nodes[index].type)
+            for tensor, index in zip(tensors, self.function.outputs, strict=True)
+        ]
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        import tvm
+
+        # A saved closure spares the dictionary look-ups and the copy of the return value.
+        self.vm.save_function(
+            "main", "collage_timed", *_bind(self.function, inputs), include_return=False
+        )
+        vm, call = self.vm, self.vm["collage_timed"]
+
+        def evaluator(n: int) -> Callable[[], float]:
+            measure = vm.time_evaluator("collage_timed", tvm.cpu(), number=n, repeat=1)
+            return lambda: float(measure().results[0])
+
+        return _timer(lambda: call(), evaluator)
+
+    def inside(self) -> dict[str, Any]:
+        return self.toolchain.inside(self.lowered)
+
+    def close(self) -> None:
+        self._main = self.vm = self.lowered = None
+
+
+def _bind(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
+    """TVM tensors of the inputs, checked against the function's types."""
+    if len(inputs) != len(function.inputs):
+        raise ToolchainError(
+            f"{function.symbol} takes {len(function.inputs)} inputs, {len(inputs)} were given"
+        )
+    nodes = function.graph.nodes
+    return [
+        from_numpy(array, nodes[index].type)
+        for array, index in zip(inputs, function.inputs, strict=True)
+    ]

@@ -1,0 +1,102 @@
+"""Take a candidate's operators out of a model as a function that a toolchain can compile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+
+def function_of(
+    model: ImportedModel,
+    instance: ToolchainInstance,
+    operators: tuple[int, ...],
+    symbol: str,
+    spin: bool = False,
+) -> Function:
+    """The function of some operators (numbers 0…N−1), closed over constants, tuples, projections.
+
+    Raises ``ToolchainError`` when nothing leaves the sub-graph, or a tuple would cross its border.
+    """
+    graph = model.graph
+    nodes = graph.close(graph.to_indices(operators))
+    inputs, outputs = graph.boundary(nodes)
+    if not outputs:
+        raise ToolchainError(f"no value leaves the sub-graph of operators {list(operators)}")
+    for index in inputs:
+        if graph.nodes[index].is_tuple:
+            raise ToolchainError(
+                f"the tuple made by {graph.nodes[index].op or index} would cross the border"
+            )
+    return Function(symbol, model, graph, nodes, inputs, outputs, instance, spin)
+
+
+def relax_module(
+    model: ImportedModel, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> Any:
+    """A Relax module whose ``main`` computes ``outputs`` from ``inputs`` with a closed set.
+
+    Operators are the model's own, not lowered; constants are inlined. PrimFuncs that the importer
+    lowered itself come along. One output is returned as a tensor, several as a tuple.
+    """
+    from tvm import relax
+    from tvm.ir import Tuple
+    from tvm.tirx import PrimFunc
+
+    builder = relax.BlockBuilder()
+    callees = {
+        var: builder.add_func(func, var.name_hint)
+        for var, func in model.module.functions.items()
+        if isinstance(func, PrimFunc)
+    }
+    known: dict[Any, Any] = {}
+    params = []
+    for index in inputs:
+        param = relax.Var(f"v{index}", tensor_type(model, index))
+        known[model.var(index)] = param
+        params.append(param)
+    graph = model.graph
+    with builder.function("main", params):
+        with builder.dataflow():
+            for index in members(nodes):
+                if graph.nodes[index].form in ("call", "tuple", "projection"):
+                    known[model.var(index)] = builder.emit(
+                        substitute(model.expr(index), known, callees)
+                    )
+            results = [known[model.var(index)] for index in outputs]
+            result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def tensor_type(model: ImportedModel, index: int) -> Any:
+    """The Relax type of a tensor value."""
+    from tvm import relax
+
+    kind = model.graph.nodes[index].type
+    return relax.TensorType(kind.shape, kind.dtype)
+
+
+def substitute(expr: Any, values: dict[Any, Any], callees: dict[Any, Any]) -> Any:
+    """``expr`` with its variables and called functions replaced; what is in neither stays."""
+    from tvm import relax
+    from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
+
+    if isinstance(expr, relax.Var):
+        return values.get(expr, expr)
+    if isinstance(expr, GlobalVar):
+        return callees.get(expr, expr)
+    if isinstance(expr, Call):
+        args = [substitute(arg, values, callees) for arg in expr.args]
+        return Call(expr.op, args, expr.attrs, expr.ty_args)
+    if isinstance(expr, Tuple):
+        return Tuple([substitute(field, values, callees) for field in expr.fields])
+    if isinstance(expr, TupleGetItem):
+        return TupleGetItem(substitute(expr.tuple_value, values, callees), expr.index)
+    return expr

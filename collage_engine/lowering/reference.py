@@ -1,0 +1,279 @@
+"""The true value of every node of a model, for given inputs.
+
+The dataflow graph is written back to ONNX in segments of bounded size, every value of a segment
+is an output of it, and ONNX Runtime runs it with its optimisations off (ONNX's own reference
+evaluator where ONNX Runtime is not installed). What has no ONNX form runs through Relax,
+unscheduled, one operator at a time. A segment's values go to ``.npy`` files at once, one per node
+index, so memory stays bounded by a segment; readers map the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_engine.lowering.extract import relax_module
+from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
+from collage_engine.model.index_set import index_set, members
+from collage_engine.records.errors import Cancelled, CollageError, MeasureError, ModelError
+from collage_engine.toolchains.base import Function
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+SEGMENT_BYTES = 256 << 20
+"""Values and weights that one segment may hold; ONNX files end at 2 GiB anyway."""
+
+
+class TrueValues:
+    """Recorded values in a folder: ``<node index>.npy`` and ``values.json``."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""
+        self.folder = Path(folder)
+        try:
+            about = json.loads((self.folder / "values.json").read_text())
+        except (OSError, ValueError) as error:
+            raise MeasureError(f"{self.folder} holds no recorded values: {error}") from error
+        self._dtypes: dict[str, str] = about["dtypes"]
+        self.relax_operators: tuple[int, ...] = tuple(about["relax_operators"])
+        """Operators whose value came from Relax, for want of an ONNX form."""
+
+    @classmethod
+    def record(
+        cls,
+        model: ImportedModel,
+        inputs: Mapping[str, np.ndarray],
+        folder: str | Path,
+        cancel: threading.Event | None = None,
+    ) -> TrueValues:
+        """Run the model once and record every tensor value; inputs are keyed by their names."""
+        recorder = _Recorder(model, Path(folder), cancel)
+        recorder.run(inputs)
+        return cls(folder)
+
+    def __contains__(self, index: int) -> bool:
+        return str(index) in self._dtypes
+
+    def value(self, index: int) -> np.ndarray:
+        """The value of a node, mapped from its file and read-only."""
+        if index not in self:
+            raise MeasureError(f"no value was recorded for node {index}")
+        return _load(self.folder / f"{index}.npy", self._dtypes[str(index)])
+
+    def inputs_of(self, function: Function) -> list[np.ndarray]:
+        """True inputs of an extracted function, in argument order."""
+        return [self.value(index) for index in function.inputs]
+
+    def outputs_of(self, function: Function) -> list[np.ndarray]:
+        """True outputs of an extracted function, in argument order."""
+        return [self.value(index) for index in function.outputs]
+
+
+class _Recorder:
+    def __init__(self, model: ImportedModel, folder: Path, cancel: threading.Event | None) -> None:
+        self.model = model
+        self.graph = model.graph
+        self.folder = folder
+        self.cancel = cancel
+        self.dtypes: dict[str, str] = {}
+        self.by_relax: list[int] = []
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for index, (name, kind) in zip(self.graph.record.inputs, self.model.inputs, strict=True):
+            if name not in inputs:
+                raise ModelError(f"no value was given for input {name!r}")
+            array = np.asarray(inputs[name])
+            if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+                raise ModelError(
+                    f"input {name!r} is {kind}, the given value {array.dtype}{list(array.shape)}"
+                )
+            self.save(index, array)
+        for segment in self.segments():
+            self.segment(segment)
+        about = {"dtypes": self.dtypes, "relax_operators": sorted(self.by_relax)}
+        beside = self.folder / f"values.json.{os.getpid()}"
+        beside.write_text(json.dumps(about))
+        beside.replace(self.folder / "values.json")
+
+    def segments(self) -> list[list[int]]:
+        """Calls in topological order, cut where a segment would hold too many bytes."""
+        found: list[list[int]] = []
+        held = SEGMENT_BYTES + 1
+        for index in self.graph.operators:
+            node = self.graph.nodes[index]
+            size = sum(kind.bytes for kind in node.types) + sum(
+                kind.bytes
+                for source in node.inputs
+                if self.graph.nodes[source].form == "constant"
+                for kind in self.graph.nodes[source].types
+            )
+            if held + size > SEGMENT_BYTES or not found:
+                found.append([])
+                held = 0
+            found[-1].append(index)
+            held += size
+        return found
+
+    def segment(self, calls: Sequence[int]) -> None:
+        """Record the values of some calls; halves what ONNX cannot say or run as a whole."""
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled("stopped while the true values were recorded")
+        nodes = self.graph.close(index_set(calls))
+        inputs, _ = self.graph.boundary(nodes)
+        outputs = tuple(
+            i
+            for i in members(nodes)
+            if self.graph.nodes[i].form in ("call", "projection")
+            and not self.graph.nodes[i].is_tuple
+        )
+        arrays = [self.load(index) for index in inputs]
+        try:
+            results = self.by_onnx(nodes, inputs, outputs, arrays)
+        except _NoOnnxForm as error:
+            if len(calls) > 1:
+                middle = len(calls) // 2
+                self.segment(calls[:middle])
+                self.segment(calls[middle:])
+                return
+            try:
+                results = self.relax(nodes, inputs, outputs, arrays)
+            except CollageError:
+                raise
+            except Exception as failure:
+                node = self.graph.nodes[calls[0]]
+                raise MeasureError(
+                    f"no true value for {node.op} ({node.name}): ONNX: {error}; "
+                    f"Relax: {str(failure).strip().splitlines()[-1:] or [failure]}"
+                ) from failure
+            self.by_relax.append(self.graph.operator_number[calls[0]])
+        for index, array in zip(outputs, results, strict=True):
+            self.save(index, array)
+
+    def by_onnx(
+        self,
+        nodes: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        arrays: list[np.ndarray],
+    ) -> list[np.ndarray]:
+        from collage_engine.model.onnx_writer import to_onnx
+
+        kinds = [self.graph.nodes[i].type for i in (*inputs, *outputs)]
+        if any(kind.dtype == "bfloat16" for kind in kinds):
+            raise _NoOnnxForm("numpy has no bfloat16 to exchange with ONNX Runtime")
+        try:
+            written = to_onnx(self.model, nodes, inputs, outputs)
+        except CollageError as error:
+            raise _NoOnnxForm(str(error)) from error
+        feeds = {f"v{index}": array for index, array in zip(inputs, arrays, strict=True)}
+        try:
+            results = run_onnx(written, feeds)
+        except Exception as error:  # whatever the runtime cannot take, Relax may
+            raise _NoOnnxForm(str(error)) from error
+        by_name = dict(zip([o.name for o in written.graph.output], results, strict=True))
+        return [
+            np.asarray(by_name[f"v{index}"]).reshape(self.graph.nodes[index].type.shape)
+            for index in outputs
+        ]
+
+    def relax(
+        self,
+        nodes: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        arrays: list[np.ndarray],
+    ) -> list[np.ndarray]:
+        module = relax_module(self.model, nodes, inputs, outputs)
+        kinds = [self.graph.nodes[index].type for index in inputs]
+        return run_relax(
+            module,
+            [from_numpy(array, kind) for array, kind in zip(arrays, kinds, strict=True)],
+            len(outputs),
+        )
+
+    def save(self, index: int, array: np.ndarray) -> None:
+        dtype = self.graph.nodes[index].type.dtype
+        self.dtypes[str(index)] = dtype
+        array = np.ascontiguousarray(array.astype(numpy_dtype(dtype), copy=False))
+        if dtype == "bfloat16":
+            array = array.view(np.uint16)
+        np.save(self.folder / f"{index}.npy", array.reshape(self.graph.nodes[index].type.shape))
+
+    def load(self, index: int) -> np.ndarray:
+        return _load(self.folder / f"{index}.npy", self.graph.nodes[index].type.dtype)
+
+
+class _NoOnnxForm(Exception):
+    """ONNX, or what runs it here, cannot take these operators."""
+
+
+def _load(path: Path, dtype: str) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="r")
+    except ValueError:
+        array = np.load(path)  # an empty array cannot be mapped
+    return array.view(numpy_dtype("bfloat16")) if dtype == "bfloat16" else array
+
+
+def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run an ONNX model (or a path of one) as written, nothing optimised; outputs in its order."""
+    try:
+        import onnxruntime
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        evaluator = ReferenceEvaluator(model if not isinstance(model, Path) else str(model))
+        return [np.asarray(value) for value in evaluator.run(None, dict(feeds))]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    # A file of an old IR version lists its initializers among the inputs; they need no value.
+    wanted = {i.name for i in session.get_inputs()} | {
+        i.name for i in session.get_overridable_initializers()
+    }
+    results = session.run(None, {k: np.asarray(v) for k, v in feeds.items() if k in wanted})
+    return [np.asarray(value) for value in results]
+
+
+def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:
+    """Build a Relax module with TVM's default pipeline (no schedule, slow) and run it once."""
+    from tvm import relax
+    from tvm.runtime import cpu
+
+    from collage_engine.lowering.target import build_target
+
+    vm = relax.VirtualMachine(relax.build(module, build_target()), cpu())
+    result = vm["main"](*inputs)
+    return [to_numpy(t) for t in ([result] if outputs == 1 else list(result))]
+
+
+def original_outputs(
+    model: ImportedModel, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the *user's* file computes, untouched by clean-up and import, by output name.
+
+    ONNX Runtime runs the file; the cleaned model stands in for a file that is gone.
+    """
+    path = Path(model.record.path) if model.record.path else None
+    source: Any = path if path is not None and path.is_file() else model.onnx
+    try:
+        results = run_onnx(source, inputs)
+    except Exception as error:
+        raise ModelError(
+            f"{model.record.path or 'the model'} cannot be run for reference: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+        ) from error
+    return {
+        name: array.astype(numpy_dtype(kind.dtype), copy=False).reshape(kind.shape)
+        for (name, kind), array in zip(model.outputs, results, strict=True)
+    }

@@ -1,0 +1,263 @@
+"""A whole cover of the graph as one module: ``main`` calls the partitions in order.
+
+External partitions become ``call_dps_packed`` to their symbol, their runtime modules hang on the
+module as ``RunCodegen`` leaves them (attribute ``external_mods``). What a native toolchain lowered
+is inlined, so TVM's memory planning sees every value. Structurally equal PrimFuncs are kept once
+(the block builder does that), equal constants too (the executable builder does).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.lowering.extract import substitute, tensor_type
+from collage_engine.model.index_set import members
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.base import Function
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A call that ``main`` makes, in order; ``partition`` counts the given functions from 0."""
+
+    kernel: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A cover as one module, with what later profiling needs to know its calls by."""
+
+    module: Any
+    order: tuple[int, ...]
+    """Positions of the given functions in execution order."""
+    calls: tuple[KernelCall, ...]
+
+
+def whole_module(model: ImportedModel, partitions: Sequence[Function]) -> Any:
+    """The ``IRModule`` of a cover; see ``assemble``."""
+    return assemble(model, partitions).module
+
+
+def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
+    """Compile every partition and join them under ``main``.
+
+    ``main`` takes every graph input in file order, unused ones too, and returns one tensor, or a
+    tuple in output order. Raises ``ToolchainError`` when the partitions do not cover every
+    operator exactly once, hang in a cycle, or a toolchain refuses one of them.
+    """
+    from tvm import relax
+    from tvm.ir import Tuple
+
+    from collage_engine.toolchains.registry import get
+
+    check_cover(model, partitions)
+    order = execution_order(partitions)
+    graph = model.graph
+    builder = relax.BlockBuilder()
+    values: dict[int, Any] = {}
+    params = []
+    for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
+        values[index] = relax.Var(name, tensor_type(model, index))
+        params.append(values[index])
+
+    lowered: dict[int, Any] = {}
+    callees: dict[int, dict[Any, Any]] = {}
+    externals: list[Any] = []
+    for position in order:
+        function = partitions[position]
+        toolchain = get(function.instance.toolchain)
+        if toolchain.native:
+            lowered[position] = toolchain.lower(function)
+            callees[position] = _add_kernels(builder, lowered[position], function)
+        else:
+            externals.append(toolchain.compile(function))
+    if not any(callees.values()):
+        # Without a PrimFunc TVM would compile an empty C file to stand in for one.
+        _add_placeholder(builder)
+
+    calls: list[KernelCall] = []
+    with builder.function("main", params):
+        with builder.dataflow():
+            for position in order:
+                function = partitions[position]
+                arguments = [values[index] for index in function.inputs]
+                if position in lowered:
+                    results = _inline(
+                        builder, lowered[position], arguments, callees[position], position, calls
+                    )
+                else:
+                    results = _call_external(builder, model, function, arguments)
+                    calls.append(KernelCall(function.symbol, position))
+                values.update(zip(function.outputs, results, strict=True))
+            leaving = []
+            for index in graph.record.outputs:
+                if graph.nodes[index].form == "constant" and index not in values:
+                    values[index] = relax.const(
+                        model.constant(index), graph.nodes[index].type.dtype
+                    )
+                leaving.append(values[index])
+            result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
+        builder.emit_func_output(result)
+    module = builder.get()
+    if externals:
+        module = module.with_attr("external_mods", externals)
+    return Assembled(module, order, tuple(calls))
+
+
+def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
+    """``ToolchainError`` unless every operator call is in exactly one partition."""
+    graph = model.graph
+    owner: dict[int, str] = {}
+    for function in partitions:
+        for index in members(function.nodes):
+            if graph.nodes[index].form != "call":
+                continue
+            number = graph.operator_number[index]
+            if number in owner:
+                raise ToolchainError(
+                    f"operator {number} ({graph.nodes[index].op}) is in both "
+                    f"{owner[number]} and {function.symbol}"
+                )
+            owner[number] = function.symbol
+    missing = [n for n in range(len(graph.operators)) if n not in owner]
+    if missing:
+        shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
+        raise ToolchainError(f"no partition covers operators {shown}")
+    symbols = [function.symbol for function in partitions]
+    if len(set(symbols)) != len(symbols):
+        raise ToolchainError("two partitions have the same symbol")
+
+
+def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
+    """Positions so that every value is made before it is read, earliest operators first.
+
+    Raises ``ToolchainError`` naming the partitions that wait for each other.
+    """
+    maker = {
+        index: position
+        for position, function in enumerate(partitions)
+        for index in function.outputs
+    }
+    waits: list[set[int]] = [
+        {maker[i] for i in function.inputs if i in maker and maker[i] != position}
+        for position, function in enumerate(partitions)
+    ]
+    readers: list[list[int]] = [[] for _ in partitions]
+    for position, sources in enumerate(waits):
+        for source in sources:
+            readers[source].append(position)
+    first = [next(iter(members(function.nodes)), 0) for function in partitions]
+    left = [len(sources) for sources in waits]
+    ready = [(first[p], p) for p, count in enumerate(left) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, position = heapq.heappop(ready)
+        order.append(position)
+        for reader in readers[position]:
+            left[reader] -= 1
+            if left[reader] == 0:
+                heapq.heappush(ready, (first[reader], reader))
+    if len(order) < len(partitions):
+        names = _cycle(partitions, waits, set(range(len(partitions))) - set(order))
+        raise ToolchainError(f"partitions wait for each other: {' → '.join(names)}")
+    return tuple(order)
+
+
+def _cycle(partitions: Sequence[Function], waits: list[set[int]], stuck: set[int]) -> list[str]:
+    """Names around one cycle among the stuck partitions, in the direction values flow."""
+    walk = [min(stuck)]
+    while True:
+        source = min(waits[walk[-1]] & stuck)
+        if source in walk:
+            around = [*walk[walk.index(source) :], source]
+            return [partitions[p].symbol for p in reversed(around)]
+        walk.append(source)
+
+
+def _call_external(
+    builder: Any, model: ImportedModel, function: Function, arguments: list[Any]
+) -> list[Any]:
+    from tvm import relax
+    from tvm.ir import TupleGetItem
+
+    types = [tensor_type(model, index) for index in function.outputs]
+    call = builder.emit(
+        relax.op.call_dps_packed(function.symbol, arguments, types[0] if len(types) == 1 else types)
+    )
+    if len(types) == 1:
+        return [call]
+    return [builder.emit(TupleGetItem(call, field)) for field in range(len(types))]
+
+
+def _add_kernels(builder: Any, lowered: Any, function: Function) -> dict[Any, Any]:
+    """Add the PrimFuncs of a lowered partition; old global variable → new (shared if equal)."""
+    from tvm import relax
+    from tvm.tirx import PrimFunc
+
+    added = {}
+    for var, func in lowered.functions.items():
+        if isinstance(func, PrimFunc):
+            # Its symbol would make equal kernels differ; the build attaches a fresh one.
+            bare = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
+            added[var] = builder.add_func(bare, var.name_hint)
+        elif not (isinstance(func, relax.Function) and var.name_hint == "main"):
+            raise ToolchainError(
+                f"{function.symbol}: {function.instance.toolchain} left {var.name_hint} unlowered"
+            )
+    return added
+
+
+def _inline(
+    builder: Any,
+    lowered: Any,
+    arguments: list[Any],
+    callees: dict[Any, Any],
+    position: int,
+    calls: list[KernelCall],
+) -> list[Any]:
+    """Emit the bindings of a lowered ``main`` here; its results."""
+    from tvm import relax
+    from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
+
+    main = lowered["main"]
+    known: dict[Any, Any] = dict(zip(main.params, arguments, strict=True))
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = substitute(binding.value, known, callees)
+            if isinstance(value, Tuple):
+                known[binding.var] = value
+                continue
+            if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
+                known[binding.var] = value.tuple_value.fields[value.index]
+                continue
+            if not isinstance(value, Call | TupleGetItem):
+                known[binding.var] = value  # another name of the same value
+                continue
+            known[binding.var] = builder.emit(value)
+            if isinstance(value, Call) and value.args and isinstance(value.args[0], GlobalVar):
+                calls.append(KernelCall(value.args[0].name_hint, position))
+    result = substitute(main.body.body, known, callees)
+    if isinstance(result, Tuple):
+        return list(result.fields)
+    if isinstance(result.ty, relax.TupleType):
+        return [builder.emit(TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+    return [result]
+
+
+def _add_placeholder(builder: Any) -> None:
+    from tvm import te
+
+    source = te.placeholder((1,), name="source", dtype="float32")
+    copy = te.compute((1,), lambda i: source[i], name="copy")
+    kernel = te.create_prim_func([source, copy])
+    builder.add_func(
+        kernel.with_attr("global_symbol", "collage_placeholder"), "collage_placeholder"
+    )

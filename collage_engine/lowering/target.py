@@ -1,0 +1,29 @@
+"""What TVM compiles for on this machine, and how many threads its pool uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_threads_in_use = 0
+
+
+def build_target() -> Any:
+    """TVM's target for this machine's processor."""
+    from tvm.target import Target
+
+    from collage_engine.machine.device import cpu_target
+
+    return Target(cpu_target())
+
+
+def use_threads(threads: int) -> None:
+    """Let TVM's thread pool in this process use this many threads.
+
+    ``TVM_NUM_THREADS``, read when the pool starts, bounds it; this narrows a larger pool.
+    """
+    global _threads_in_use
+    if threads > 0 and threads != _threads_in_use:
+        import tvm_ffi
+
+        tvm_ffi.get_global_func("runtime.config_threadpool")(1, threads)
+        _threads_in_use = threads

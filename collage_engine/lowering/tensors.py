@@ -1,0 +1,49 @@
+"""Arrays in and out of TVM, every element type alike (bfloat16 and bool included)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.graph import TensorType
+
+if TYPE_CHECKING:
+    from tvm.runtime import Tensor
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy type of a record's type name; bfloat16 comes from ``ml_dtypes``."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def empty(kind: TensorType) -> Tensor:
+    """An uninitialised CPU tensor, 64-byte aligned."""
+    import tvm
+
+    return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu())
+
+
+def from_numpy(array: np.ndarray, kind: TensorType) -> Tensor:
+    """A TVM tensor holding a copy of ``array``, which must have the given shape and type."""
+    array = np.asarray(array)
+    if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+        raise ToolchainError(
+            f"expected {kind}, got {array.dtype}[{','.join(map(str, array.shape))}]"
+        )
+    tensor = empty(kind)
+    tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.shape))
+    return tensor
+
+
+def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
+    """A numpy copy of a CPU tensor."""
+    array: np.ndarray = tensor.numpy()
+    if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_dtype("bfloat16"):
+        array = array.view(numpy_dtype("bfloat16"))
+    return array

@@ -1,0 +1,353 @@
+"""The artifact: a folder that runs the placement without this project.
+
+``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
+manifest, a sample that the shipped loaders check themselves against. It is written beside its
+place and renamed, so there is never half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from collage_engine import __version__
+from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule
+from collage_engine.placement.npz import write_npz
+from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.placement import Placement
+from collage_engine.records.toolchain import RuntimeLibrary
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+FORMAT = "collage-artifact"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+LOADERS = Path(__file__).resolve().parent / "loader"
+LOADER_FILES = ("run_artifact.py", "run_artifact.cc")
+RUN_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactContents:
+    """What an artifact says and carries besides its module."""
+
+    inputs: Mapping[str, np.ndarray]
+    """Sample inputs by name."""
+    outputs: Mapping[str, np.ndarray]
+    """True outputs by name: what the user's own file computes on them."""
+    tolerance: float
+    """On max|y−r| / max|r|, for the loaders' check."""
+    placement: Placement | None = None
+    target: str = "cpu"
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Toolchain → version."""
+
+
+def is_artifact(folder: Path) -> bool:
+    """Whether a folder holds an artifact (of any version)."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def check_target_folder(folder: Path) -> None:
+    """``ArtifactError`` unless an artifact may be written there: absent, empty, or an artifact."""
+    if folder.is_symlink() and not folder.exists():
+        raise ArtifactError(f"{folder} is a link to nothing: remove it or choose another folder")
+    if folder.exists():
+        if not folder.is_dir():
+            raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
+        try:
+            empty = next(folder.iterdir(), None) is None
+        except OSError as error:
+            raise ArtifactError(f"{folder} cannot be read: {error.strerror}") from error
+        if not empty and not is_artifact(folder):
+            raise ArtifactError(
+                f"{folder} is not empty and holds no artifact: choose another folder"
+            )
+        return
+    parent = folder.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ArtifactError(f"{folder} cannot be written: no permission in {parent}")
+
+
+def write_artifact(
+    model: ImportedModel, module_folder: Path, out: Path, contents: ArtifactContents
+) -> Path:
+    """Write an artifact from a folder that ``build.write_module`` made; returns ``out``.
+
+    ``ArtifactError`` when ``out`` may not be replaced or cannot be written; then what was there
+    is still there.
+    """
+    check_target_folder(out)
+    built = msgspec.json.decode((module_folder / BUILT_FILE).read_bytes(), type=BuiltModule)
+    out = out.absolute()
+    beside: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+        beside.chmod(0o777 & ~_umask())
+        _fill(beside, model, module_folder, built, contents)
+        _put_in_place(beside, out)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written to {out}: {error.strerror or error}"
+        ) from error
+    finally:
+        if beside is not None and beside.exists():
+            shutil.rmtree(beside, ignore_errors=True)
+    return out
+
+
+def _fill(
+    folder: Path,
+    model: ImportedModel,
+    module_folder: Path,
+    built: BuiltModule,
+    contents: ArtifactContents,
+) -> None:
+    shutil.copyfile(module_folder / MODULE_FILE, folder / MODULE_FILE)
+    licences: dict[str, str] = {MODULE_FILE: "the model's own"}
+    for library in built.libraries:
+        shutil.copyfile(library.file, folder / library.name)
+        licences[library.name] = library.licence
+    for owner, texts in _licence_texts(built.libraries).items():
+        (folder / "licences").mkdir(exist_ok=True)
+        for text in texts:
+            shutil.copyfile(text, folder / "licences" / f"{owner}-{text.name}")
+    (folder / "loader").mkdir()
+    for name in LOADER_FILES:
+        shutil.copyfile(LOADERS / name, folder / "loader" / name)
+        licences[f"loader/{name}"] = "Apache-2.0"
+    write_npz(folder / "sample_input.npz", {n: contents.inputs[n] for n, _ in model.inputs})
+    write_npz(folder / "sample_output.npz", {n: contents.outputs[n] for n, _ in model.outputs})
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        files[name] = {"sha256": _sha256(path), "bytes": path.stat().st_size}
+        if name in licences:
+            files[name]["licence"] = licences[name]
+    manifest = _manifest(model, built, contents)
+    manifest["files"] = files
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def _manifest(
+    model: ImportedModel, built: BuiltModule, contents: ArtifactContents
+) -> dict[str, Any]:
+    def values(of: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+        return [{"name": n, "dtype": k.dtype, "shape": list(k.shape)} for n, k in of]
+
+    placement = contents.placement
+    if placement is not None:
+        partitions = msgspec.to_builtins(placement.partitions)
+    else:
+        partitions = [
+            {
+                "id": f"p{number}",
+                "toolchain": part.instance.toolchain,
+                "config": dict(part.instance.config),
+                "nodes": list(part.operators),
+            }
+            for number, part in enumerate(built.parts)
+        ]
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "model": {
+            "name": Path(model.record.path).name,
+            "sha256": model.record.sha256,
+            "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
+        },
+        "inputs": values(model.inputs),
+        "outputs": values(model.outputs),
+        "placement": {
+            "partitions": partitions,
+            "estimated_us": placement.estimated_us if placement else None,
+            "measured_us": placement.measured_us if placement else None,
+        },
+        "versions": {
+            "collage-explorer": __version__,
+            "apache-tvm": metadata.version("apache-tvm"),
+            "apache-tvm-ffi": metadata.version("apache-tvm-ffi"),
+            **{
+                library.toolchain: library.version
+                for library in built.libraries
+                if not library.linked
+            },
+            **contents.versions,
+        },
+        "target": contents.target,
+        "threads": built.threads,
+        "spin": built.spin,
+        "environment": built.environment,
+        "expected": {
+            "latency_us": placement.measured_us if placement else None,
+            "spread_us": list(placement.spread_us) if placement and placement.spread_us else None,
+        },
+        "tolerance": contents.tolerance,
+        "libraries": [
+            {
+                "file": library.name,
+                "toolchain": library.toolchain,
+                "version": library.version,
+                "licence": library.licence,
+                "needed": library.linked,
+            }
+            for library in built.libraries
+        ],
+    }
+
+
+def _put_in_place(beside: Path, out: Path) -> None:
+    """Rename the finished folder to its name; a folder already there goes away whole."""
+    if not out.exists():
+        beside.rename(out)
+        return
+    target = out.resolve()  # a link keeps pointing to its folder
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
+    check_target_folder(target)
+    target.rename(old / target.name)
+    try:
+        beside.rename(target)
+    except OSError:
+        (old / target.name).rename(target)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
+    """Licence files of the packages the libraries came from, by library name."""
+    wanted = {Path(library.file).resolve(): library.name for library in libraries}
+    found: dict[str, list[Path]] = {}
+    if not wanted:
+        return found
+    for distribution in metadata.distributions():
+        files = distribution.files or []
+        owned = [file for file in files if file.suffix.startswith(".so") or ".so." in file.name]
+        for file in owned:
+            name = wanted.get(Path(str(distribution.locate_file(file))).resolve())
+            if name is not None and name not in found:
+                found[name] = [
+                    path
+                    for entry in files
+                    if entry.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE"))
+                    or "THIRDPARTY" in entry.name.upper().replace("-", "").replace("_", "")
+                    if (path := Path(str(distribution.locate_file(entry)))).is_file()
+                ]
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of an artifact of this version; ``ArtifactError`` says what is wrong with it."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}") from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{folder / MANIFEST} cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ArtifactError(f"{folder} is no artifact of this project")
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{folder} is an artifact of version {manifest.get('format_version')}; "
+            f"this is version {FORMAT_VERSION}: export it again"
+        )
+    return manifest
+
+
+def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """``ArtifactError`` when a file is missing or differs from its hash in the manifest."""
+    for name, about in manifest["files"].items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ArtifactError(f"{folder}: the manifest names {name}, outside the folder")
+        if not path.is_file():
+            raise ArtifactError(f"{folder}: {name} is missing")
+        if _sha256(path) != about["sha256"]:
+            raise ArtifactError(f"{folder}: {name} has changed since it was exported")
+
+
+def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
+    """Run an artifact on its sample in a process of its own, as its user would.
+
+    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``
+    and, with ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
+    ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
+    """
+    folder = Path(folder).absolute()
+    manifest = read_manifest(folder)
+    verify_files(folder, manifest)
+    command = [sys.executable, str(LOADERS / "run_artifact.py"), str(folder), "--json"]
+    if benchmark:
+        command.append("--benchmark")
+    environment = {**os.environ, **manifest["environment"]}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
+    report: dict[str, Any] | None = None
+    with contextlib.suppress(IndexError, ValueError):
+        report = json.loads(done.stdout.strip().splitlines()[-1])
+    if report is None:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        raise ArtifactError(f"the artifact cannot be run: {why}")
+    if not report["agrees"]:
+        raise ArtifactError(
+            f"{folder} differs from its sample: max_rel_error {report['max_rel_error']:.2g} "
+            f"is above {report['tolerance']:.2g}"
+        )
+    result = {
+        "artifact": str(folder),
+        "max_abs_error": report["max_abs_error"],
+        "max_rel_error": report["max_rel_error"],
+        "tolerance": report["tolerance"],
+        "threads": manifest["threads"],
+        "load_s": report["load_s"],
+    }
+    if benchmark:
+        latency = report["latency_us"]
+        result.update(
+            median_us=latency["median"],
+            low_us=latency["p20"],
+            high_us=latency["p80"],
+            repeats=latency["count"],
+            expected_us=latency["expected"],
+        )
+    return result

@@ -1,0 +1,131 @@
+"""Build a cover into an executable, and write it as a folder that loads from anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.rewrite import KernelCall, assemble, execution_order
+from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
+from collage_engine.records.errors import ArtifactError, ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+CoverPart = tuple[ToolchainInstance, tuple[int, ...]]
+"""An instance and the operators (numbers 0…N−1) it runs as one partition."""
+Cover = Sequence[CoverPart]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cover as a VM executable, with all that running it elsewhere needs."""
+
+    executable: Any
+    parts: tuple[CoverPart, ...]
+    """In execution order: part k is partition ``p<k>``."""
+    calls: tuple[KernelCall, ...]
+    """Kernels that ``main`` calls, in order, by position in ``parts``."""
+    libraries: tuple[RuntimeLibrary, ...]
+    environment: dict[str, str]
+    """To be set before the module's libraries load."""
+    threads: int
+    spin: bool
+
+
+def may_spin(cover: Cover) -> bool:
+    """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
+    return len({instance.toolchain for instance, _ in cover}) <= 1
+
+
+def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
+    """Environment variables of all toolchains in a cover, and of TVM, which always runs it."""
+    from collage_engine.toolchains.registry import get
+
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(["tvm", *(instance.toolchain for instance, _ in cover)]):
+        found.update(get(name).environment(threads, spin))
+    found["TVM_NUM_THREADS"] = str(threads)
+    return found
+
+
+def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
+    """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
+    from tvm import relax
+
+    from collage_engine.lowering.target import build_target
+    from collage_engine.toolchains.registry import get
+
+    spin = may_spin(cover) if spin is None else spin
+    threads = max((instance.threads for instance, _ in cover), default=1)
+    functions = [
+        function_of(model, instance, operators, f"part{position}", spin)
+        for position, (instance, operators) in enumerate(cover)
+    ]
+    order = execution_order(functions)
+    parts = tuple((cover[position][0], tuple(cover[position][1])) for position in order)
+    functions = [
+        replace(functions[position], symbol=f"p{k}_{cover[position][0].toolchain}")
+        for k, position in enumerate(order)
+    ]
+    assembled = assemble(model, functions)
+    try:
+        executable = relax.build(assembled.module, build_target())
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
+    libraries: dict[str, RuntimeLibrary] = {}
+    for name in dict.fromkeys(instance.toolchain for instance, _ in cover):
+        for library in get(name).runtime_libraries():
+            libraries.setdefault(library.name, library)
+    return Built(
+        executable=executable,
+        parts=parts,
+        calls=assembled.calls,
+        libraries=tuple(libraries.values()),
+        environment=environment_of(cover, threads, spin),
+        threads=threads,
+        spin=spin,
+    )
+
+
+def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:
+    """Write ``model.so``, the runtime libraries it needs and ``built.json`` into a folder.
+
+    ``model.so`` names our runtimes as NEEDED and looks for them beside itself, so the folder can
+    be moved. ``link``: symbolic links to the libraries instead of copies, for a folder that stays.
+    Write to a fresh folder: ``dlopen`` knows a library by its path and would return an old one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    about = BuiltModule(
+        parts=tuple(Part(instance=i, operators=o) for i, o in built.parts),
+        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in built.calls),
+        libraries=built.libraries,
+        environment=built.environment,
+        threads=built.threads,
+        spin=built.spin,
+    )
+    try:
+        for library in built.libraries:
+            place = folder / library.name
+            if link:
+                place.symlink_to(library.file)
+            else:
+                shutil.copyfile(library.file, place)
+            if library.linked:
+                options.append(str(place))
+        built.executable.export_library(str(folder / MODULE_FILE), options=options)
+        (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise ArtifactError(f"model.so cannot be linked: {str(error).strip()[-400:]}") from error
+    return about

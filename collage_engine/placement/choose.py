@@ -1,0 +1,56 @@
+"""Which of the timed rivals wins: paired differences, ties settled by simplicity.
+
+Rounds of one confirmation are paired: in round k every rival ran within the same second or two,
+so a slow stretch of the machine falls on all of them and cancels in the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from collage_engine.placement.rival import Difference, Outcome
+
+RESAMPLES = 2000
+
+
+def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Difference | None:
+    """Median of ``a[k] − b[k]`` and its 95 % bootstrap interval; None below 3 common rounds.
+
+    Rounds in which either sat out (NaN, or past the shorter list) do not count. Efron's
+    percentile bootstrap of the median, with a fixed seed: equal data, equal verdict.
+    """
+    pairs = [x - y for x, y in zip(a, b, strict=False) if not math.isnan(x - y)]
+    if len(pairs) < 3:
+        return None
+    deltas = np.asarray(pairs)
+    draws = np.random.default_rng(seed).integers(0, len(deltas), (RESAMPLES, len(deltas)))
+    medians = np.median(deltas[draws], axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return Difference(us=float(np.median(deltas)), low_us=float(low), high_us=float(high))
+
+
+def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, list[Outcome]]:
+    """The winner of some rounds, and all that are tied with the fastest (the winner first).
+
+    Tied covers: fewer partitions first, then the user's order, then the smaller median.
+    Raises ``ValueError`` when nothing was timed.
+    """
+    timed = [(o, r, _median(r)) for o, r in rounds if not math.isnan(_median(r))]
+    if not timed:
+        raise ValueError("no rival was timed")
+    _, best_rounds, best = min(timed, key=lambda entry: entry[2])
+    tied = []
+    for outcome, times, median in timed:
+        apart = difference(times, best_rounds)
+        if median <= best or (apart is None and median <= best * 1.02) or (apart and apart.tied):
+            tied.append((outcome, median))
+    tied.sort(key=lambda entry: (entry[0].partitions, entry[0].rival.order, entry[1]))
+    return tied[0][0], [outcome for outcome, _ in tied]
+
+
+def _median(times: Sequence[float]) -> float:
+    known = [t for t in times if not math.isnan(t)]
+    return float(np.median(known)) if known else math.nan

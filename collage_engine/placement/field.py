@@ -1,0 +1,261 @@
+"""The field of a confirmation: rivals built in children, opened in children, run in rounds."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collage_engine.machine.worker import Worker
+from collage_engine.placement.build_job import BuildCover
+from collage_engine.placement.built import BuiltModule
+from collage_engine.placement.npz import write_npz
+from collage_engine.placement.rival import Outcome
+from collage_engine.placement.rival_job import (
+    KernelTime,
+    OpenRival,
+    PeakMemory,
+    ProfileRival,
+    RunRound,
+)
+from collage_engine.records.errors import Cancelled, CollageError
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+BUILD_TIMEOUT_S = 900.0
+CALL_TIMEOUT_S = 300.0
+REST_S = 0.002
+"""Between two rivals: the threads of the one before go to sleep."""
+
+OnProgress = Callable[[int, int, str], None]
+"""Steps done, steps in all, what is at work."""
+
+Rounds = dict[int, list[tuple[float, list[float]]]]
+"""By ``id`` of the outcome: per round its median call and its calls in µs; NaN: it sat out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmSettings:
+    """How long to look. A round of one rival is a warm-up and then calls for ``round_s``."""
+
+    selection_rounds: int = 7
+    fresh_rounds: int = 9
+    round_s: float = 0.04
+    warm_s: float = 0.005
+    least_calls: int = 2
+    budget_s: float = 45.0
+    """For all rounds together; at least ``least_rounds`` of each set are run even so."""
+    least_rounds: int = 3
+    builders: int = 2
+    drop_beyond: float = 1.25
+    """A rival this many times slower than the best after three rounds sits out the selection."""
+
+
+class Field:
+    """Rivals on the track; close it to end their processes."""
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        inputs: Mapping[str, np.ndarray],
+        truth: Mapping[str, np.ndarray],
+        tolerance: float,
+        folder: Path,
+        settings: ConfirmSettings,
+        cancel: threading.Event | None,
+        on_progress: OnProgress,
+    ) -> None:
+        self.model = model
+        self.tolerance = tolerance
+        self.folder = folder
+        self.settings = settings
+        self.cancel = cancel
+        self.tell = on_progress
+        self.done = self.total = 0
+        self.workers: dict[int, Worker] = {}
+        self.sample = folder / "sample"
+        self.sample.mkdir(parents=True, exist_ok=True)
+        write_npz(self.sample / "inputs.npz", inputs)
+        write_npz(self.sample / "outputs.npz", truth)
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        self.workers.clear()
+
+    def step(self, now: str) -> None:
+        self.tell(self.done, max(self.total, self.done), now)
+        self.done += 1
+
+    # ------------------------------------------------------------------ building
+
+    def build(self, outcomes: list[Outcome]) -> None:
+        """Build covers in child processes, each on its own next folder."""
+        record = self.model.record
+        queue = list(enumerate(outcomes))
+        lock = threading.Lock()
+
+        def work(number: int) -> None:
+            with Worker(
+                "collage_engine.placement.build_job:BuildJob", name=f"collage-build-{number}"
+            ) as worker:
+                while True:
+                    with lock:
+                        if not queue:
+                            return
+                        position, outcome = queue.pop(0)
+                        self.step(f"building {outcome.rival.name}")
+                    self.build_one(worker, position, outcome, record.path, dict(record.shapes))
+
+        count = max(1, min(self.settings.builders, len(outcomes)))
+        with ThreadPoolExecutor(max_workers=count) as pool:
+            for finished in [pool.submit(work, number) for number in range(count)]:
+                finished.result()
+
+    def build_one(
+        self,
+        worker: Worker,
+        position: int,
+        outcome: Outcome,
+        path: str,
+        shapes: dict[str, tuple[int, ...]],
+    ) -> None:
+        folder = self.folder / f"rival{position}"
+        request = BuildCover(
+            model=path, shapes=shapes, cover=outcome.rival.cover, spin=None, folder=str(folder)
+        )
+        start = time.perf_counter()
+        try:
+            built: BuiltModule = worker.call(request, BUILD_TIMEOUT_S, self.cancel)
+            outcome.folder, outcome.built = folder, built
+        except Cancelled:
+            raise
+        except CollageError as error:
+            outcome.reason = str(error)
+        outcome.build_s = time.perf_counter() - start
+
+    def open(self, outcomes: list[Outcome]) -> None:
+        """Load every rival in its own child and check its numbers."""
+        for position, outcome in enumerate(outcomes):
+            self.step(f"checking {outcome.rival.name}")
+            if outcome.reason is not None:
+                continue
+            threads = max((i.threads for i, _ in outcome.rival.cover), default=1)
+            request = OpenRival(
+                module=None if outcome.folder is None else str(outcome.folder / "model.so"),
+                onnx=self.onnx_file() if outcome.folder is None else None,
+                threads=threads,
+                sample=str(self.sample),
+                inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
+                outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
+                tolerance=self.tolerance,
+            )
+            worker = Worker(
+                "collage_engine.placement.rival_job:RivalJob",
+                env=outcome.built.environment if outcome.built else {},
+                name=f"collage-rival-{position}",
+            )
+            self.workers[id(outcome)] = worker
+            try:
+                errors = worker.call(request, CALL_TIMEOUT_S, self.cancel)
+                outcome.max_abs_error, outcome.max_rel_error = errors
+                if outcome.max_rel_error > self.tolerance:
+                    outcome.reason = (
+                        f"wrong numbers: max_rel_error {outcome.max_rel_error:.2g} "
+                        f"is above {self.tolerance:.2g}"
+                    )
+            except Cancelled:
+                raise
+            except CollageError as error:
+                outcome.reason = str(error)
+            if outcome.reason is not None:
+                self.workers.pop(id(outcome)).close()
+
+    def onnx_file(self) -> str:
+        """The user's own file; what was imported where that is gone."""
+        path = Path(self.model.record.path)
+        if path.is_file():
+            return str(path)
+        import onnx
+
+        written = self.folder / "model.onnx"
+        if not written.exists():
+            onnx.save(self.model.onnx, written)
+        return str(written)
+
+    # ------------------------------------------------------------------ timing
+
+    def rounds(self, outcomes: list[Outcome], count: int, budget_s: float) -> Rounds:
+        """Rounds over all rivals in changing order.
+
+        From the fourth round on, those clearly slower than the best exportable one sit out:
+        their figure is known well enough. Stops when the budget is spent, not before
+        ``least_rounds``. A rival that fails gets its reason and leaves.
+        """
+        live = [o for o in outcomes if o.reason is None]
+        taken: Rounds = {id(o): [] for o in live}
+        shuffle = random.Random(count)
+        end = time.monotonic() + budget_s
+        sitting: set[int] = set()
+        for number in range(count):
+            if number >= self.settings.least_rounds and time.monotonic() > end:
+                self.done += count - number
+                break
+            self.step(f"round {number + 1} of {count}, {len(live) - len(sitting)} rivals")
+            if number == self.settings.least_rounds:
+                medians = {id(o): float(np.median([m for m, _ in taken[id(o)]])) for o in live}
+                best = min((medians[id(o)] for o in live if o.exportable), default=0.0)
+                sitting = {k for k, m in medians.items() if m > best * self.settings.drop_beyond}
+            for outcome in shuffle.sample(live, len(live)):
+                if id(outcome) in sitting:
+                    taken[id(outcome)].append((float("nan"), []))
+                    continue
+                calls = self.one_round(outcome)
+                if outcome.reason is not None:
+                    live.remove(outcome)
+                    del taken[id(outcome)]
+                    continue
+                taken[id(outcome)].append((float(np.median(calls)), calls))
+        return taken
+
+    def one_round(self, outcome: Outcome) -> list[float]:
+        settings = self.settings
+        request = RunRound(
+            warm_s=settings.warm_s, seconds=settings.round_s, least=settings.least_calls
+        )
+        time.sleep(REST_S)
+        try:
+            seconds: list[float] = self.workers[id(outcome)].call(
+                request, CALL_TIMEOUT_S, self.cancel
+            )
+        except Cancelled:
+            raise
+        except CollageError as error:
+            outcome.reason = str(error)
+            return []
+        return [s * 1e6 for s in seconds]
+
+    # ------------------------------------------------------------------ looking inside
+
+    def profile(self, outcome: Outcome) -> list[KernelTime]:
+        """Times of the kernels of a rival, in a run apart from the timed ones."""
+        kernels: list[KernelTime] = self.workers[id(outcome)].call(
+            ProfileRival(), CALL_TIMEOUT_S, self.cancel
+        )
+        return kernels
+
+    def peak_memory(self, outcomes: list[Outcome]) -> None:
+        """Ask every rival still there for its largest resident size."""
+        for outcome in outcomes:
+            if outcome.reason is None:
+                outcome.peak_memory_bytes = self.workers[id(outcome)].call(
+                    PeakMemory(), CALL_TIMEOUT_S, self.cancel
+                )

@@ -1,0 +1,46 @@
+"""Uncompressed .npz files with any array name and any element type.
+
+``np.savez`` takes no array called ``file`` and numpy cannot name bfloat16: such arrays are
+written as raw 2-byte items, and their true type comes from elsewhere (the manifest).
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from collage_engine.lowering.tensors import numpy_dtype
+from collage_engine.records.errors import UsageError
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays in the mapping's order, stored and with fixed dates: same arrays, same bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
+            with archive.open(entry, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(
+                    stream,
+                    np.ascontiguousarray(array).reshape(array.shape),
+                    allow_pickle=False,
+                )
+
+
+def read_npz(path: Path, dtypes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
+    """Arrays by name; ``UsageError`` when the file is not a readable .npz."""
+    found: dict[str, np.ndarray] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                name = member.removesuffix(".npy")
+                with archive.open(member) as stream:
+                    array = np.lib.format.read_array(stream, allow_pickle=False)
+                if dtypes and name in dtypes and array.dtype.kind == "V":
+                    array = array.view(numpy_dtype(dtypes[name]))
+                found[name] = array
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{path} is not a readable .npz file: {error}") from error
+    return found

@@ -1,0 +1,93 @@
+"""What is confirmed against what, and what came of it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from collage_engine.placement.build import CoverPart
+from collage_engine.placement.built import BuiltModule
+from collage_engine.records.placement import BaselineKind
+
+RivalKind = Literal["collage"] | BaselineKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """A cover, or a baseline, to be timed end to end."""
+
+    name: str
+    kind: RivalKind
+    cover: tuple[CoverPart, ...] = ()
+    order: int = 0
+    """Settles ties after the number of partitions: the user's order, smaller first."""
+    python_session: bool = False
+    """Timed as ONNX Runtime's users run it: its Python session on the user's own file."""
+    reason: str | None = None
+    """Why it cannot be built at all; it is listed, not timed."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Rivals with equal keys are the same module; they are built and timed once."""
+        parts = sorted((i.id, i.threads, i.precision, tuple(sorted(o))) for i, o in self.cover)
+        return (self.python_session, *parts)
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """A rival's confirmation."""
+
+    rival: Rival
+    reason: str | None = None
+    """Why it has no time: refused by a toolchain, crashed, wrong numbers."""
+    selection_us: list[float] = field(default_factory=list)
+    """Median call of each selection round; NaN where it sat out."""
+    rounds_us: list[float] = field(default_factory=list)
+    """Median call of each fresh round (NaN: sat out); what is reported comes from these."""
+    calls_us: list[float] = field(default_factory=list)
+    """Single calls of the fresh rounds."""
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    peak_memory_bytes: int | None = None
+    folder: Path | None = None
+    """Where its module lies, with ``built.json``."""
+    built: BuiltModule | None = None
+    build_s: float = 0.0
+
+    @property
+    def exportable(self) -> bool:
+        return self.reason is None and self.folder is not None
+
+    @property
+    def measured_us(self) -> float | None:
+        """Median of the fresh rounds' medians."""
+        known = [us for us in self.rounds_us if us == us]
+        return statistics.median(known) if known else None
+
+    @property
+    def spread_us(self) -> tuple[float, float] | None:
+        """20th and 80th percentile of the single calls of the fresh rounds."""
+        if not self.calls_us:
+            return None
+        ordered = sorted(self.calls_us)
+        last = len(ordered) - 1
+        return ordered[round(last * 0.2)], ordered[round(last * 0.8)]
+
+    @property
+    def partitions(self) -> int:
+        return len(self.rival.cover)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Paired difference ``a − b`` in µs over the rounds both took part in, 95 % interval."""
+
+    us: float
+    low_us: float
+    high_us: float
+
+    @property
+    def tied(self) -> bool:
+        return self.low_us <= 0.0 <= self.high_us

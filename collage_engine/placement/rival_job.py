@@ -1,0 +1,194 @@
+"""One rival in a child process of its own: load it, check its numbers, run rounds when told.
+
+Nothing of the model is imported here: a rival is its exported module, as a user would load it
+(or ONNX Runtime's own Python session). Between rounds the child sleeps on its pipe.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from collage_engine.lowering.accuracy import worst
+from collage_engine.placement.npz import read_npz
+from collage_engine.records.errors import ToolchainError
+
+
+class OpenRival(msgspec.Struct, frozen=True, kw_only=True):
+    """Load a module (``model.so``), or an ONNX file with ONNX Runtime's Python session."""
+
+    module: str | None = None
+    onnx: str | None = None
+    threads: int = 1
+    sample: str
+    """Folder with ``inputs.npz`` and ``outputs.npz``."""
+    inputs: tuple[tuple[str, str], ...]
+    """Name and element type, in argument order."""
+    outputs: tuple[tuple[str, str], ...]
+    tolerance: float
+
+
+class RunRound(msgspec.Struct, frozen=True, kw_only=True):
+    """Warm up, then time single calls: at least ``least``, for about ``seconds``."""
+
+    warm_s: float
+    seconds: float
+    least: int
+    most: int = 400
+
+
+class ProfileRival(msgspec.Struct, frozen=True, kw_only=True):
+    """Time every kernel the VM calls, over a few runs."""
+
+    runs: int = 5
+
+
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for the largest resident size so far."""
+
+
+Request = OpenRival | RunRound | ProfileRival | PeakMemory
+
+
+class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A call the VM made, in its place in the order of calls."""
+
+    kernel: str
+    us: float
+
+
+class RivalJob:
+    """The child's state: a bound call."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], Any] | None = None
+        self._vm: Any = None
+        self._arguments: list[Any] = []
+
+    def __call__(self, request: Request) -> Any:
+        if isinstance(request, OpenRival):
+            return self._open(request)
+        if isinstance(request, RunRound):
+            return self._round(request)
+        if isinstance(request, ProfileRival):
+            return self._profile(request)
+        return peak_memory_bytes()
+
+    def _open(self, request: OpenRival) -> tuple[float, float]:
+        """Largest absolute and relative error of the outputs on the sample."""
+        sample = Path(request.sample)
+        inputs = read_npz(sample / "inputs.npz", dict(request.inputs))
+        truth = read_npz(sample / "outputs.npz", dict(request.outputs))
+        if request.module is not None:
+            results = self._open_module(request, inputs)
+        else:
+            results = self._open_session(request, inputs)
+        names = [name for name, _ in request.outputs]
+        if len(results) != len(names):
+            raise ToolchainError(f"{len(results)} outputs came back, {len(names)} were expected")
+        return worst(zip(results, [truth[name] for name in names], strict=True))
+
+    def _open_module(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        from collage_engine.lowering.tensors import from_numpy, to_numpy
+        from collage_engine.records.graph import TensorType
+
+        library = tvm.runtime.load_module(str(request.module))
+        self._vm = VirtualMachine(library, tvm.cpu())
+        self._arguments = [
+            from_numpy(inputs[name], TensorType(inputs[name].shape, dtype))
+            for name, dtype in request.inputs
+        ]
+        main, arguments = self._vm["main"], self._arguments
+        self._call = lambda: main(*arguments)
+        result = self._call()
+        kinds = [TensorType((), dtype) for _, dtype in request.outputs]
+        tensors = [result] if len(kinds) == 1 else list(result)
+        return [to_numpy(t, kind) for t, kind in zip(tensors, kinds, strict=True)]
+
+    def _open_session(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = request.threads
+        session = onnxruntime.InferenceSession(
+            str(request.onnx), options, providers=["CPUExecutionProvider"]
+        )
+        wanted = [i.name for i in session.get_inputs()]
+        feeds = {name: inputs[name] for name in wanted if name in inputs}
+        self._call = lambda: session.run(None, feeds)
+        return [np.asarray(value) for value in self._call()]
+
+    def _round(self, request: RunRound) -> list[float]:
+        """Seconds of single calls."""
+        call = self._call
+        if call is None:
+            raise ToolchainError("the rival was not opened")
+        clock = time.perf_counter
+        end = clock() + request.warm_s
+        call()
+        while clock() < end:
+            call()
+        taken: list[float] = []
+        end = clock() + request.seconds
+        while len(taken) < request.least or (clock() < end and len(taken) < request.most):
+            start = clock()
+            call()
+            taken.append(clock() - start)
+        return taken
+
+    def _profile(self, request: ProfileRival) -> list[KernelTime]:
+        """Median time of every VM call in order, less what watching it costs.
+
+        The watch costs some microseconds a call (arguments become Python objects); the median of
+        the allocations, which themselves take next to nothing, stands for it.
+        """
+        if self._vm is None:
+            return []
+        runs: list[list[tuple[str, float]]] = []
+        started = 0.0
+
+        def watch(func: Any, name: str, before: bool, result: Any, *args: Any) -> int:
+            nonlocal started
+            if before:
+                started = time.perf_counter()
+            else:
+                runs[-1].append((str(name), time.perf_counter() - started))
+            return 0
+
+        self._vm.set_instrument(watch)
+        call = self._vm["main"]
+        for _ in range(request.runs + 1):
+            runs.append([])
+            call(*self._arguments)
+        del runs[0]
+        self._vm.set_instrument(lambda *args: 0)
+        allocations = [
+            seconds for run in runs for name, seconds in run if name.startswith("vm.builtin.alloc")
+        ]
+        cost = statistics.median(allocations) if allocations else 0.0
+        times = []
+        for place, (name, _) in enumerate(runs[0]):
+            seconds = statistics.median(run[place][1] for run in runs)
+            times.append(KernelTime(kernel=name, us=max(0.0, seconds - cost) * 1e6))
+        return times
+
+
+def peak_memory_bytes() -> int | None:
+    """The largest resident size of this process (VmHWM); None where the system has no /proc."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

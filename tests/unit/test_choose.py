@@ -1,0 +1,66 @@
+"""Choosing among timed rivals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from collage_engine.placement.choose import choose, difference
+from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.records.toolchain import ToolchainInstance
+
+TVM = ToolchainInstance(toolchain="tvm")
+
+
+def outcome(name: str, partitions: int, order: int = 0) -> Outcome:
+    cover = tuple((TVM, (number,)) for number in range(partitions))
+    return Outcome(rival=Rival(name=name, kind="collage", cover=cover, order=order))
+
+
+def test_the_clearly_faster_wins_however_many_partitions():
+    slow, fast = outcome("slow", 1), outcome("fast", 5)
+    winner, tied = choose([(slow, [10, 11, 10, 10.5, 10]), (fast, [8, 8.2, 8.1, 8, 8.3])])
+    assert winner is fast
+    assert tied == [fast]
+
+
+def test_a_tie_goes_to_fewer_partitions_then_to_the_users_order():
+    noisy = [10.0, 10.4, 9.8, 10.2, 9.9]
+    many, few, later = outcome("many", 5), outcome("few", 2, 1), outcome("later", 2, 2)
+    rounds = [
+        (many, [9.9, 10.3, 9.9, 10.1, 10.0]),
+        (later, [10.0, 10.3, 9.9, 10.1, 10.0]),
+        (few, noisy),
+    ]
+    winner, tied = choose(rounds)
+    assert winner is few
+    assert [o.rival.name for o in tied] == ["few", "later", "many"]
+
+
+def test_a_slow_stretch_that_hits_both_cancels_in_the_difference():
+    a = [10.0, 10.0, 50.0, 10.0, 10.0]
+    b = [9.0, 9.0, 49.0, 9.0, 9.0]
+    apart = difference(a, b)
+    assert apart is not None
+    assert apart.us == pytest.approx(1.0)
+    assert not apart.tied
+
+
+def test_rounds_that_one_sat_out_do_not_count():
+    nan = math.nan
+    assert difference([1.0, 1.0, nan, 1.0], [2.0, nan, 2.0, 2.0]) is None
+    apart = difference([1.0, 1.0, nan, 1.0], [2.0, 2.0, 9.0, 2.0, 2.0])
+    assert apart is not None and apart.us == -1.0
+    winner, _ = choose([(outcome("a", 1), [1.0, nan]), (outcome("b", 1), [2.0, 2.0])])
+    assert winner.rival.name == "a"
+
+
+def test_equal_data_gives_an_equal_verdict():
+    a, b = [3.0, 4.0, 5.0, 2.0, 6.0, 3.5], [3.1, 3.9, 5.2, 2.2, 5.7, 3.3]
+    assert difference(a, b) == difference(a, b)
+
+
+def test_nothing_timed_is_an_error():
+    with pytest.raises(ValueError):
+        choose([(outcome("a", 1), [])])
