@@ -1,0 +1,138 @@
+"""Anchor rules, which upstream only wished for (``partition_rule.h``: "we'd like to").
+
+Vertical: an anchor (convolution, matrix product) with its whole epilogue, also across residual
+additions. Horizontal: anchors of one kind that read one value, such as the query, key and value
+projections of attention, as one candidate with several exits, bare or with their epilogues.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_graph
+from collage_engine.partition.candidate import CandidatePartition
+from collage_engine.partition.patterns import describe
+from collage_engine.partition.rules import Explanation, PartitionRule, Scope
+from collage_engine.records.graph import KIND_ORDER, Node, OpKind
+
+
+def epilogues(
+    calls: CallGraph, anchor: int, most: OpKind = "broadcast", max_operators: int = 32
+) -> list[OperatorSet]:
+    """Growing sets from the bare anchor to the anchor with its whole epilogue.
+
+    Readers of at most the given kind join in topological order as long as the set stays convex;
+    a set is kept where only one operator's value leaves it.
+    """
+    graph = calls.graph
+    found = [1 << anchor]
+    region = 1 << anchor
+    reached = calls.downstream[anchor]
+    queue = sorted(calls.users[anchor])
+    while queue and region.bit_count() < max_operators:
+        operator = queue.pop(0)
+        if region >> operator & 1:
+            continue
+        node = graph.nodes[graph.operators[operator]]
+        if KIND_ORDER[node.kind] > KIND_ORDER[most]:
+            continue
+        outside = (s for s in calls.inputs[operator] if not region >> s & 1)
+        if any(reached >> s & 1 for s in outside):
+            continue
+        region |= 1 << operator
+        reached |= calls.downstream[operator]
+        queue = sorted({*queue, *calls.users[operator]})
+        if len(calls.exits(region)) == 1:
+            found.append(region)
+    return found
+
+
+@dataclass(frozen=True)
+class VerticalRule(PartitionRule):
+    """Every anchor with growing parts of its epilogue."""
+
+    name: str = "vertical"
+    most: OpKind = "broadcast"
+    """The greatest kind an epilogue may hold."""
+    max_operators: int = 32
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        calls = call_graph(scope.graph)
+        return [
+            scope.candidate(calls.to_nodes(part), self.name)
+            for operator in _anchors(calls)
+            for part in epilogues(calls, operator, self.most, self.max_operators)
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
+            return None
+        return 1, f"{self.name}: {describe(scope.graph, index)} is in no anchor's epilogue"
+
+
+@dataclass(frozen=True)
+class HorizontalRule(PartitionRule):
+    """Anchors of one kind on one input value, together: all of them, and every two.
+
+    They must have the same operator and attributes, and read the value as the same argument.
+    """
+
+    name: str = "horizontal"
+    most: OpKind = "injective"
+    """The greatest kind in the epilogues they take along."""
+    max_siblings: int = 8
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        calls = call_graph(scope.graph)
+        found: dict[OperatorSet, None] = {}
+        for siblings in self._groups(calls):
+            sets = [siblings, *combinations(siblings, 2)] if len(siblings) > 2 else [siblings]
+            for chosen in sets:
+                for union in self._unions(calls, chosen):
+                    found.setdefault(union, None)
+        return [scope.candidate(calls.to_nodes(union), self.name) for union in found]
+
+    def _groups(self, calls: CallGraph) -> Iterator[tuple[int, ...]]:
+        graph = calls.graph
+        groups: dict[tuple[int, int, str], list[int]] = {}
+        for operator in _anchors(calls):
+            node = graph.nodes[graph.operators[operator]]
+            for position, source in enumerate(node.inputs):
+                if graph.nodes[source].form in ("call", "projection", "parameter"):
+                    key = (source, position, _sameness(node))
+                    groups.setdefault(key, []).append(operator)
+        for siblings in groups.values():
+            if 2 <= len(siblings) <= self.max_siblings:
+                yield tuple(siblings)
+
+    def _unions(self, calls: CallGraph, siblings: tuple[int, ...]) -> Iterator[OperatorSet]:
+        """The bare anchors together, then with their epilogues of equal length, then whole."""
+        parts = [epilogues(calls, s, self.most) for s in siblings]
+        longest = max(map(len, parts))
+        for length in range(longest):
+            union = 0
+            for part in parts:
+                union |= part[min(length, len(part) - 1)]
+            if calls.convex(union):
+                yield union
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
+            return None
+        reason = f"{describe(scope.graph, index)} has no sibling anchor on one input"
+        return 1, f"{self.name}: {reason}"
+
+
+def _anchors(calls: CallGraph) -> Iterator[int]:
+    for operator, index in enumerate(calls.graph.operators):
+        if calls.graph.nodes[index].kind == "anchor":
+            yield operator
+
+
+def _sameness(node: Node) -> str:
+    """What siblings must share: operator, attributes, number of inputs, element type."""
+    attributes = json.dumps(node.attributes, sort_keys=True, default=str)
+    return f"{node.op}/{len(node.inputs)}/{node.types[0].dtype if node.types else ''}/{attributes}"

@@ -1,0 +1,174 @@
+"""The operators of a dataflow graph among themselves, glue (tuples, projections) dissolved.
+
+Regions, greedy partitions, blocks and every closed candidate are sets of operators; here they
+are bit sets over operator numbers, a third as long as those over nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, index_set, members
+
+OperatorSet = int
+"""A bit set over operator numbers."""
+
+
+class CallGraph:
+    """Operators, numbered 0…N−1 in topological order, with the operators they read and feed."""
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        self.graph = graph
+        number = graph.operator_number
+        self.size = len(graph.operators)
+        behind: list[tuple[int, ...]] = []
+        """Operators whose value a node hands on: itself, or those behind a glue node."""
+        inputs: list[tuple[int, ...]] = []
+        for node in graph.nodes:
+            if node.form == "call":
+                inputs.append(tuple(dict.fromkeys(o for s in node.inputs for o in behind[s])))
+                behind.append((number[node.index],))
+            elif node.form in ("tuple", "projection"):
+                behind.append(tuple(dict.fromkeys(o for s in node.inputs for o in behind[s])))
+            else:
+                behind.append(())
+        self.inputs: tuple[tuple[int, ...], ...] = tuple(inputs)
+        users: list[list[int]] = [[] for _ in range(self.size)]
+        for operator, sources in enumerate(inputs):
+            for source in sources:
+                users[source].append(operator)
+        self.users: tuple[tuple[int, ...], ...] = tuple(map(tuple, users))
+        leaving = 0
+        for output in graph.record.outputs:
+            leaving |= index_set(behind[output])
+        self.leaving: OperatorSet = leaving
+        """Operators whose value leaves the function."""
+        self.everything: OperatorSet = (1 << self.size) - 1
+
+    @cached_property
+    def downstream(self) -> tuple[OperatorSet, ...]:
+        """Operators strictly reachable from each."""
+        reach = [0] * self.size
+        for operator in range(self.size - 1, -1, -1):
+            bits = 0
+            for user in self.users[operator]:
+                bits |= reach[user] | 1 << user
+            reach[operator] = bits
+        return tuple(reach)
+
+    @cached_property
+    def upstream(self) -> tuple[OperatorSet, ...]:
+        """Operators from which each is strictly reachable."""
+        reach: list[int] = []
+        for sources in self.inputs:
+            bits = 0
+            for source in sources:
+                bits |= reach[source] | 1 << source
+            reach.append(bits)
+        return tuple(reach)
+
+    def neighbours(self, operator: int) -> tuple[int, ...]:
+        return self.inputs[operator] + self.users[operator]
+
+    def border_users(self, operators: OperatorSet) -> set[int]:
+        """Operators outside that read one inside."""
+        return {
+            user
+            for operator in members(operators)
+            for user in self.users[operator]
+            if not operators >> user & 1
+        }
+
+    def exits(self, operators: OperatorSet) -> tuple[int, ...]:
+        """Operators inside whose value is read outside or leaves the function."""
+        return tuple(
+            o
+            for o in members(operators)
+            if self.leaving >> o & 1 or any(not operators >> u & 1 for u in self.users[o])
+        )
+
+    def convex(self, operators: OperatorSet) -> bool:
+        """Whether no path leaves the set and comes back."""
+        return not any(self.downstream[u] & operators for u in self.border_users(operators))
+
+    def connected(self, operators: OperatorSet) -> bool:
+        """Whether the set is one piece, directions ignored."""
+        return not operators or self.component(operators & -operators, operators) == operators
+
+    def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
+        """Everything in ``within`` that is connected to ``seed`` through ``within``."""
+        found = seed
+        work = list(members(seed))
+        while work:
+            for other in self.neighbours(work.pop()):
+                bit = 1 << other
+                if within & bit and not found & bit:
+                    found |= bit
+                    work.append(other)
+        return found
+
+    def components(self, operators: OperatorSet) -> list[OperatorSet]:
+        """Connected pieces of a set, by first operator."""
+        pieces: list[OperatorSet] = []
+        rest = operators
+        while rest:
+            piece = self.component(rest & -rest, rest)
+            pieces.append(piece)
+            rest &= ~piece
+        return pieces
+
+    @cached_property
+    def atoms(self) -> dict[int, OperatorSet]:
+        """Operators that share a tuple value directly, so that only one candidate can hold them.
+
+        Operator → its atom, for operators in atoms of two or more. A call that returns a tuple
+        and a call that reads this tuple unprojected must not be parted: a tuple would cross.
+        """
+        graph, number = self.graph, self.graph.operator_number
+        parent: dict[int, int] = {}
+
+        def find(operator: int) -> int:
+            while parent.setdefault(operator, operator) != operator:
+                operator = parent[operator]
+            return operator
+
+        for node in graph.nodes:
+            if node.form == "call" and node.is_tuple:
+                for user in graph.users[node.index]:
+                    if graph.nodes[user].form == "call":
+                        parent[find(number[user])] = find(number[node.index])
+        groups: dict[int, OperatorSet] = {}
+        for operator in list(parent):
+            root = find(operator)
+            groups[root] = groups.get(root, 0) | 1 << operator
+        return {o: bits for bits in groups.values() for o in members(bits)}
+
+    def close(self, operators: OperatorSet) -> OperatorSet:
+        """The set with the atoms of its operators completed."""
+        if self.atoms:
+            closed = operators
+            for operator in members(operators):
+                closed |= self.atoms.get(operator, 0)
+            return closed
+        return operators
+
+    def from_nodes(self, nodes: IndexSet) -> OperatorSet:
+        """The calls of an index set, as operator numbers."""
+        return index_set(self.graph.to_operators(nodes))
+
+    def to_nodes(self, operators: OperatorSet) -> IndexSet:
+        """The closed index set of a set of operators: with its constants, tuples, projections."""
+        return self.graph.close(self.graph.to_indices(tuple(members(operators))))
+
+    def of(self, operators: Iterable[int]) -> OperatorSet:
+        return index_set(operators)
+
+
+def call_graph(graph: DataflowGraph) -> CallGraph:
+    """The call graph of a dataflow graph, made once and kept with it."""
+    found = graph.__dict__.get("_call_graph")
+    if found is None:
+        found = graph.__dict__["_call_graph"] = CallGraph(graph)
+    return found

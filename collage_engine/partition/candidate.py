@@ -1,0 +1,138 @@
+"""Candidate partitions: a sub-graph that a partition spec proposes to run as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import index_set
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.toolchain import ToolchainInstance
+
+LABEL_LIMIT = 80
+
+
+@dataclass(frozen=True)
+class CandidatePartition:
+    """A sub-graph with the spec that proposes it and the rule that found it."""
+
+    sub_graph: SubGraph
+    spec: PartitionSpec
+    rule: str = ""
+    cost: float | None = None
+    """Seconds known beforehand: zero for what stays on the host. Compatibility mode only."""
+
+    @property
+    def composites(self) -> tuple[tuple[str, int], ...]:
+        return self.sub_graph.composites
+
+    def union(self, other: CandidatePartition) -> CandidatePartition:
+        """Both as one candidate. Raises ``ValueError`` when they overlap or specs differ."""
+        if self.spec is not other.spec:
+            raise ValueError(f"{self.spec.name} and {other.spec.name} cannot share a candidate")
+        return CandidatePartition(
+            self.sub_graph.union(other.sub_graph), self.spec, union_labels(self.rule, other.rule)
+        )
+
+    def named(self, rule: str) -> CandidatePartition:
+        """The same candidate as found by a rule around the one that found it."""
+        return replace(self, rule=nest_labels(rule, self.rule))
+
+
+def union_labels(left: str, right: str) -> str:
+    return f"{left}+{right}" if left and right else left or right
+
+
+def nest_labels(outer: str, inner: str) -> str:
+    """``outer.inner``; the outer one is not repeated."""
+    if not outer or inner.startswith(outer):
+        return inner
+    return f"{outer}.{inner}" if inner else outer
+
+
+def candidate_id(instance: ToolchainInstance, operators: Iterable[int]) -> str:
+    """``<instance id>:<10 hex digits of the operator set>``, stable within a model."""
+    digest = hashlib.sha256(",".join(map(str, sorted(operators))).encode()).hexdigest()[:10]
+    return f"{instance.id}:{digest}"
+
+
+def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
+    """Cut a long label in the middle, at operator borders where that is possible."""
+    if len(text) <= limit:
+        return text
+    parts = text.split("+")
+    head: list[str] = []
+    tail: list[str] = []
+    room = limit - len("+…+")
+    while parts and len(head) + len(tail) < len(text):
+        side = head if len("+".join(head)) <= len("+".join(tail)) else tail
+        part = parts.pop(0) if side is head else parts.pop()
+        if len("+".join([*head, *tail, part])) > room:
+            break
+        side.append(part) if side is head else side.insert(0, part)
+    if not head or not tail:
+        half = (limit - 1) // 2
+        return f"{text[:half]}…{text[-half:]}"
+    return "+".join([*head, "…", *tail])
+
+
+def make_record(
+    graph: DataflowGraph,
+    instance: ToolchainInstance,
+    operators: tuple[int, ...],
+    *,
+    rule: str,
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = (),
+    protected: bool = False,
+    device: str = "cpu",
+) -> CandidateRecord:
+    """The record of a candidate over ascending operator numbers."""
+    ops = [graph.nodes[graph.operators[o]].op for o in operators]
+    return CandidateRecord(
+        id=candidate_id(instance, operators),
+        instance=instance,
+        nodes=operators,
+        label=shorten("+".join(ops)),
+        rule=rule,
+        composites=composites,
+        protected=protected,
+        device=device,
+    )
+
+
+def to_record(candidate: CandidatePartition, device: str = "cpu") -> CandidateRecord:
+    """A rule's candidate as a record, over its calls only. Raises ``ValueError`` if it has none."""
+    graph = candidate.sub_graph.graph
+    operators = graph.to_operators(candidate.sub_graph.inside)
+    if not operators:
+        raise ValueError(f"{candidate.sub_graph} holds no operator")
+    composites = tuple(
+        sorted(
+            ((name, graph.to_operators(inside)) for name, inside in candidate.composites),
+            key=lambda c: (c[1], c[0]),
+        )
+    )
+    return make_record(
+        graph,
+        candidate.spec.instance,
+        operators,
+        rule=candidate.rule,
+        composites=composites,
+        device=device,
+    )
+
+
+def from_record(record: CandidateRecord, graph: DataflowGraph, spec: PartitionSpec) -> SubGraph:
+    """The closed sub-graph a record stands for (its composites wrapped)."""
+    inside = graph.close(graph.to_indices(record.nodes))
+    parts = [
+        SubGraph(graph, graph.close(graph.to_indices(nodes)) & inside).with_attributes(
+            {"Composite": name}
+        )
+        for name, nodes in record.composites
+    ]
+    return SubGraph(graph, inside | index_set(()), [n for part in parts for n in part.nested])

@@ -1,0 +1,311 @@
+"""Combiner rules and the fix-point that applies them (RFC 0062, "CombinePartitionRule").
+
+Upstream pairs all candidates in rounds and skips pairs it believes to have tried (its defect
+D1 skips too many). Here each new candidate meets, once, exactly the ones at its border: they
+are indexed by the nodes they enter at, leave from and read, so a chain costs linear time. The
+set that results does not depend on the order, because combining only ever adds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, index_set
+from collage_engine.partition.candidate import CandidatePartition
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.graph import KIND_ORDER, OpKind
+
+LETTERS: dict[str, str] = {
+    "elementwise": "E", "broadcast": "B", "injective": "I", "reduction": "R",
+    "anchor": "A", "tuple": "T", "opaque": "O",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SimpleCombiner:
+    """Joins an upstream candidate of at most one kind with a downstream one of at most another."""
+
+    upstream: OpKind
+    downstream: OpKind
+
+    @property
+    def name(self) -> str:
+        return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
+
+    def fires(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        return (
+            KIND_ORDER[upstream.kind] <= KIND_ORDER[self.upstream]
+            and KIND_ORDER[downstream.kind] <= KIND_ORDER[self.downstream]
+        )
+
+
+A_TO_B = SimpleCombiner("anchor", "broadcast")
+B_TO_R = SimpleCombiner("broadcast", "reduction")
+I_TO_I = SimpleCombiner("injective", "injective")
+A_TO_A = SimpleCombiner("anchor", "anchor")
+"""Any touching candidates without opaque operators: upstream's ArbitraryFusion."""
+
+
+@dataclass(frozen=True)
+class CombineLimits:
+    """Bounds that keep wide graphs from exploding; 0 means none. Upstream has none."""
+
+    max_exits: int = 0
+    """Unions with more exits are not built upon. An addition may still reduce exits, so this
+    should leave some room above what is wanted in the end."""
+    per_node: int = 0
+    """Candidates that begin at the same node."""
+    tuple_choices: int = 64
+    """Combinations of producers tried for one tuple, the largest producers first."""
+
+
+class Pool:
+    """The candidates found so far, indexed by their borders.
+
+    Of two candidates with equal nodes the one with fewer composites is kept.
+    """
+
+    def __init__(self, graph: DataflowGraph, max_depth: int, limits: CombineLimits) -> None:
+        self.graph = graph
+        self.max_depth = max_depth
+        self.limits = limits
+        self.found: list[CandidatePartition] = []
+        self.place: dict[IndexSet, int] = {}
+        self.by_entry: dict[int, list[int]] = {}
+        self.by_exit: dict[int, list[int]] = {}
+        self.by_input: dict[int, list[int]] = {}
+        self.starting: dict[int, int] = {}
+        self.queue: deque[int] = deque()
+        self.waiting: set[int] = set()
+        self.refused: set[IndexSet] = set()
+
+    def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
+        sub_graph = candidate.sub_graph
+        inside = sub_graph.inside
+        place = self.place.get(inside)
+        if place is not None:
+            if len(sub_graph.nested) < len(self.found[place].sub_graph.nested):
+                self.found[place] = candidate
+                self._enqueue(place)
+            return
+        limits, first = self.limits, sub_graph.first
+        if not seed:
+            if inside in self.refused:
+                return
+            crowded = limits.per_node and self.starting.get(first, 0) >= limits.per_node
+            if crowded or (limits.max_exits and len(sub_graph.exit) > limits.max_exits):
+                self.refused.add(inside)
+                return
+        place = len(self.found)
+        self.found.append(candidate)
+        self.place[inside] = place
+        self.starting[first] = self.starting.get(first, 0) + 1
+        for index in sub_graph.entry:
+            self.by_entry.setdefault(index, []).append(place)
+        for index in sub_graph.exit:
+            self.by_exit.setdefault(index, []).append(place)
+        for index in sub_graph.input:
+            self.by_input.setdefault(index, []).append(place)
+        self._enqueue(place)
+
+    def _enqueue(self, place: int) -> None:
+        if place not in self.waiting:
+            self.waiting.add(place)
+            self.queue.append(place)
+
+    def improves(self, inside: IndexSet, parts: int) -> bool:
+        """Whether a candidate of these nodes and this many nested parts would be kept."""
+        place = self.place.get(inside)
+        return place is None or parts < len(self.found[place].sub_graph.nested)
+
+
+class CombinerRule(ABC):
+    """Makes candidates from a new candidate and those found before."""
+
+    name: str
+
+    @abstractmethod
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        """Every union of the candidate at place ``new`` with ones in the pool, in both roles."""
+
+
+@dataclass(frozen=True)
+class AllSimple(CombinerRule):
+    """Joins touching candidates whenever one of the simple combiners fires."""
+
+    simple: tuple[SimpleCombiner, ...]
+    name: str = "all_simple"
+
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        candidate = pool.found[new]
+        below: dict[int, None] = {}
+        for output in candidate.sub_graph.output:
+            below.update(dict.fromkeys(pool.by_entry.get(output, ())))
+        above: dict[int, None] = {}
+        for source in candidate.sub_graph.input:
+            above.update(dict.fromkeys(pool.by_exit.get(source, ())))
+        for other in below:
+            joined = self._join(pool, candidate, pool.found[other])
+            if joined is not None:
+                yield joined
+        for other in above:
+            joined = self._join(pool, pool.found[other], candidate)
+            if joined is not None:
+                yield joined
+
+    def _join(
+        self, pool: Pool, above: CandidatePartition, below: CandidatePartition
+    ) -> CandidatePartition | None:
+        up, down = above.sub_graph, below.sub_graph
+        if up.inside & down.inside:
+            return None
+        if pool.max_depth and up.depth + down.depth > pool.max_depth:
+            return None
+        if not any(rule.fires(up, down) for rule in self.simple):
+            return None
+        if not pool.improves(up.inside | down.inside, len(up.nested) + len(down.nested)):
+            return None
+        return above.union(below) if up.touches(down) else None
+
+
+@dataclass(frozen=True)
+class TupleArgument(CombinerRule):
+    """Joins a consumer of a tuple with producers of *all* its fields, everything injective.
+
+    Upstream's two-step I → tuple → I rule. A field's producers must not overlap the others' (its
+    defect D2 aborted there); a producer of several fields serves them all, and a constant field
+    or one that the consumer itself makes needs none.
+    """
+
+    name: str = "tuple_arg"
+
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        nodes = pool.graph.nodes
+        candidate = pool.found[new]
+        if not _injective(candidate):
+            return
+        for source in candidate.sub_graph.input:
+            if nodes[source].form == "tuple":
+                yield from self._unions(pool, candidate, source, None)
+        done: set[tuple[int, int]] = set()
+        for index in candidate.sub_graph.exit:
+            for user in pool.graph.users[index]:
+                if nodes[user].form != "tuple":
+                    continue
+                for place in list(pool.by_input.get(user, ())):
+                    if place != new and (place, user) not in done:
+                        done.add((place, user))
+                        if _injective(pool.found[place]):
+                            yield from self._unions(pool, pool.found[place], user, candidate)
+
+    def _unions(
+        self,
+        pool: Pool,
+        consumer: CandidatePartition,
+        tuple_index: int,
+        wanted: CandidatePartition | None,
+    ) -> Iterator[CandidatePartition]:
+        """Unions with one producer for each field; those with ``wanted``, if it is given."""
+        inside = consumer.sub_graph.inside
+        fields = dict.fromkeys(pool.graph.nodes[tuple_index].inputs)
+        choices: list[list[CandidatePartition]] = []
+        for index in fields:
+            if inside >> index & 1 or pool.graph.nodes[index].form == "constant":
+                continue
+            producers = [
+                pool.found[p]
+                for p in pool.by_exit.get(index, ())
+                if not pool.found[p].sub_graph.inside & inside and _injective(pool.found[p])
+            ]
+            if not producers:
+                return
+            producers.sort(key=lambda c: (-c.sub_graph.inside.bit_count(), c.sub_graph.inside))
+            choices.append(producers)
+        if not choices:
+            return
+        glue = CandidatePartition(
+            SubGraph(pool.graph, 1 << tuple_index, kind="injective"), consumer.spec
+        )
+        tried = 0
+        for chosen in product(*choices):
+            if wanted is not None and not any(c is wanted for c in chosen):
+                continue
+            tried += 1
+            if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
+                pool.refused.add(inside | 1 << tuple_index)
+                return
+            distinct = list(dict.fromkeys(id(c) for c in chosen))
+            parts = [next(c for c in chosen if id(c) == i) for i in distinct]
+            joined = _disjoint_union([consumer, glue, *parts])
+            if joined is not None and joined.sub_graph.feeds_itself is None:
+                yield joined
+
+
+@dataclass(frozen=True)
+class TupleProjection(CombinerRule):
+    """Joins a candidate with one projection that reads it."""
+
+    name: str = "tuple_proj"
+
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        candidate = pool.found[new]
+        for index in candidate.sub_graph.output:
+            if pool.graph.nodes[index].form == "projection":
+                glue = SubGraph(pool.graph, 1 << index, kind="injective")
+                yield candidate.union(CandidatePartition(glue, candidate.spec))
+
+
+@dataclass(frozen=True)
+class ConstantArgument(CombinerRule):
+    """Joins a candidate with all its constant inputs (scalars are inlined anyway)."""
+
+    name: str = "constant"
+
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        candidate = pool.found[new]
+        nodes = pool.graph.nodes
+        constants = index_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
+        if constants:
+            glue = SubGraph(pool.graph, constants, kind="elementwise")
+            yield candidate.union(CandidatePartition(glue, candidate.spec))
+
+
+def _injective(candidate: CandidatePartition) -> bool:
+    return KIND_ORDER[candidate.sub_graph.kind] <= KIND_ORDER["injective"]
+
+
+def _disjoint_union(parts: Sequence[CandidatePartition]) -> CandidatePartition | None:
+    joined = parts[0]
+    for part in parts[1:]:
+        if joined.sub_graph.inside & part.sub_graph.inside:
+            return None
+        joined = joined.union(part)
+    return joined
+
+
+def combine(
+    graph: DataflowGraph,
+    seeds: Sequence[CandidatePartition],
+    combiners: Sequence[CombinerRule],
+    max_depth: int = 0,
+    limits: CombineLimits | None = None,
+) -> tuple[list[CandidatePartition], int]:
+    """The seeds and everything the combiners make of them, by nodes; how many were refused.
+
+    Deterministic: in the order found, seeds first.
+    """
+    pool = Pool(graph, max_depth, limits or CombineLimits())
+    for seed in seeds:
+        pool.add(seed, seed=True)
+    while pool.queue:
+        new = pool.queue.popleft()
+        pool.waiting.discard(new)
+        for combiner in combiners:
+            for made in list(combiner.combine(pool, new)):
+                pool.add(made)
+    return pool.found, len(pool.refused)

@@ -1,0 +1,234 @@
+"""All candidates of all toolchain instances for a graph, deduplicated, with their provenance.
+
+Besides what the rule trees propose there are always, and never pruned: every supported operator
+on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions,
+regions, and the whole model on everything that can take it. Blocks come on top. Every candidate
+is a convex set of operators, closed over tuples: no tuple type crosses its border.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.blocks import BlockLimits, blocks
+from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_graph
+from collage_engine.partition.candidate import make_record
+from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.greedy import greedy
+from collage_engine.partition.offer import Offer
+from collage_engine.partition.patterns import describe
+from collage_engine.partition.regions import regions, supported_set
+from collage_engine.partition.rules import Scope
+from collage_engine.records.candidate import CandidateRecord
+
+__all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
+
+Composites = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class EnumerationSettings:
+    """What is offered beside the rule trees' candidates, and how much of it."""
+
+    blocks: bool = True
+    native_blocks: bool = False
+    """Blocks for native toolchains too; by themselves they gain nothing over their groups."""
+    block_limits: BlockLimits = field(default_factory=BlockLimits)
+    max_group: int = 256
+    """Nodes in one FuseOps group."""
+    max_arguments: int = 0
+    """Arguments of one FuseOps group; 0: no limit."""
+
+
+@dataclass
+class _Found:
+    """One set of operators that an instance is offered."""
+
+    rules: dict[str, None]
+    composites: Composites
+    protected: bool
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """The candidates of all offers, by instance and then by first operator."""
+
+    graph: DataflowGraph
+    offers: tuple[Offer, ...]
+    candidates: tuple[CandidateRecord, ...]
+    notes: tuple[str, ...]
+    """Limits that were hit and candidates that were refused, for the log."""
+
+    def of(self, instance_id: str) -> list[CandidateRecord]:
+        return [c for c in self.candidates if c.instance.id == instance_id]
+
+    def why_not(self, instance_id: str, operator: int) -> str | None:
+        """Why an instance has no candidate with this operator; None when it has one."""
+        for candidate in self.candidates:
+            if candidate.instance.id == instance_id and operator in candidate.nodes:
+                return None
+        for offer in self.offers:
+            if offer.instance.id == instance_id:
+                return why_not(self.graph, offer, self.graph.operators[operator])
+        return f"{instance_id} is not among the toolchains of this run"
+
+
+def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
+    """Why an offer's own judgement or rules propose nothing for a node: what failed, on what."""
+    node = graph.nodes[index]
+    if node.form != "call":
+        return f"{describe(graph, index)} is no operator call"
+    reason = offer.supports(index)
+    if reason is not None:
+        return reason
+    if offer.spec is not None:
+        explained = offer.spec.rule.why_not(Scope(graph, offer.spec), index)
+        if explained is not None:
+            return explained[1]
+        return f"{offer.spec.name} has rules for it, but every candidate with it was refused"
+    return f"{offer.instance.id} has no rules of its own"
+
+
+def enumerate_candidates(
+    graph: DataflowGraph,
+    offers: Sequence[Offer],
+    settings: EnumerationSettings | None = None,
+) -> Enumeration:
+    """Candidates of all offers. Deterministic; each (instance, operator set) once."""
+    settings = settings or EnumerationSettings()
+    calls = call_graph(graph)
+    relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
+    relay = fuse_ops(graph, "relay", settings.max_group, settings.max_arguments)
+    pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
+    covers = [greedy(graph, offers)] if offers else []
+    notes: list[str] = []
+    records: list[CandidateRecord] = []
+    for offer in offers:
+        collector = _Collector(calls, offer, notes)
+        collector.rules()
+        collector.singles()
+        if offer.native:
+            collector.groups([*relax, *relay])
+        collector.greedy()
+        for cover in covers:
+            for partition in cover.partitions:
+                if partition.offer is offer:
+                    collector.add(
+                        calls.of(partition.operators), "greedy", True, partition.composites
+                    )
+        collector.regions()
+        if settings.blocks and (settings.native_blocks or not offer.native):
+            for piece in pieces:
+                collector.add(piece, "block", False, count=False)
+        collector.whole_model()
+        records.extend(collector.records())
+    return Enumeration(graph, tuple(offers), tuple(records), tuple(notes))
+
+
+class _Collector:
+    """Gathers the candidates of one offer."""
+
+    def __init__(self, calls: CallGraph, offer: Offer, notes: list[str]) -> None:
+        self.calls = calls
+        self.offer = offer
+        self.notes = notes
+        self.supported = supported_set(calls, offer.supports)
+        self.found: dict[OperatorSet, _Found] = {}
+        self.refused: Counter[str] = Counter()
+
+    def add(
+        self,
+        operators: OperatorSet,
+        rule: str,
+        protected: bool,
+        composites: Composites = (),
+        *,
+        count: bool = True,
+    ) -> None:
+        """Take a set, closed over tuples, unless it is unsupported or not convex."""
+        operators = self.calls.close(operators)
+        known = self.found.get(operators)
+        if known is not None:
+            known.rules.setdefault(rule, None)
+            known.protected |= protected
+            if composites and (not known.composites or len(composites) < len(known.composites)):
+                known.composites = composites
+            return
+        if operators & ~self.supported:
+            if count:
+                self.refused["unsupported operators"] += 1
+            return
+        if not self.calls.convex(operators):
+            if count:
+                self.refused["a path that leaves and comes back"] += 1
+            return
+        self.found[operators] = _Found({rule: None}, composites, protected)
+
+    def rules(self) -> None:
+        spec = self.offer.spec
+        if spec is None:
+            return
+        number = self.calls.graph.to_operators
+        for candidate in spec.candidates(self.calls.graph, self.notes):
+            composites = tuple(
+                sorted(((n, number(inside)) for n, inside in candidate.composites), key=_by_nodes)
+            )
+            operators = self.calls.from_nodes(candidate.sub_graph.inside)
+            if operators:
+                self.add(operators, short_rule(candidate.rule), False, composites)
+
+    def singles(self) -> None:
+        for operator in members(self.supported):
+            self.add(1 << operator, "operator", True)
+
+    def groups(self, groups: Iterable[IndexSet]) -> None:
+        for group in groups:
+            operators = self.calls.from_nodes(group)
+            if operators:
+                self.add(operators, "fuse-ops", True)
+
+    def greedy(self) -> None:
+        """The toolchain's greedy partitioning by itself."""
+        for partition in greedy(self.calls.graph, [self.offer]).partitions:
+            self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
+
+    def regions(self) -> None:
+        for region in regions(self.calls, self.supported):
+            self.add(region, "region", True)
+
+    def whole_model(self) -> None:
+        everything = self.calls.everything
+        if self.offer.whole_model and everything and self.supported == everything:
+            self.add(everything, "whole-model", True)
+
+    def records(self) -> list[CandidateRecord]:
+        name = self.offer.instance.id
+        for reason, times in self.refused.items():
+            self.notes.append(f"{name}: {times} candidates refused for {reason}")
+        ordered = sorted(self.found.items(), key=lambda f: (f[0] & -f[0], f[0].bit_count(), f[0]))
+        return [
+            make_record(
+                self.calls.graph,
+                self.offer.instance,
+                tuple(members(operators)),
+                rule=" | ".join(found.rules),
+                composites=found.composites,
+                protected=found.protected,
+                device=self.offer.device,
+            )
+            for operators, found in ordered
+        ]
+
+
+def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
+    return composite[1], composite[0]
+
+
+def short_rule(rule: str) -> str:
+    """The first two names of a rule path: ``tvm.combine``."""
+    head = rule.split("+", 1)[0]
+    return ".".join(head.split(".")[:2])

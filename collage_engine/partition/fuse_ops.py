@@ -1,0 +1,273 @@
+"""FuseOps on the dataflow graph: which operators TVM would fuse into one kernel.
+
+The algorithm of Relay's and Relax's pass (``graph_partitioner.cc``, TVM v0.18 and v0.27): each
+node is fused to its immediate post-dominator when the kinds on all paths between allow it, in
+three phases: anchors with their epilogues and elementwise chains; injective ones; and injective
+fields into tuples whose reader has taken the tuple in.
+
+The passes differ in what they see. Relax has no tuple nodes (arguments of ``call_tir`` are
+flat) and infers kinds from the loop nest, where an operator that reads one input elementwise
+and broadcasts others is elementwise. Relay has tuple nodes and calls only the *edge* to an
+operand of the result's own type elementwise. Values that leave the function are never fused
+into what reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet
+from collage_engine.partition.sub_graph import inlinable
+from collage_engine.records.graph import KIND_ORDER, Node
+
+Style = Literal["relax", "relay"]
+
+E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
+    KIND_ORDER[k]
+    for k in ("elementwise", "broadcast", "injective", "reduction", "anchor", "tuple", "opaque")
+)
+
+MAX_GROUP = 256
+"""Upstream's ``relax.FuseOps.max_depth``: nodes in one group."""
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """The graph the pass walks: per node its kind and its readers with the edge's kind."""
+
+    kind: list[int]
+    readers: list[list[tuple[int, int]]]
+    leaves: list[bool]
+    present: list[bool]
+
+
+def fuse_ops(
+    graph: DataflowGraph,
+    style: Style = "relax",
+    max_group: int = MAX_GROUP,
+    max_arguments: int = 0,
+) -> list[IndexSet]:
+    """Groups of calls, projections and (Relay) tuples, disjoint, together all of them.
+
+    ``max_arguments`` bounds the values a group reads plus the one it gives; 0: no bound.
+    """
+    forward = _relax_view(graph) if style == "relax" else _relay_view(graph)
+    partitioner = _Partitioner(graph, forward, max_group, max_arguments)
+    for phase in range(3):
+        partitioner.run(phase)
+    groups: dict[int, IndexSet] = {}
+    for index, present in enumerate(forward.present):
+        if present:
+            root = partitioner.root(index)
+            groups[root] = groups.get(root, 0) | 1 << index
+    return sorted(groups.values(), key=lambda bits: bits & -bits)
+
+
+def _loop_kind(graph: DataflowGraph, node: Node) -> int:
+    """Kind as Relax infers it: elementwise when any operand has the result's shape."""
+    kind = KIND_ORDER[node.kind]
+    if kind == B and node.types:
+        for source in node.inputs:
+            types = graph.nodes[source].types
+            if len(types) == 1 and types[0].shape == node.type.shape:
+                return E
+    return kind
+
+
+def _relax_view(graph: DataflowGraph) -> _Forward:
+    n = len(graph)
+    view = _Forward([O] * n, [[] for _ in range(n)], [False] * n, [False] * n)
+    for node in graph.nodes:
+        if node.form == "call":
+            view.kind[node.index] = _loop_kind(graph, node)
+        elif node.form == "projection":
+            view.kind[node.index] = I
+        else:
+            continue
+        view.present[node.index] = True
+        for source in _flat(graph, node.inputs):
+            view.readers[source].append((node.index, view.kind[node.index]))
+    for output in _flat(graph, graph.record.outputs):
+        view.leaves[output] = True
+    return view
+
+
+def _flat(graph: DataflowGraph, indices: Iterable[int]) -> Iterable[int]:
+    """Indices with tuples replaced by their fields."""
+    for index in indices:
+        if graph.nodes[index].form == "tuple":
+            yield from _flat(graph, graph.nodes[index].inputs)
+        else:
+            yield index
+
+
+def _relay_view(graph: DataflowGraph) -> _Forward:
+    n = len(graph)
+    view = _Forward([O] * n, [[] for _ in range(n)], [False] * n, [False] * n)
+    for node in graph.nodes:
+        if node.form == "call":
+            kind = edge = KIND_ORDER[node.kind]
+        elif node.form == "projection":
+            kind = edge = I
+        elif node.form == "tuple":
+            kind, edge = T, I
+        else:
+            continue
+        view.kind[node.index] = kind
+        view.present[node.index] = True
+        for source in node.inputs:
+            same = graph.nodes[source].types[:1] == node.types[:1] and not node.is_tuple
+            view.readers[source].append((node.index, E if kind == B and same else edge))
+    for output in graph.record.outputs:
+        view.leaves[output] = True
+    return view
+
+
+class _Partitioner:
+    """Groups as a union-find over nodes; ``kind``, ``anchor``, ``size`` belong to roots."""
+
+    def __init__(
+        self, graph: DataflowGraph, view: _Forward, max_group: int, max_arguments: int
+    ) -> None:
+        self.graph = graph
+        self.view = view
+        self.max_group = max_group
+        self.max_arguments = max_arguments
+        n = len(view.kind)
+        self.parent = list(range(n))
+        self.kind = list(view.kind)
+        self.anchored = [kind == A for kind in view.kind]
+        self.size = [1] * n
+        self.dominator: list[int] = [-1] * n
+        self.path_kind = [O] * n
+        """Greatest kind on the edges up to the dominator."""
+        self._find_dominators()
+
+    def root(self, index: int) -> int:
+        while self.parent[index] != index:
+            self.parent[index] = self.parent[self.parent[index]]
+            index = self.parent[index]
+        return index
+
+    def _find_dominators(self) -> None:
+        """Immediate post-dominators by least common ancestor, from the last node to the first."""
+        depth = [1] * len(self.kind)
+        parent, path = self.dominator, self.path_kind
+        for index in range(len(self.kind) - 1, -1, -1):
+            readers = self.view.readers[index]
+            if self.view.leaves[index] or not readers:
+                continue
+            found, kind = readers[0]
+            kind = max(E, kind)
+            for reader, edge in readers[1:]:
+                left, right = found, reader
+                while left != right and left >= 0 and right >= 0:
+                    if depth[left] >= depth[right]:
+                        deeper = depth[left] > depth[right]
+                        kind = max(kind, path[left])
+                        left = parent[left]
+                        if deeper:
+                            continue
+                    kind = max(kind, path[right])
+                    right = parent[right]
+                found = left if left == right else -1
+                kind = max(kind, edge)
+                if found < 0:
+                    break
+            path[index] = kind
+            parent[index] = found
+            depth[index] = depth[found] + 1 if found >= 0 else 1
+
+    # One phase over all nodes
+
+    def run(self, phase: int) -> None:
+        for index, sink in enumerate(self.dominator):
+            if sink < 0 or not self.view.present[index]:
+                continue
+            kind = self.kind[index]  # As upstream: the node's own group record, not its root's.
+            if kind == O:
+                continue
+            if phase == 2:
+                self._into_tuple(index, sink, kind)
+                continue
+            if self.root(index) == self.root(sink) or self.kind[sink] == T:
+                continue
+            path = self.path_kind[index]
+            if kind == A:
+                if phase == 0 and path == E:
+                    self._fuse(index, sink, lambda k, _: k <= B)
+            elif kind <= B:
+                if path <= I or path == R:
+                    self._fuse(index, sink, _epilogue)
+            elif kind in (I, T) and phase == 1:
+                self._fuse(index, sink, lambda k, _: k <= I)
+
+    def _into_tuple(self, index: int, sink: int, kind: int) -> None:
+        if kind > I or self.root(index) == self.root(sink):
+            return
+        taken_by = self.kind[self.root(sink)]
+        if self.kind[sink] == T and taken_by <= I:
+            self._fuse(index, sink, lambda k, _: k <= I)
+
+    def _fuse(self, index: int, sink: int, allowed: Callable[[int, bool], bool]) -> None:
+        """Unite everything between a node and its dominator, if kinds and limits allow it."""
+        between = self._between(index, sink, allowed)
+        if between is None:
+            return
+        sink_root = self.root(sink)
+        if self.size[sink_root] + sum(self.size[node] for node in between) > self.max_group:
+            return
+        if self.max_arguments and self._arguments(between, sink) > self.max_arguments:
+            return
+        for node in between:
+            self._merge(node, sink)
+
+    def _between(
+        self, index: int, sink: int, allowed: Callable[[int, bool], bool]
+    ) -> Sequence[int] | None:
+        """The node and all nodes between it and the sink; None when one of them is not allowed."""
+        found = [index]
+        seen = {index}
+        work = [index]
+        while work:
+            for reader, _ in self.view.readers[work.pop()]:
+                if reader in seen:
+                    continue
+                seen.add(reader)
+                if not allowed(self.kind[self.root(reader)], reader == sink):
+                    return None
+                if reader != sink:
+                    found.append(reader)
+                    work.append(reader)
+        return found
+
+    def _merge(self, child: int, parent: int) -> None:
+        child, parent = self.root(child), self.root(parent)
+        if child == parent:
+            return
+        self.parent[child] = parent
+        self.size[parent] += self.size[child]
+        if self.anchored[child]:
+            self.anchored[parent] = True
+            self.kind[parent] = max(self.kind[parent], self.kind[child])
+
+    def _arguments(self, between: Sequence[int], sink: int) -> int:
+        """Values read from outside by the group that would result, and the one it gives."""
+        roots = {self.root(node) for node in (*between, sink)}
+        nodes = self.graph.nodes
+        inside = {i for i in range(len(nodes)) if self.view.present[i] and self.root(i) in roots}
+        read = {
+            source
+            for index in inside
+            for source in _flat(self.graph, nodes[index].inputs)
+            if source not in inside and not inlinable(nodes[source])
+        }
+        return len(read) + 1
+
+
+def _epilogue(kind: int, is_sink: bool) -> bool:
+    """What may lie on and at the end of the way of an elementwise or broadcast node."""
+    return kind <= I or (is_sink and kind in (R, A))

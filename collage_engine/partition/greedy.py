@@ -1,0 +1,115 @@
+"""Greedy partitioning, as users have it without Collage: the first toolchain that can, wins.
+
+MergeComposite, AnnotateTarget and MergeCompilerRegions (TVM v0.18) for several toolchains in
+the user's order; what no external toolchain takes goes to the last that can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.call_graph import OperatorSet, call_graph
+from collage_engine.partition.patterns import Match
+from collage_engine.partition.regions import merge_regions
+from collage_engine.partition.sub_graph import SubGraph
+
+if TYPE_CHECKING:
+    from collage_engine.partition.offer import Offer
+
+Composite = tuple[str, OperatorSet]
+
+
+@dataclass(frozen=True)
+class GreedyPartition:
+    """One partition of the greedy cover."""
+
+    offer: Offer
+    operators: tuple[int, ...]
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class GreedyCover:
+    """A disjoint, acyclic cover, and the operators that nobody took."""
+
+    partitions: tuple[GreedyPartition, ...]
+    uncovered: tuple[int, ...]
+
+
+def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> list[Composite]:
+    """Composites of an offer's patterns among operators not yet taken.
+
+    As MergeComposite: patterns in the order of the table, roots from the output to the input,
+    the first match claims its nodes; one whose inner nodes are read outside is rejected.
+    """
+    calls = call_graph(graph)
+    claimed = taken
+    found: list[Composite] = []
+    if offer.spec is None:
+        return found
+    for name, rule in offer.spec.rule.patterns():
+        ops = rule.pattern.root_ops
+        for node in reversed(graph.nodes):
+            if ops is not None and node.op not in ops:
+                continue
+            for match in rule.matches(graph, node.index):
+                operators = calls.from_nodes(match.nodes)
+                if operators and not operators & claimed and _closed(graph, match):
+                    claimed |= operators
+                    found.append((name, operators))
+                    break
+    return found
+
+
+def _closed(graph: DataflowGraph, match: Match) -> bool:
+    """Whether nothing but the root is read outside (glue around the root aside)."""
+    nodes: IndexSet = match.nodes
+    sub_graph = SubGraph(graph, nodes)
+    exits = [i for i in sub_graph.exit if graph.nodes[i].form in ("call", "projection")]
+    return exits in ([match.root], []) and sub_graph.feeds_itself is None
+
+
+def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
+    """The greedy cover for offers in the user's order.
+
+    External toolchains first, in that order; then native ones take what is left.
+    """
+    calls = call_graph(graph)
+    owner: list[int | None] = [None] * calls.size
+    composites: list[tuple[int, Composite]] = []
+    taken = 0
+    order = [i for i, o in enumerate(offers) if not o.native]
+    order += [i for i, o in enumerate(offers) if o.native]
+    for place in order:
+        offer = offers[place]
+        for composite in merge_composites(graph, offer, taken):
+            taken |= composite[1]
+            composites.append((place, composite))
+            for operator in members(composite[1]):
+                owner[operator] = place
+        for operator, index in enumerate(graph.operators):
+            if not taken >> operator & 1 and offer.supports(index) is None:
+                taken |= 1 << operator
+                owner[operator] = place
+    partitions = []
+    uncovered: list[int] = []
+    for taker, operators in merge_regions(calls, owner):
+        if not isinstance(taker, int):
+            uncovered.extend(members(operators))
+            continue
+        place = taker
+        inside = tuple(
+            (name, tuple(members(bits)))
+            for by, (name, bits) in composites
+            if by == place and bits & ~operators == 0
+        )
+        partitions.append(
+            GreedyPartition(
+                offers[place], tuple(members(operators)), tuple(sorted(inside, key=lambda c: c[1]))
+            )
+        )
+    return GreedyCover(tuple(partitions), tuple(uncovered))

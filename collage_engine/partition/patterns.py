@@ -1,0 +1,427 @@
+"""Our pattern language over the dataflow graph, and a matcher that reports why it failed.
+
+A pattern is matched at a root, against the flow of data: an operator pattern looks at its
+inputs. Alternatives and commutative operators are tried in turn (backtracking); of all the
+attempts that fail, the one that got furthest is reported, with the part of the pattern, the
+node it was tried on and what was found there (the idea of the onnxscript rewriter).
+
+    conv = op("nn.conv2d", anything(), constant("weight"))
+    biased = conv.optional(lambda x: op("add", x, constant("bias")))
+    pattern = biased.optional(lambda x: op("nn.relu", x))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, index_set
+from collage_engine.partition.sub_graph import inlinable
+from collage_engine.records.graph import Node
+
+Where = Callable[[DataflowGraph, Node], str | None]
+"""A constraint on a node: None when satisfied, else the reason in a few words."""
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """Where a pattern matched."""
+
+    root: int
+    nodes: IndexSet
+    """Matched nodes, without what only wildcards matched and without inlinable nodes."""
+    bindings: dict[str, int]
+    """Node index of every named part."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a pattern did not match: the attempt that got furthest."""
+
+    node: int
+    part: str
+    """The part of the pattern that failed."""
+    found: str
+    """What stands there instead, or what about it is wrong."""
+    progress: int
+    """Parts that had matched before."""
+
+    def __str__(self) -> str:
+        return f"expected {self.part}, found {self.found}"
+
+
+Bound = dict[int, tuple["Pattern", int]]
+"""id of a pattern part → (the part, the node it matched)."""
+
+
+class Trace:
+    """Keeps the failure that got furthest."""
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        self.graph = graph
+        self.best: Failure | None = None
+
+    def fail(self, pattern: Pattern, index: int, found: str | None, progress: int) -> None:
+        if self.best is None or progress > self.best.progress:
+            what = found or describe(self.graph, index)
+            self.best = Failure(index, str(pattern), what, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A part of a pattern. The same object used twice must match the same node."""
+
+    name: str = field(default="", kw_only=True)
+    where: Where | None = field(default=None, kw_only=True)
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return Either((self, other))
+
+    def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
+        """``wrap`` of this pattern, or this pattern alone."""
+        return Either((wrap(self), self))
+
+    def attempt(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """Every way this part matches at a node, given what is bound already."""
+        before = bound.get(id(self))
+        if before is not None:
+            if before[1] == index:
+                yield bound
+            else:
+                other = describe(trace.graph, before[1])
+                trace.fail(self, index, f"another node than {other}", len(bound))
+            return
+        for matched in self.expand(index, bound, trace):
+            yield {**matched, id(self): (self, index)}
+
+    def satisfied(self, index: int, bound: Bound, trace: Trace) -> bool:
+        if self.where is None:
+            return True
+        reason = self.where(trace.graph, trace.graph.nodes[index])
+        if reason is None:
+            return True
+        found = f"{describe(trace.graph, index)}: {reason}"
+        trace.fail(self, index, found, len(bound))
+        return False
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def root_ops(self) -> frozenset[str] | None:
+        """Operators a root can have; None when it need not be an operator."""
+        return None
+
+    @property
+    def inside(self) -> bool:
+        """Whether what this part matches belongs to the sub-graph."""
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Anything(Pattern):
+    """Any node; it stays outside unless another part matches it too."""
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        if self.satisfied(index, bound, trace):
+            yield bound
+
+    @property
+    def inside(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return self.name or "anything"
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Pattern):
+    """A constant; ``scalar`` True wants a single element, False more than one."""
+
+    scalar: bool | None = None
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        node = trace.graph.nodes[index]
+        wanted = node.form == "constant" and (
+            self.scalar is None or self.scalar == (node.type.elements == 1)
+        )
+        if not wanted:
+            trace.fail(self, index, None, len(bound))
+        elif self.satisfied(index, bound, trace):
+            yield bound
+
+    def __str__(self) -> str:
+        kind = {None: "constant", True: "scalar constant", False: "tensor constant"}[self.scalar]
+        return f"{kind} '{self.name}'" if self.name else kind
+
+
+@dataclass(frozen=True, eq=False)
+class Op(Pattern):
+    """A call of one of ``ops``. ``args`` None leaves its inputs alone.
+
+    ``attributes`` maps a name to the wanted value or to a predicate over the value. With
+    ``commutative`` (default for add, multiply, maximum, minimum) both orders of two arguments
+    are tried.
+    """
+
+    ops: tuple[str, ...] = ()
+    args: tuple[Pattern, ...] | None = None
+    attributes: tuple[tuple[str, Any], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    commutative: bool = False
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        node = trace.graph.nodes[index]
+        if node.form != "call" or node.op not in self.ops:
+            trace.fail(self, index, None, len(bound))
+            return
+        wrong = self._wrong(node)
+        if wrong:
+            trace.fail(self, index, f"{describe(trace.graph, index)} {wrong}", len(bound) + 1)
+            return
+        if not self.satisfied(index, bound, trace):
+            return
+        if self.args is None:
+            yield bound
+            return
+        if len(node.inputs) != len(self.args):
+            found = f"{describe(trace.graph, index)} with {len(node.inputs)} inputs"
+            trace.fail(self, index, found, len(bound) + 1)
+            return
+        orders: list[Sequence[int]] = [node.inputs]
+        if self.commutative and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
+            orders.append(node.inputs[::-1])
+        # One more than the parts bound: the operator itself has matched when its inputs fail.
+        for order in orders:
+            yield from _match_all(self.args, order, {**bound, -id(self): (self, index)}, trace)
+
+    def _wrong(self, node: Node) -> str | None:
+        if self.dtypes and node.type.dtype not in self.dtypes:
+            return f"is {node.type.dtype}, not {' or '.join(self.dtypes)}"
+        for name, wanted in self.attributes:
+            value = node.attributes.get(name)
+            if callable(wanted):
+                if not wanted(value):
+                    return f"has {name}={value}"
+            elif _plain(value) != _plain(wanted):
+                return f"has {name}={value}, not {wanted}"
+        return None
+
+    @property
+    def root_ops(self) -> frozenset[str] | None:
+        return frozenset(self.ops)
+
+    def __str__(self) -> str:
+        text = "|".join(self.ops)
+        if self.attributes:
+            parts = (n if callable(v) else f"{n}={v}" for n, v in self.attributes)
+            text += "[" + ",".join(parts) + "]"
+        return f"{text} '{self.name}'" if self.name else text
+
+
+@dataclass(frozen=True, eq=False)
+class TupleOf(Pattern):
+    """A tuple with exactly these fields; ``fields`` None: any tuple."""
+
+    fields: tuple[Pattern, ...] | None = None
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        node = trace.graph.nodes[index]
+        if node.form != "tuple":
+            trace.fail(self, index, None, len(bound))
+        elif self.fields is not None and len(self.fields) != len(node.inputs):
+            trace.fail(self, index, f"a tuple of {len(node.inputs)}", len(bound))
+        elif not self.satisfied(index, bound, trace):
+            return
+        elif self.fields is None:
+            yield bound
+        else:
+            yield from _match_all(self.fields, node.inputs, bound, trace)
+
+    def __str__(self) -> str:
+        return "a tuple" if self.fields is None else f"a tuple of {len(self.fields)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Projection(Pattern):
+    """A field of a tuple value; ``index`` None: any field."""
+
+    of: Pattern = field(default_factory=Anything)
+    index: int | None = None
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        node = trace.graph.nodes[index]
+        if node.form != "projection" or self.index not in (None, node.field):
+            trace.fail(self, index, None, len(bound))
+        elif self.satisfied(index, bound, trace):
+            yield from self.of.attempt(node.inputs[0], bound, trace)
+
+    def __str__(self) -> str:
+        return "a projection" if self.index is None else f"field {self.index}"
+
+
+@dataclass(frozen=True, eq=False)
+class Either(Pattern):
+    """One of several, tried in order."""
+
+    choices: tuple[Pattern, ...] = ()
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        for choice in self.choices:
+            yield from choice.attempt(index, bound, trace)
+
+    @property
+    def root_ops(self) -> frozenset[str] | None:
+        ops: frozenset[str] = frozenset()
+        for choice in self.choices:
+            if choice.root_ops is None:
+                return None
+            ops |= choice.root_ops
+        return ops
+
+    @property
+    def inside(self) -> bool:
+        return False  # What a choice matches counts by the choice.
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.choices))
+
+
+@dataclass(frozen=True, eq=False)
+class Through(Pattern):
+    """``source``, followed by a path of ``steps`` (calls that match it), none to ``most`` long.
+
+    What upstream's ``dominates`` is used for: an anchor with an epilogue of any length. Whether
+    the path is closed (nothing else reads it) is for the sub-graph's validity to say.
+    """
+
+    source: Pattern = field(default_factory=Anything)
+    steps: Op = field(default_factory=Op)
+    most: int = 8
+
+    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        yield from self._from(index, bound, trace, 0)
+
+    def _from(self, index: int, bound: Bound, trace: Trace, length: int) -> Iterator[Bound]:
+        if length < self.most and trace.graph.nodes[index].form == "call":
+            # A fresh copy each time: steps of one path match different nodes.
+            step = Op(self.steps.ops, None, self.steps.attributes, where=self.steps.where)
+            for stepped in step.attempt(index, bound, trace):
+                for source in dict.fromkeys(trace.graph.nodes[index].inputs):
+                    if trace.graph.nodes[source].form in ("call", "projection"):
+                        yield from self._from(source, stepped, trace, length + 1)
+        yield from self.source.attempt(index, bound, trace)
+
+    @property
+    def root_ops(self) -> frozenset[str] | None:
+        below = self.source.root_ops
+        return None if below is None else below | frozenset(self.steps.ops)
+
+    @property
+    def inside(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.source}, then {'|'.join(self.steps.ops)}*"
+
+
+def _match_all(
+    patterns: Sequence[Pattern], indices: Sequence[int], bound: Bound, trace: Trace
+) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for matched in patterns[0].attempt(indices[0], bound, trace):
+        yield from _match_all(patterns[1:], indices[1:], matched, trace)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+# What patterns are written with
+
+
+def anything(name: str = "", where: Where | None = None) -> Pattern:
+    return Anything(name=name, where=where)
+
+
+def constant(name: str = "", scalar: bool | None = None, where: Where | None = None) -> Pattern:
+    return Constant(scalar, name=name, where=where)
+
+
+def op(
+    ops: str | Sequence[str],
+    *args: Pattern,
+    name: str = "",
+    where: Where | None = None,
+    dtypes: Sequence[str] = (),
+    commutative: bool | None = None,
+    any_args: bool = False,
+    **attributes: Any,
+) -> Pattern:
+    """A call of ``ops`` on ``args``; with ``any_args`` its inputs do not matter."""
+    names = (ops,) if isinstance(ops, str) else tuple(ops)
+    if commutative is None:
+        commutative = all(n in COMMUTATIVE for n in names)
+    return Op(
+        names,
+        None if any_args else args,
+        tuple(sorted(attributes.items())),
+        tuple(dtypes),
+        commutative,
+        name=name,
+        where=where,
+    )
+
+
+def describe(graph: DataflowGraph, index: int) -> str:
+    """A node in a few words, for reasons."""
+    node = graph.nodes[index]
+    if node.form == "call":
+        named = f" '{node.name}'" if node.name else ""
+        return f"{node.op}{named} (node {index})"
+    if node.form == "constant":
+        return f"constant {node.types[0]}" if node.types else "a constant"
+    if node.form == "parameter":
+        return f"parameter '{node.name}'"
+    if node.form == "projection":
+        return f"field {node.field} of node {node.inputs[0]}"
+    if node.form == "tuple":
+        return f"a tuple of {len(node.inputs)}"
+    return f"node {index}"
+
+
+# Matching
+
+
+def all_matches(graph: DataflowGraph, pattern: Pattern, root: int) -> Iterator[Match]:
+    """Every match at a root that covers a distinct set of nodes, the preferred one first."""
+    seen: set[IndexSet] = set()
+    for bound in pattern.attempt(root, {}, Trace(graph)):
+        match = _to_match(graph, root, bound)
+        if match.nodes and match.nodes not in seen:
+            seen.add(match.nodes)
+            yield match
+
+
+def match(graph: DataflowGraph, pattern: Pattern, root: int) -> Match | Failure:
+    """The first match at a root, or why there is none."""
+    trace = Trace(graph)
+    for bound in pattern.attempt(root, {}, trace):
+        return _to_match(graph, root, bound)
+    if trace.best is None:
+        return Failure(root, str(pattern), describe(graph, root), 0)
+    return trace.best
+
+
+def _to_match(graph: DataflowGraph, root: int, bound: Bound) -> Match:
+    nodes = index_set(
+        index for part, index in bound.values() if part.inside and not inlinable(graph.nodes[index])
+    )
+    names = {part.name: index for part, index in bound.values() if part.name}
+    return Match(root, nodes, names)

@@ -1,0 +1,111 @@
+"""Ready-made rule trees for toolchains (TVM v0.18 ``gather_partition_specs.cc``, and beyond)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.anchors import HorizontalRule, VerticalRule
+from collage_engine.partition.combiners import (
+    A_TO_A,
+    A_TO_B,
+    B_TO_R,
+    I_TO_I,
+    AllSimple,
+    CombineLimits,
+    CombinerRule,
+    TupleArgument,
+    TupleProjection,
+)
+from collage_engine.partition.patterns import Pattern
+from collage_engine.partition.rules import (
+    CombineRule,
+    CompositeRule,
+    OnlyValidRule,
+    OpCallByKindRule,
+    OpPredicateRule,
+    PartitionRule,
+    PatternRule,
+    Predicate,
+    PrimitiveRule,
+    UnionRule,
+)
+from collage_engine.partition.sub_graph import SubGraphConfig
+from collage_engine.records.graph import OpKind
+
+FusionStyle = Literal["NoFusion", "TVMFusion", "ArbitraryFusion"]
+
+PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
+"""(composite name, pattern, further check of a match)."""
+
+DEFAULT_LIMITS = CombineLimits(max_exits=3, per_node=48)
+
+_SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
+
+
+def tvm_rules(
+    max_depth: int = 8, limits: CombineLimits = DEFAULT_LIMITS, max_exits: int = 1
+) -> PartitionRule:
+    """Everything TVM could fuse into one kernel: calls by kind, joined as FuseOps joins them."""
+    return OnlyValidRule(
+        "tvm",
+        CombineRule(
+            "combine",
+            OpCallByKindRule("op"),
+            (AllSimple(_SIMPLE), TupleArgument(), TupleProjection()),
+            max_depth,
+            limits,
+        ),
+        SubGraphConfig(max_exits=max_exits, max_depth=max_depth),
+    )
+
+
+def byoc_rules(
+    patterns: Sequence[PatternEntry],
+    style: FusionStyle = "NoFusion",
+    max_depth: int = 8,
+    *,
+    name: str = "byoc",
+    supports: Callable[[DataflowGraph, int], str | None] | None = None,
+    limits: CombineLimits = DEFAULT_LIMITS,
+    max_exits: int = 1,
+) -> PartitionRule:
+    """Composites of a pattern table, joined in one of upstream's three styles.
+
+    ``supports``: operators that it can also run on their own, by its own judgement.
+    """
+    rules: list[PartitionRule] = []
+    for entry in patterns:
+        predicate = entry[2] if len(entry) > 2 else None
+        rules.append(CompositeRule(entry[0], PatternRule(entry[0], entry[1], predicate)))
+    if supports is not None:
+        rules.append(OpPredicateRule("op", supports))
+    tree: PartitionRule = UnionRule("", tuple(rules))
+    if style != "NoFusion":
+        simple = _SIMPLE if style == "TVMFusion" else (A_TO_A,)
+        combiners: tuple[CombinerRule, ...] = (AllSimple(simple), TupleProjection())
+        tree = CombineRule("combine", tree, combiners, max_depth, limits)
+    config = SubGraphConfig(max_exits=max_exits, max_depth=max_depth)
+    return PrimitiveRule(name, OnlyValidRule("", tree, config))
+
+
+def anchor_rules(
+    vertical: bool = True,
+    horizontal: bool = True,
+    *,
+    epilogue: OpKind = "broadcast",
+    max_siblings: int = 8,
+) -> PartitionRule:
+    """Anchors with whole epilogues, and anchors of one kind on one input."""
+    rules: list[PartitionRule] = []
+    if vertical:
+        rules.append(VerticalRule("vertical", epilogue))
+    if horizontal:
+        rules.append(HorizontalRule("horizontal", max_siblings=max_siblings))
+    return UnionRule("anchor", tuple(rules))
+
+
+def union_rules(name: str, *rules: PartitionRule) -> PartitionRule:
+    """Several trees as one."""
+    return UnionRule(name, rules)

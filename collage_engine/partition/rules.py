@@ -1,0 +1,326 @@
+"""Partition rules: where candidates come from (RFC 0062, section "Partition rules").
+
+Base rules look at the dataflow graph; combinators work on what other rules found. Every rule
+can also say why it proposes nothing for a node.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate import CandidatePartition, nest_labels
+from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
+from collage_engine.partition.patterns import (
+    Failure,
+    Match,
+    Pattern,
+    all_matches,
+    describe,
+    match,
+)
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_kind
+from collage_engine.records.graph import KIND_ORDER, OpKind
+
+Predicate = Callable[[DataflowGraph, Match], str | None]
+"""Further check of a match: None when it holds, else the reason."""
+
+Explanation = tuple[int, str]
+"""(how far it got, why not)."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a rule works on."""
+
+    graph: DataflowGraph
+    spec: PartitionSpec
+    notes: list[str] = field(default_factory=list)
+    """Limits that were hit, for the log."""
+
+    def candidate(self, inside: int, rule: str, kind: OpKind | None = None) -> CandidatePartition:
+        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), self.spec, rule)
+
+
+class PartitionRule(ABC):
+    """Finds candidates. ``name`` goes into their provenance."""
+
+    name: str
+
+    @abstractmethod
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """All candidates this rule finds, deterministic in number and order."""
+
+    @abstractmethod
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        """Why no candidate holds the node; None when one may."""
+
+    def below(self) -> Sequence[PartitionRule]:
+        """Rules this one is made of."""
+        return ()
+
+    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
+        """(composite name, pattern rule) of every pattern in the tree, in the order of the table.
+
+        What greedy partitioning (MergeComposite) goes by.
+        """
+        for rule in self.below():
+            yield from rule.patterns()
+
+
+@dataclass(frozen=True)
+class PatternRule(PartitionRule):
+    """Matches of a pattern at any root; they may overlap.
+
+    ``every`` False keeps upstream's behaviour of one match at a root; True finds all matches
+    that differ in their nodes, e.g. either operand of an addition as the convolution.
+    """
+
+    name: str
+    pattern: Pattern
+    predicate: Predicate | None = None
+    every: bool = True
+
+    def matches(self, graph: DataflowGraph, root: int) -> Iterator[Match]:
+        """Matches at a root that the predicate accepts."""
+        found = all_matches(graph, self.pattern, root)
+        for each in found:
+            if self.predicate is None or self.predicate(graph, each) is None:
+                yield each
+            if not self.every:
+                return
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        found: list[CandidatePartition] = []
+        ops = self.pattern.root_ops
+        for node in scope.graph.nodes:
+            if ops is not None and node.op not in ops:
+                continue
+            for each in self.matches(scope.graph, node.index):
+                sub_graph = SubGraph(scope.graph, each.nodes)
+                found.append(CandidatePartition(sub_graph, scope.spec, self.name))
+        return found
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        result = match(scope.graph, self.pattern, index)
+        name = self.name or "pattern"
+        if isinstance(result, Failure):
+            return result.progress, f"{name}: {result}"
+        if self.predicate is not None:
+            reason = self.predicate(scope.graph, result)
+            if reason is not None:
+                return len(result.bindings) + 100, f"{name}: {reason}"
+        return None
+
+    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
+        yield self.name, self
+
+
+@dataclass(frozen=True)
+class OpCallByKindRule(PartitionRule):
+    """Every call on its own whose kind is at most ``most`` (anchor: everything but opaque)."""
+
+    name: str = "op_call_by_kind"
+    most: OpKind = "anchor"
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [
+            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            for node in scope.graph.nodes
+            if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        node = scope.graph.nodes[index]
+        if node.form != "call":
+            return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
+        if KIND_ORDER[node.kind] > KIND_ORDER[self.most]:
+            return 1, f"{self.name}: {describe(scope.graph, index)} is {node.kind}"
+        return None
+
+
+@dataclass(frozen=True)
+class OpPredicateRule(PartitionRule):
+    """Every call on its own that a predicate accepts (``None``) by its own judgement."""
+
+    name: str
+    predicate: Callable[[DataflowGraph, int], str | None]
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [
+            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            for node in scope.graph.nodes
+            if node.form == "call" and self.predicate(scope.graph, node.index) is None
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        if scope.graph.nodes[index].form != "call":
+            return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
+        reason = self.predicate(scope.graph, index)
+        return None if reason is None else (1, f"{self.name}: {reason}")
+
+
+@dataclass(frozen=True)
+class _Wrapping(PartitionRule):
+    """A rule around one other."""
+
+    name: str
+    sub_rule: PartitionRule
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        return self.sub_rule.why_not(scope, index)
+
+    def below(self) -> Sequence[PartitionRule]:
+        return (self.sub_rule,)
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True)
+class CompositeRule(_Wrapping):
+    """Marks what the sub-rule finds as one library call of this name."""
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        attributes = {"Composite": self.name}
+        return [
+            CandidatePartition(
+                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+            )
+            for c in self.sub_rule.candidates(scope)
+        ]
+
+    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
+        for _, rule in self.sub_rule.patterns():
+            yield self.name, rule
+
+
+@dataclass(frozen=True)
+class PrimitiveRule(_Wrapping):
+    """Marks what the sub-rule finds as a function of its own, for the spec's compiler."""
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        attributes: dict[str, object] = {"Primitive": 1}
+        if scope.spec.external:
+            attributes["Compiler"] = scope.spec.name
+        return [
+            CandidatePartition(
+                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+            )
+            for c in self.sub_rule.candidates(scope)
+        ]
+
+
+@dataclass(frozen=True)
+class UnionRule(PartitionRule):
+    """What any of several rules finds, in their order, duplicates kept."""
+
+    name: str
+    sub_rules: tuple[PartitionRule, ...]
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        best: Explanation | None = None
+        for rule in self.sub_rules:
+            reason = rule.why_not(scope, index)
+            if reason is None:
+                return None
+            if best is None or reason[0] > best[0]:
+                best = reason
+        return best or (0, f"{self.name}: no rules")
+
+    def below(self) -> Sequence[PartitionRule]:
+        return self.sub_rules
+
+
+@dataclass(frozen=True)
+class CombineRule(PartitionRule):
+    """The sub-rule's candidates and every union of them that the combiners allow, to a fix-point.
+
+    ``max_depth`` bounds the sum of the depths of what is joined; 0: no bound.
+    """
+
+    name: str
+    sub_rule: PartitionRule
+    combiners: tuple[CombinerRule, ...]
+    max_depth: int = 0
+    limits: CombineLimits = field(default_factory=CombineLimits)
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        seeds = self.sub_rule.candidates(scope)
+        found, dropped = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
+        if dropped:
+            scope.notes.append(
+                f"{scope.spec.name}: {self.name} left out {dropped} unions beyond its limits"
+            )
+        return [c.named(self.name) for c in found]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        return self.sub_rule.why_not(scope, index)
+
+    def below(self) -> Sequence[PartitionRule]:
+        return (self.sub_rule,)
+
+
+@dataclass(frozen=True)
+class OnlyValidRule(_Wrapping):
+    """Only those candidates of the sub-rule that are valid within a configuration."""
+
+    config: SubGraphConfig = field(default_factory=SubGraphConfig)
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [
+            c.named(self.name)
+            for c in self.sub_rule.candidates(scope)
+            if c.sub_graph.is_valid(self.config) is None
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        reason = self.sub_rule.why_not(scope, index)
+        if reason is not None:
+            return reason
+        invalid: Explanation | None = None
+        for candidate in self.sub_rule.candidates(scope):
+            if candidate.sub_graph.inside >> index & 1:
+                wrong = candidate.sub_graph.is_valid(self.config)
+                if wrong is None:
+                    return None
+                invalid = invalid or (200, f"{candidate.rule}: {wrong}")
+        return invalid
+
+
+@dataclass(frozen=True)
+class HostRule(PartitionRule):
+    """Everything that need not be lowered, on its own and free: upstream's host partitions.
+
+    Only the compatibility mode needs it: our covers are over calls, glue belongs to no one.
+    """
+
+    name: str = "host"
+    special_ops: frozenset[str] = frozenset({"device_copy", "shape_of", "vm.shape_of"})
+
+    def stays(self, scope: Scope, index: int) -> bool:
+        node = scope.graph.nodes[index]
+        return node.form != "call" or node.op in self.special_ops
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [
+            CandidatePartition(
+                SubGraph(scope.graph, 1 << node.index, kind=node_kind(node)),
+                scope.spec,
+                self.name,
+                cost=0.0,
+            )
+            for node in scope.graph.nodes
+            if self.stays(scope, node.index)
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        if self.stays(scope, index):
+            return None
+        return 0, f"{self.name}: {describe(scope.graph, index)} must be lowered"
