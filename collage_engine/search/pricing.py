@@ -1,0 +1,142 @@
+"""Costs as exact integers, and what a live value still has to be paid for.
+
+A cost is ``units * scale + settle``: microseconds in units of 1e-9 us, and in the low part what
+settles exact ties (priority, then number of partitions). One integer compares like the pair, so
+least cost and tie-breaking are one addition and one comparison.
+
+A live value (covered, with uncovered consumers) is described by what each further demand on it
+would cost. Its *atoms* are the things that can be charged: being handed to toolchain t, being
+converted to format f. A :class:`Prices` holds the price of every atom as the value is now: what
+was paid, and what costs nothing, is 0. Two toolchains whose values cost the same from here on are
+thus one state. What the rest of a cover demands of a value is a bit mask over its atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UNIT_PER_US = 10**9
+IMPOSSIBLE = 1 << 200
+"""The price of a conversion that cannot be done; sums above it stay above it."""
+
+
+def units(us: float) -> int:
+    """Microseconds as whole units."""
+    return round(us * UNIT_PER_US)
+
+
+def to_us(amount: int) -> float:
+    return amount / UNIT_PER_US
+
+
+class Prices(dict[int, int]):
+    """Prices of a value's atoms; ``self[mask]`` is the cost of demanding these atoms.
+
+    Interned by :class:`PriceBook`: equal prices are the same object, so identity is equality and
+    states hash fast.
+    """
+
+    __slots__ = ("book", "handovers", "paid", "prices")
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__  # type: ignore[assignment]
+
+    def __init__(self, book: PriceBook, prices: tuple[int, ...], handovers: int) -> None:
+        super().__init__()
+        self.book = book
+        self.prices = prices
+        self.handovers = handovers
+        """The first so many atoms are handovers, the rest conversions."""
+        self.paid: dict[tuple[int, int], tuple[int, Prices]] = {}
+        self[0] = 0
+
+    def __missing__(self, mask: int) -> int:
+        total = sum(price for atom, price in enumerate(self.prices) if mask >> atom & 1)
+        self[mask] = total
+        return total
+
+    def pay(self, mask: int, keep: int) -> tuple[int, Prices]:
+        """Charge for these atoms: the cost, and the prices after, of the atoms in ``keep``.
+
+        ``keep`` holds the atoms that consumers still to be covered can demand.
+        """
+        known = self.paid.get((mask, keep))
+        if known is None:
+            left = keep & ~mask
+            after = tuple(p if left >> a & 1 else 0 for a, p in enumerate(self.prices))
+            known = self.paid[mask, keep] = (self[mask], self.book.intern(after, self.handovers))
+        return known
+
+
+class PriceBook:
+    """Interns prices, and bounds how much worse off one is than another."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, tuple[int, ...]], Prices] = {}
+        self._excess: dict[tuple[Prices, Prices, int], int] = {}
+
+    def intern(self, prices: tuple[int, ...], handovers: int) -> Prices:
+        key = (handovers, prices)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Prices(self, prices, handovers)
+        return found
+
+    def excess(self, one: Prices, other: Prices, consumers: int) -> int:
+        """Most that ``consumers`` more consuming nodes can cost ``one`` above ``other``.
+
+        Each consuming node demands one handover and one format at most, so at most that many of
+        the largest differences of either sort count.
+        """
+        if one is other:
+            return 0
+        key = (one, other, consumers)
+        known = self._excess.get(key)
+        if known is None:
+            more = [max(0, a - b) for a, b in zip(one.prices, other.prices, strict=True)]
+            cut = one.handovers
+            known = self._excess[key] = _largest(more[:cut], consumers) + _largest(
+                more[cut:], consumers
+            )
+        return known
+
+
+def _largest(amounts: Iterable[int], count: int) -> int:
+    return sum(sorted(amounts, reverse=True)[:count])
+
+
+class Value:
+    """A node's output, where what happens to it can cost something."""
+
+    __slots__ = ("_gap", "atoms", "consumers", "handovers", "node_atoms", "sources")
+
+    def __init__(self, consumers: tuple[int, ...], atoms: dict[tuple[str, str], int]) -> None:
+        self.consumers = consumers
+        """Positions of the nodes that consume it."""
+        self.atoms = atoms
+        """("to", toolchain) and ("as", format) to atom, handovers first."""
+        self.handovers = sum(1 for sort, _ in atoms if sort == "to")
+        self.node_atoms: dict[int, int] = {}
+        """Consumer to the atoms that a partition holding it may demand."""
+        self.sources: list[Prices] = []
+        """Distinct prices it can be produced with."""
+        self._gap: dict[tuple[int, int, bool], int] = {}
+
+    def gap(self, one: int, other: int, fresh: bool) -> int:
+        """Most that demanding the atoms ``one`` can cost above demanding ``other``.
+
+        Some atoms may have been paid already, so only the atoms of ``one`` alone count; a
+        *fresh* value, which nobody has consumed yet, has exactly one of its sources' prices.
+        """
+        if one == other:
+            return 0
+        key = (one, other, fresh)
+        known = self._gap.get(key)
+        if known is None:
+            if fresh:  # a source that makes ``other`` impossible is no reason to keep it
+                possible = [s for s in self.sources if s[other] < IMPOSSIBLE]
+                known = max((s[one] - s[other] for s in possible), default=-IMPOSSIBLE)
+            else:
+                known = max((s[one & ~other] for s in self.sources), default=0)
+            self._gap[key] = known
+        return known

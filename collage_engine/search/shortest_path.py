@@ -1,0 +1,307 @@
+"""The two passes over the state space: least cost, and the least cost through every candidate.
+
+The *backward* pass keeps for every spot what can still come, as **ends**: what the rest of a cover
+demands of each live value (a bit mask over its atoms), with the rest's least cost, transitions on
+the live values aside. Whatever toolchains and formats the live values are in, the rest costs the
+least, over the ends, of the end's cost plus its demands at the values' prices. The *forward* pass
+keeps **pasts**: the prices each live value is left with, with the least cost of getting there.
+
+Both drop what another one makes superfluous: past A makes past B superfluous when A costs no more
+than B even if everything yet to come charges A the most it can above B (likewise for ends). The
+same rest continues both, so no cover is lost that could be least, and neither is the least cover
+through any candidate: its best past is never dropped for it, since A can apply it as well. So
+each candidate's least cover is exactly
+
+    min over pasts before it, ends after it:  past + candidate + demands at prices + end.
+
+Transitions are mostly small against differences between candidates, so a few pasts and ends per
+spot remain where plain states would be all combinations of toolchains over the live values.
+Source: Dijkstra's search of TVM's collage (RFC 0062) for the states; the pair of passes is the
+forward-backward scheme on a min-plus semiring, ends as in point-based value iteration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collage_engine.search.pricing import IMPOSSIBLE, Prices
+from collage_engine.search.space import SpaceLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from collage_engine.search.space import Move, Space, Spot
+    from collage_engine.search.weights import Weights
+
+Past = tuple[tuple[Prices, ...], int]
+End = tuple[tuple[int, ...], int]
+COMPARED = 12
+"""Pasts (ends) a new one is compared with: the cheapest kept ones make most superfluous."""
+
+
+class Passes:
+    """Ends and pasts of every spot, for one choice of allowed candidates."""
+
+    def __init__(
+        self,
+        space: Space,
+        weights: Weights,
+        allowed: Sequence[bool],
+        *,
+        limit: int | None = None,
+    ) -> None:
+        """``limit`` bounds the work (ways on, ends, pasts); beyond it :class:`SpaceLimit`."""
+        self.space = space
+        self.weights = weights
+        self.limit = limit
+        self.work = 0
+        self.offered: list[list[int]] = [
+            [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
+            for nodes in space.sets
+        ]
+        self.spots = space.explore(limit)
+        self.ends: list[list[End]] = [[] for _ in range(len(space.spots))]
+        self.pasts: list[list[Past]] = [[] for _ in range(len(space.spots))]
+        self.through: dict[int, int] = {}
+        """Candidate to the least cost of any cover through it (absent: in no cover)."""
+
+    # -- backward ----------------------------------------------------------------------------
+
+    def backward(self) -> int | None:
+        """Fill ``ends``; the least cost, None when there is no cover."""
+        for spot in reversed(self.spots):
+            if spot.first == self.space.count:
+                self.ends[spot.index] = [((), 0)]
+                continue
+            self._end(spot)
+        found = self.ends[self.space.start().index]
+        return found[0][1] if found else None
+
+    def _end(self, spot: Spot) -> None:
+        ends = self.ends
+        best: dict[tuple[int, ...], int] = {}
+        for move in self.space.moves(spot):
+            later = ends[move.target.index]
+            if not later:
+                continue
+            self.work += len(later)
+            if move.set is None:
+                for demands, cost in later:
+                    known = best.get(demands)
+                    if known is None or cost < known:
+                        best[demands] = cost
+                continue
+            for _, demands, cost in self.before(move):
+                known = best.get(demands)
+                if known is None or cost < known:
+                    best[demands] = cost
+        if best:
+            self._count(len(best))
+            ends[spot.index] = self._fewer_ends(spot, best)
+
+    def before(self, move: Move) -> list[tuple[int, tuple[int, ...], int]]:
+        """Ends at the start of a move, per candidate: (candidate, demands, cost)."""
+        nodes = move.set
+        assert nodes is not None
+        offered = self.offered[nodes.index]
+        cost_of = self.weights.cost
+        if not move.target.live and not move.eaten:
+            return [
+                (c, (), cost_of[c] + cost)
+                for _, cost in self.ends[move.target.index]
+                for c in offered
+            ]
+        found: list[tuple[int, tuple[int, ...], int]] = []
+        made, eaten = move.made, move.eaten
+        prices_of, demands_of = self.weights.prices, self.weights.demands
+        for later, later_cost in self.ends[move.target.index]:
+            base = move.back((*later, 0))
+            for c in offered:
+                cost = cost_of[c] + later_cost
+                if made:
+                    for prices, slot in zip(prices_of[c], made, strict=True):
+                        mask = later[slot]
+                        if mask:
+                            cost += prices[mask]
+                    if cost >= IMPOSSIBLE:
+                        continue
+                if eaten:
+                    demands = list(base)
+                    for (slot, _), mask in zip(eaten, demands_of[c], strict=True):
+                        demands[slot] |= mask
+                    found.append((c, tuple(demands), cost))
+                else:
+                    found.append((c, base, cost))
+        return found
+
+    def _fewer_ends(self, spot: Spot, best: dict[tuple[int, ...], int]) -> list[End]:
+        if len(best) == 1:
+            return list(best.items())
+        ordered = sorted(best.items(), key=lambda item: item[1])
+        values = [self.space.values[position] for position in spot.live]
+        untouched = spot.untouched
+        kept: list[End] = []
+        for demands, cost in ordered:
+            for other, least in kept[:COMPARED]:
+                slack = cost - least
+                for value, one, two, fresh in zip(values, other, demands, untouched, strict=True):
+                    if one != two:
+                        assert value is not None
+                        slack -= value.gap(one, two, fresh)
+                if slack >= 0:
+                    break
+            else:
+                kept.append((demands, cost))
+        return kept
+
+    # -- forward -----------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        """Fill ``pasts``, and ``through`` from them and the ends."""
+        arriving: list[dict[tuple[Prices, ...], int] | None] = [None] * len(self.space.spots)
+        arriving[self.space.start().index] = {(): 0}
+        through = self.through
+        cost_of, demands_of = self.weights.cost, self.weights.demands
+        prices_of = self.weights.prices
+        for spot in self.spots:
+            here = arriving[spot.index]
+            if not here:
+                continue
+            arriving[spot.index] = None
+            self._count(len(here))
+            pasts = self.pasts[spot.index] = self._fewer_pasts(spot, here)
+            for move in self.space.moves(spot):
+                target = move.target.index
+                if not self.ends[target]:
+                    continue
+                there = arriving[target]
+                if there is None:
+                    there = arriving[target] = {}
+                if move.set is None:
+                    for values, cost in pasts:
+                        known = there.get(values)
+                        if known is None or cost < known:
+                            there[values] = cost
+                    continue
+                offered = self.offered[move.set.index]
+                self.work += len(offered) * len(pasts)
+                pick, eaten = move.pick, move.eaten
+                plain = not move.target.live
+                for values, past in pasts:
+                    for c in offered:
+                        cost = past + cost_of[c]
+                        if eaten:
+                            after = []
+                            for (slot, keep), mask in zip(eaten, demands_of[c], strict=True):
+                                price, left = values[slot].pay(mask, keep)
+                                cost += price
+                                after.append(left)
+                            if cost >= IMPOSSIBLE:
+                                continue
+                            key = () if plain else pick((*values, *after, *prices_of[c]))
+                        else:
+                            key = () if plain else pick((*values, *prices_of[c]))
+                        known = there.get(key)
+                        if known is None or cost < known:
+                            there[key] = cost
+                for c, total in self._through(move, pasts):
+                    known = through.get(c)
+                    if known is None or total < known:
+                        through[c] = total
+
+    def _through(self, move: Move, pasts: list[Past]) -> list[tuple[int, int]]:
+        """Per end before the move its least total with any past."""
+        found = []
+        for c, demands, cost in self.before(move):
+            if not demands:
+                found.append((c, cost + pasts[0][1]))
+                continue
+            least = IMPOSSIBLE
+            for values, past in pasts:
+                total = past + cost
+                for prices, mask in zip(values, demands, strict=True):
+                    if mask:
+                        total += prices[mask]
+                if total < least:
+                    least = total
+            if least < IMPOSSIBLE:
+                found.append((c, least))
+        return found
+
+    def _fewer_pasts(self, spot: Spot, here: dict[tuple[Prices, ...], int]) -> list[Past]:
+        if len(here) == 1:
+            return list(here.items())
+        ordered = sorted(here.items(), key=lambda item: item[1])
+        excess = self.weights.book.excess
+        left = spot.left
+        kept: list[Past] = []
+        for values, cost in ordered:
+            for other, least in kept[:COMPARED]:
+                slack = cost - least
+                for one, two, consumers in zip(other, values, left, strict=True):
+                    if one is not two:
+                        slack -= excess(one, two, consumers)
+                if slack >= 0:
+                    break
+            else:
+                kept.append((values, cost))
+        return kept
+
+    # -- walking -----------------------------------------------------------------------------
+
+    def rest(self, spot: Spot, values: tuple[Prices, ...]) -> int:
+        """Least cost of the rest of a cover from a spot with these values; big when none."""
+        least = IMPOSSIBLE
+        for demands, cost in self.ends[spot.index]:
+            for prices, mask in zip(values, demands, strict=True):
+                if mask:
+                    cost += prices[mask]
+            if cost < least:
+                least = cost
+        return least
+
+    def step(
+        self, move: Move, candidate: int, values: tuple[Prices, ...]
+    ) -> tuple[int, tuple[Prices, ...]]:
+        """Cost of applying a candidate at these values, and the values after it."""
+        cost = self.weights.cost[candidate]
+        after = []
+        for (slot, keep), mask in zip(move.eaten, self.weights.demands[candidate], strict=True):
+            price, left = values[slot].pay(mask, keep)
+            cost += price
+            after.append(left)
+        return cost, move.pick((*values, *after, *self.weights.prices[candidate]))
+
+    def best_cover(self) -> list[int]:
+        """Candidates of the least-cost cover, in the order in which they are applied."""
+        spot = self.space.start()
+        values: tuple[Prices, ...] = ()
+        cover: list[int] = []
+        while spot.first < self.space.count:
+            least = IMPOSSIBLE
+            chosen: tuple[Move, int | None, tuple[Prices, ...]] | None = None
+            for move in self.space.moves(spot):
+                if not self.ends[move.target.index]:
+                    continue
+                if move.set is None:
+                    total = self.rest(move.target, values)
+                    if total < least:
+                        least, chosen = total, (move, None, values)
+                    continue
+                for c in self.offered[move.set.index]:
+                    cost, after = self.step(move, c, values)
+                    if cost < least:
+                        total = cost + self.rest(move.target, after)
+                        if total < least:
+                            least, chosen = total, (move, c, after)
+            assert chosen is not None
+            move, candidate, values = chosen
+            if candidate is not None:
+                cover.append(candidate)
+            spot = move.target
+        return cover
+
+    def _count(self, amount: int) -> None:
+        self.work += amount
+        if self.limit is not None and self.work > self.limit:
+            raise SpaceLimit(f"more than {self.limit} steps")

@@ -1,0 +1,396 @@
+"""The state space: which sets of nodes can be covered so far, and the ways on from there.
+
+Design
+------
+Partitions are laid down in an order in which they can run: a candidate is *applied* once every
+input it has from outside is covered. So the covered set is always closed under "is needed by",
+every acyclic cover has such an order and a cyclic one has none: joint acyclicity costs nothing
+and is exact, for any number of exits.
+
+A cover has many such orders; one of them is canonical, so that paths through the space and
+acyclic covers are the same thing, one to one:
+
+* The *target* is the first uncovered node. The cover's candidate that holds it is applied if it
+  can be. If it still misses inputs it becomes *pending*, and the target is now the first uncovered
+  node that the pending candidate needs. That node's candidate is applied, or becomes pending on
+  top, and so on; as soon as the top of the stack of pending candidates can be applied, it is.
+* A candidate that needs a node of a pending one can never be applied before it: that is a cycle,
+  and the branch ends there.
+
+A :class:`Spot` is a covered set with its stack of pending node sets. Which of several candidates
+with the same nodes is meant (toolchain, formats, cost) is chosen when they are applied, so spots
+and the moves between them depend on node sets only: not on costs, pins or percentiles, which
+makes searching again cheap. What transitions need to know of the past (the toolchain and format
+each live value is in, who has already paid for a handover or conversion) is kept per spot by the
+passes (:mod:`collage_engine.search.shortest_path`).
+
+Covered sets are written (n, ahead): all nodes before position n, not n itself, and the bit set
+``ahead`` relative to n. On chain-like graphs ``ahead`` has a few bits, so everything is local and
+the work is linear in the number of candidates.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from collage_engine.search.order import sweep_order
+from collage_engine.search.pricing import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from collage_engine.search.problem import Problem
+
+
+class SpaceLimit(Exception):
+    """The space has more spots than allowed; the caller falls back to bounded search."""
+
+
+class NodeSet:
+    """A set of nodes that at least one usable candidate has."""
+
+    __slots__ = (
+        "candidates", "eats", "first", "index", "inputs", "late", "makes", "mask", "members",
+        "size",
+    )  # fmt: skip
+
+    def __init__(self, index: int, members: tuple[int, ...], inputs: tuple[int, ...]) -> None:
+        self.index = index
+        self.members = members
+        """Positions, ascending."""
+        self.first = members[0]
+        self.size = len(members)
+        mask = 0
+        for position in members:
+            mask |= 1 << (position - self.first)
+        self.mask = mask
+        """Bit set relative to ``first``."""
+        self.inputs = inputs
+        """Positions of outside producers, ascending."""
+        late = 0
+        for position in inputs:
+            if position > self.first:
+                late |= 1 << (position - self.first)
+        self.late = late
+        """The inputs after ``first``, relative to it."""
+        self.candidates: list[int] = []
+        self.eats: tuple[int, ...] = ()
+        """Inputs on which transitions can cost something."""
+        self.makes: tuple[int, ...] = ()
+        """Members whose values others consume, where that can cost something."""
+
+
+class Move:
+    """A step from one spot to another: apply a node set, or (``set`` None) make one pending."""
+
+    __slots__ = ("back", "eaten", "made", "pick", "set", "target")
+
+    def __init__(self, nodes: NodeSet | None, target: Spot) -> None:
+        self.set = nodes
+        self.target = target
+        self.eaten: tuple[tuple[int, int], ...] = ()
+        """Per eaten value: its slot here, and the atoms to keep afterwards (0 when it dies)."""
+        self.made: tuple[int, ...] = ()
+        """Per made value its slot there."""
+        self.pick: Callable[[tuple], tuple] = _nothing
+        """(values here, eaten values after, made values) to the values there."""
+        self.back: Callable[[tuple], tuple] = _nothing
+        """(demands there, 0) to the demands here, before those of the set itself."""
+
+
+class Spot:
+    """A covered set and its pending node sets; ``live`` are the values that still matter."""
+
+    __slots__ = (
+        "ahead", "first", "index", "left", "live", "moves", "pending", "rank", "untouched",
+    )  # fmt: skip
+
+    def __init__(self, index: int, first: int, ahead: int, pending: tuple[int, ...]) -> None:
+        self.index = index
+        self.first = first
+        self.ahead = ahead
+        self.pending = pending
+        self.rank = 0
+        self.live: tuple[int, ...] = ()
+        """Positions of live values on which transitions can cost something, ascending."""
+        self.left: tuple[int, ...] = ()
+        """Per live value its uncovered consumers, counted."""
+        self.untouched: tuple[bool, ...] = ()
+        """Per live value whether no consumer at all is covered."""
+        self.moves: list[Move] | None = None
+
+
+def _nothing(values: tuple) -> tuple:
+    return ()
+
+
+_PICKS: dict[tuple[int, ...], Callable[[tuple], tuple]] = {(): _nothing}
+
+
+def picker(places: tuple[int, ...]) -> Callable[[tuple], tuple]:
+    """A function that takes these places of a tuple, as a tuple."""
+    found = _PICKS.get(places)
+    if found is None:
+        if len(places) == 1:
+            place = places[0]
+
+            def found(values: tuple) -> tuple:
+                return (values[place],)
+        else:
+            found = itemgetter(*places)
+        _PICKS[places] = found
+    return found
+
+
+class Space:
+    """Nodes in sweep order, node sets of the usable candidates, and the spots found so far."""
+
+    def __init__(self, problem: Problem, usable: Iterable[int]) -> None:
+        """``usable``: indices of the candidates that may be chosen (pins aside)."""
+        place = {node.id: at for at, node in enumerate(problem.nodes)}
+        given = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
+        self.order = sweep_order(given)
+        """Position to place in the problem."""
+        self.position = [0] * len(given)
+        for position, at in enumerate(self.order):
+            self.position[at] = position
+        self.count = len(given)
+        self.inputs = [tuple(sorted(self.position[i] for i in given[at])) for at in self.order]
+        self.consumers: list[list[int]] = [[] for _ in given]
+        for position, producers in enumerate(self.inputs):
+            for producer in producers:
+                self.consumers[producer].append(position)
+        self.sets: list[NodeSet] = []
+        self.starting: list[list[NodeSet]] = [[] for _ in given]
+        self.set_of: dict[int, NodeSet] = {}
+        """Candidate to its node set."""
+        self._containing: list[list[NodeSet]] | None = None
+        self._gather(problem, usable, [self.position[place[n.id]] for n in problem.nodes], place)
+        self.values: list[Value | None] = [None] * self.count
+        """Filled by :mod:`weights`; None where no transition of the value costs anything."""
+        self.spots: dict[tuple, Spot] = {}
+        self.ordered: list[Spot] | None = None
+        """All spots that can be reached, in an order in which moves go forward."""
+
+    def _gather(
+        self, problem: Problem, usable: Iterable[int], where: list[int], place: dict[int, int]
+    ) -> None:
+        known: dict[tuple[int, ...], NodeSet] = {}
+        for index in usable:
+            nodes = problem.candidates[index].nodes
+            members = tuple(sorted([where[place[node]] for node in nodes]))
+            found = known.get(members)
+            if found is None:
+                inside = set(members)
+                outside = {i for m in members for i in self.inputs[m] if i not in inside}
+                found = NodeSet(len(self.sets), members, tuple(sorted(outside)))
+                known[members] = found
+                self.sets.append(found)
+                self.starting[found.first].append(found)
+            found.candidates.append(index)
+            self.set_of[index] = found
+
+    def containing(self, position: int) -> list[NodeSet]:
+        """Node sets that hold a node."""
+        if self._containing is None:
+            self._containing = [[] for _ in range(self.count)]
+            for nodes in self.sets:
+                for member in nodes.members:
+                    self._containing[member].append(nodes)
+        return self._containing[position]
+
+    # -- spots and moves ---------------------------------------------------------------------
+
+    def start(self) -> Spot:
+        return self._spot(0, 0, ())
+
+    def is_goal(self, spot: Spot) -> bool:
+        return spot.first == self.count
+
+    def _spot(self, first: int, ahead: int, pending: tuple[int, ...]) -> Spot:
+        key = (first, ahead, pending) if pending else (first, ahead)
+        spot = self.spots.get(key)
+        if spot is None:
+            spot = self.spots[key] = Spot(len(self.spots), first, ahead, pending)
+            waiting = sum(self.sets[i].size for i in pending)
+            spot.rank = 2 * (first + ahead.bit_count()) + waiting
+        return spot
+
+    def _covered(self, spot: Spot, position: int) -> bool:
+        if position < spot.first:
+            return True
+        return bool(spot.ahead >> (position - spot.first) & 1)
+
+    def _set_live(self, spot: Spot, live: Iterable[int]) -> None:
+        """Fill what the spot says of its live values (the same from wherever it is reached)."""
+        spot.live = tuple(live)
+        left = []
+        untouched = []
+        for position in spot.live:
+            value = self.values[position]
+            assert value is not None
+            open_ = sum(1 for c in value.consumers if not self._covered(spot, c))
+            left.append(open_)
+            untouched.append(open_ == len(value.consumers))
+        spot.left = tuple(left)
+        spot.untouched = tuple(untouched)
+
+    def moves(self, spot: Spot) -> list[Move]:
+        """The ways on from a spot (found once)."""
+        if spot.moves is not None:
+            return spot.moves
+        moves: list[Move] = []
+        spot.moves = moves
+        if spot.first == self.count:
+            return moves
+        if spot.pending:
+            self._pending_moves(spot, moves)
+            return moves
+        ahead = spot.ahead
+        for nodes in self.starting[spot.first]:
+            if nodes.mask & ahead:
+                continue
+            if nodes.late & ~ahead:
+                if self._missing(nodes, spot) is not None:
+                    moves.append(self._wait(spot, nodes))
+            else:
+                moves.append(self._apply(spot, nodes, ()))
+        return moves
+
+    def _pending_moves(self, spot: Spot, moves: list[Move]) -> None:
+        top = self.sets[spot.pending[-1]]
+        missing = self._missing(top, spot)
+        assert missing is not None
+        if not missing:
+            moves.append(self._apply(spot, top, spot.pending[:-1]))
+            return
+        target = spot.first + (missing & -missing).bit_length() - 1
+        taken = spot.ahead
+        for index in spot.pending:
+            taken |= self._relative(self.sets[index], spot.first)
+        for nodes in self.containing(target):
+            if nodes.first < spot.first or self._relative(nodes, spot.first) & taken:
+                continue
+            lacks = self._missing(nodes, spot)
+            if lacks is None:
+                continue
+            if lacks:
+                moves.append(self._wait(spot, nodes))
+            else:
+                moves.append(self._apply(spot, nodes, spot.pending))
+
+    def _relative(self, nodes: NodeSet, first: int) -> int:
+        return nodes.mask << (nodes.first - first)
+
+    def _missing(self, nodes: NodeSet, spot: Spot) -> int | None:
+        """Uncovered nodes a set needs, relative to the spot; None when a pending one is needed."""
+        first, ahead = spot.first, spot.ahead
+        forbidden = 0
+        for index in spot.pending:
+            if index != nodes.index:
+                forbidden |= self._relative(self.sets[index], first)
+        missing = 0
+        stack = list(nodes.inputs)
+        while stack:
+            position = stack.pop()
+            if position < first:
+                continue
+            bit = 1 << (position - first)
+            if ahead & bit or missing & bit:
+                continue
+            if forbidden & bit:
+                return None
+            missing |= bit
+            stack.extend(self.inputs[position])
+        return missing
+
+    def _wait(self, spot: Spot, nodes: NodeSet) -> Move:
+        target = self._spot(spot.first, spot.ahead, (*spot.pending, nodes.index))
+        if target.moves is None and not target.live:
+            self._set_live(target, spot.live)
+        move = Move(None, target)
+        places = tuple(range(len(spot.live)))
+        move.pick = move.back = picker(places)
+        return move
+
+    def _apply(self, spot: Spot, nodes: NodeSet, pending: tuple[int, ...]) -> Move:
+        grown = spot.ahead | self._relative(nodes, spot.first)
+        run = (~grown & (grown + 1)).bit_length() - 1
+        first = spot.first + run
+        ahead = grown >> run
+        target = self._spot(first, ahead, pending)
+        move = Move(nodes, target)
+        if spot.live or nodes.makes:
+            self._slots(spot, nodes, move)
+        return move
+
+    def _slots(self, spot: Spot, nodes: NodeSet, move: Move) -> None:
+        """Work out where each live value comes from and goes to."""
+        target = move.target
+        alive = list(nodes.makes)
+        eats = set(nodes.eats)
+        for position in spot.live:
+            value = self.values[position]
+            assert value is not None
+            if position not in eats or any(not self._covered(target, c) for c in value.consumers):
+                alive.append(position)
+        alive.sort()
+        if not target.live and alive:
+            self._set_live(target, alive)
+        slot_here = {position: slot for slot, position in enumerate(spot.live)}
+        slot_there = {position: slot for slot, position in enumerate(target.live)}
+        here = len(spot.live)
+        eaten = []
+        source = dict(slot_here)
+        for nth, position in enumerate(nodes.eats):
+            value = self.values[position]
+            assert value is not None
+            keep = 0
+            if position in slot_there:
+                for consumer in value.consumers:
+                    if not self._covered(target, consumer):
+                        keep |= value.node_atoms[consumer]
+            eaten.append((slot_here[position], keep))
+            source[position] = here + nth
+        for nth, position in enumerate(nodes.makes):
+            source[position] = here + len(nodes.eats) + nth
+        move.eaten = tuple(eaten)
+        move.made = tuple(slot_there[position] for position in nodes.makes)
+        move.pick = picker(tuple(source[position] for position in target.live))
+        there = len(target.live)
+        move.back = picker(tuple(slot_there.get(position, there) for position in spot.live))
+
+    # -- everything --------------------------------------------------------------------------
+
+    def explore(self, limit: int | None = None) -> list[Spot]:
+        """Every spot that can be reached, moves going forward in the list.
+
+        :class:`SpaceLimit` when there are more than ``limit`` moves.
+        """
+        if self.ordered is not None:
+            return self.ordered
+        start = self.start()
+        waiting: dict[int, list[Spot]] = {start.rank: [start]}
+        seen = {start.index}
+        ordered: list[Spot] = []
+        steps = 0
+        for rank in range(2 * self.count + 1):
+            for spot in waiting.pop(rank, ()):
+                ordered.append(spot)
+                moves = self.moves(spot)
+                steps += 1 + len(moves)
+                if limit is not None and steps > limit:
+                    raise SpaceLimit(f"more than {limit} ways on")
+                for move in moves:
+                    target = move.target
+                    if target.index not in seen:
+                        seen.add(target.index)
+                        waiting.setdefault(target.rank, []).append(target)
+        self.ordered = ordered
+        return ordered
+
+
+def candidates_of(sets: Sequence[NodeSet]) -> list[int]:
+    """Candidates of some node sets, in the problem's order."""
+    return sorted(c for nodes in sets for c in nodes.candidates)
