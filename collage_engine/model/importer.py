@@ -238,7 +238,8 @@ def _rebuild(
             expr, ty = _with_arguments(value, arguments), value.expr.ty
         kind = relax.Var if id(value) in outgoing else relax.DataflowVar
         variable = kind(f"v{number}", ty)
-        relax.expr._update_type(expr, ty)
+        if value.form != "projection":  # its type comes with the tuple's
+            relax.expr._update_type(expr, ty)
         bindings.append(relax.VarBinding(variable, expr))
         now[id(value)] = variable
         exprs.append(expr)
