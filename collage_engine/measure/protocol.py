@@ -41,6 +41,8 @@ class ProtocolSettings:
     hopeless: float = 4.0
     """So much worse than the best already in the warm-up: a few samples will do."""
     hopeless_rounds: int = 3
+    slow_s: float = 0.1
+    """A call this long needs no second warm-up, and one sample if it is hopeless."""
     precise: float = 0.01
     """Half-width of the median's interval, relative, at which a rival needs no more samples."""
 
@@ -105,7 +107,8 @@ def time_rivals(
     """Time rivals in interleaved rounds; one ``Timing`` each, in order.
 
     ``about_to_run`` is told the rival's place before each of its samples, so that a crash has a
-    culprit. Every rival gets at least ``hopeless_rounds`` samples, whatever they cost.
+    culprit. Every rival gets at least ``hopeless_rounds`` samples, whatever they cost; a slow
+    and hopeless one gets a single one.
     """
     s = settings or ProtocolSettings()
     timings = [Timing() for _ in rivals]
@@ -121,6 +124,8 @@ def time_rivals(
     for place, timing in enumerate(timings):
         for _ in range(s.warm_calls):
             rough[place] = sample(place, 1)
+            if rough[place] > s.slow_s:
+                break
         if rough[place] < s.sample_s:
             # The single call's own overhead is in there: ask again with more.
             probe = max(1, min(100, round(s.sample_s / 4 / max(rough[place], 1e-9))))
@@ -128,8 +133,6 @@ def time_rivals(
         timing.calls = max(1, math.ceil(s.sample_s / max(rough[place], 1e-9)))
     if not rivals:
         return timings
-    fastest = min(rough)
-    hopeless = {i for i, r in enumerate(rough) if r > s.hopeless * fastest}
     alive = list(range(len(rivals)))
     began = clock()  # what a first call takes to set itself up is not the budget's
     order = random.Random(seed)
@@ -137,11 +140,21 @@ def time_rivals(
         order.shuffle(alive)
         for place in alive:
             timing = timings[place]
-            timing.samples.append(sample(place, timing.calls))
+            seconds = sample(place, timing.calls)
+            if timing.calls == 1 and seconds < s.sample_s / 2:
+                # Only its first call was slow: it set itself up.
+                rough[place] = seconds
+                timing.calls = math.ceil(s.sample_s / max(seconds, 1e-9))
+                seconds = sample(place, timing.calls)
+            rough[place] = min(rough[place], seconds)
+            timing.samples.append(seconds)
             timing.rounds.append(number)
         done = number + 1
-        if done >= s.hopeless_rounds:
-            for place in hopeless & set(alive):
+        fastest = min(rough)
+        for place in alive:
+            if rough[place] <= s.hopeless * fastest:
+                continue
+            if done >= s.hopeless_rounds or rough[place] > s.slow_s:
                 timings[place].dropped = True
         if done >= s.min_rounds:
             best = min((timings[p] for p in alive), key=lambda t: t.median)

@@ -39,7 +39,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Description of the processor."""
     versions: dict[str, str] = {}
     model: str = ""
-    """File name of the model it was first measured in."""
+    """Hash of the model it was measured in."""
+    one_model: bool = False
+    """True: it holds for that model's values only (wrong numbers), whatever the key says."""
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +94,14 @@ class Store:
 
     # ------------------------------------------------------------------ reading
 
-    def get(self, key: str) -> Cost | None:
-        return self.get_many([key]).get(key)
+    def get(self, key: str, model: str = "") -> Cost | None:
+        return self.get_many([key], model).get(key)
 
-    def get_many(self, keys: Iterable[str]) -> dict[str, Cost]:
-        """The stored costs among these keys, marked ``from_store``."""
+    def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
+        """The stored costs among these keys, marked ``from_store``.
+
+        What holds for one model only is left out unless ``model`` is that model's hash.
+        """
         wanted = list(dict.fromkeys(keys))
         found: dict[str, Cost] = {}
         with self._using(write=False) as database:
@@ -104,11 +109,13 @@ class Store:
                 return found
             for start in range(0, len(wanted), CHUNK):
                 part = wanted[start : start + CHUNK]
+                part += [_row_key(key, model) for key in part if model]
                 marks = ",".join("?" * len(part))
-                query = f"select key, cost from measurements where key in ({marks})"
+                query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
                     decoded = msgspec.json.decode(cost, type=Cost)
-                    found[key] = msgspec.structs.replace(decoded, from_store=True)
+                    # In this order a model's own row replaces the common one.
+                    found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found
 
     def measurements(self) -> Iterator[Measurement]:
@@ -117,13 +124,14 @@ class Store:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
             yield Measurement(
-                key=row["key"],
+                key=row["key"].partition("@")[0],
                 cost=msgspec.json.decode(row["cost"], type=Cost),
                 label=row["label"],
                 instance=msgspec.json.decode(row["instance"], type=ToolchainInstance | None),
                 device=row["device"],
                 versions=json.loads(row["versions"]),
                 model=row["model"],
+                one_model=bool(row["one_model"]),
             )
 
     def constant(self, name: str) -> Any | None:
@@ -238,19 +246,20 @@ class Store:
             raise MeasureError(f"{source} is no export of a measurement store") from None
         if version != SCHEMA_VERSION:
             raise MeasureError(f"{source} has format {version}; this version reads 1")
-        arriving: dict[str, Measurement] = {}
+        arriving: dict[tuple[str, str], Measurement] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
                 measurement = msgspec.json.decode(line, type=Measurement)
             except msgspec.MsgspecError as error:
                 raise MeasureError(f"{source}, line {number}: {error}") from None
-            arriving[measurement.key] = measurement
-        present = self.get_many(arriving)
+            model = measurement.model if measurement.one_model else ""
+            arriving[measurement.key, model] = measurement
+        present = {
+            (m.key, m.model if m.one_model else ""): m.cost.measured_at or ""
+            for m in self.measurements()
+        }
         taken = [
-            m
-            for m in arriving.values()
-            if m.key not in present
-            or (present[m.key].measured_at or "") < (m.cost.measured_at or "")
+            m for at, m in arriving.items() if present.get(at, "") < (m.cost.measured_at or "")
         ]
         self.put_many(taken)
         return len(taken)
@@ -318,6 +327,7 @@ class Store:
             create table if not exists measurements (
                 key text primary key, label text, toolchain text, instance text, threads integer,
                 device text, fingerprint text, versions text, model text,
+                one_model integer,
                 state text, median_us real, low_us real, high_us real, cold_us real,
                 count integer, max_rel_error real, reason text, measured_at text, cost text);
             create table if not exists constants (
@@ -350,6 +360,11 @@ class Store:
         return MeasureError(f"{name}: {text}")
 
 
+def _row_key(key: str, model: str) -> str:
+    """Under which a result is kept that holds for one model only."""
+    return f"{key}@{model}"
+
+
 def _row(measurement: Measurement) -> Mapping[str, Any]:
     """Columns for readers with any SQLite tool; ``cost`` holds the whole record."""
     cost = msgspec.structs.replace(
@@ -359,7 +374,9 @@ def _row(measurement: Measurement) -> Mapping[str, Any]:
     )
     instance = measurement.instance
     return {
-        "key": measurement.key,
+        "key": _row_key(measurement.key, measurement.model)
+        if measurement.one_model
+        else measurement.key,
         "label": measurement.label,
         "toolchain": instance.toolchain if instance else "",
         "instance": msgspec.json.encode(instance).decode(),
@@ -368,6 +385,7 @@ def _row(measurement: Measurement) -> Mapping[str, Any]:
         "fingerprint": cost.fingerprint,
         "versions": json.dumps(measurement.versions),
         "model": measurement.model,
+        "one_model": int(measurement.one_model),
         "state": cost.state,
         "median_us": cost.median_us,
         "low_us": cost.low_us,

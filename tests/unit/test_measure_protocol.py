@@ -73,6 +73,12 @@ def test_a_lone_noisy_rival_stops_at_its_budget():
     assert 0.05 < world.now < 0.08 and not timing.dropped
 
 
+def test_a_slow_and_hopeless_rival_gets_one_sample():
+    world = World()
+    _, slow = time_rivals([world.rival("a", 1e-3), world.rival("b", 1.0)], clock=world.clock)
+    assert len(slow.samples) == 1 and slow.dropped and world.count("b") == 2
+
+
 def test_slow_rival_still_gets_its_three_samples():
     world = World()
     (timing,) = time_rivals([world.rival("a", 2.0)], clock=world.clock)

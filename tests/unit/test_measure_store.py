@@ -246,3 +246,15 @@ def test_columns_are_readable_without_us(store):
     connection.close()
     assert row[:4] == ("conv+relu", "onednn", "measured", 5.0)
     assert json.loads(row[4]) == {"onednn": "3.2"}
+
+
+def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
+    wrong = Measurement(key="a", cost=invalid("wrong numbers"), model="x", one_model=True)
+    store.put(measured("a", 5.0))
+    store.put(wrong)
+    assert store.get("a").median_us == 5.0 and store.get("a", "y").median_us == 5.0
+    assert store.get("a", "x").state == "invalid"
+    store.export(tmp_path / "all.jsonl")
+    with Store(tmp_path / "other.db") as other:
+        assert other.import_(tmp_path / "all.jsonl") == 2
+        assert other.get("a", "x").state == "invalid" and other.get("a").median_us == 5.0

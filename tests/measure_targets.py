@@ -1,0 +1,94 @@
+"""A measuring job whose candidates only pretend: each does what its instance's name says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from collage_engine.measure.job import Bench, MeasureJob, OpenRequest
+from collage_engine.records.errors import MeasureError, ModelError, UnsupportedError
+from collage_engine.records.toolchain import ToolchainInstance
+
+poisoned = False
+"""One candidate spoils the process; the next one crashes in its place."""
+
+
+class Pretended:
+    """``us`` microseconds a call; 'dies-timed' crashes in its fourth sample."""
+
+    def __init__(self, instance: ToolchainInstance) -> None:
+        self.us = float(instance.option("us", "100"))
+        self.act = instance.option("act")
+        self.max_rel_error = 1e-6
+        self.samples = 0
+
+    def time(self, calls: int) -> float:
+        self.samples += 1
+        if self.samples == 4 and self.act == "dies-timed":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.samples == 4 and self.act == "raises-timed":
+            raise RuntimeError("first line\n\nkernel says no\n")
+        return self.us * 1e-6 * calls * (1 + 0.001 * (self.samples % 3))
+
+    def warm_inputs(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PretendedBench:
+    def __init__(self, request: OpenRequest) -> None:
+        self.log = Path(request.truth_folder) / "log"
+        self.cold = "cold" in request.shapes
+
+    def prepare(
+        self,
+        nodes: tuple[int, ...],
+        instance: ToolchainInstance,
+        about_to_run: Callable[[], None],
+    ) -> Pretended:
+        global poisoned
+        with self.log.open("a") as stream:
+            stream.write(f"{os.getpid()} {nodes} {instance.id}\n")
+        act = instance.option("act")
+        if act == "unsupported":
+            raise UnsupportedError("no kernel for float16")
+        if act == "dies-compiling":
+            os.abort()
+        if act == "sleeps":
+            time.sleep(float(instance.option("s", "60")))
+        about_to_run()
+        if poisoned:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if act == "poisons":
+            poisoned = True
+        if act == "dies":
+            print("double free or corruption", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        if act == "wrong":
+            raise MeasureError("wrong numbers in the output of conv1: relative error 0.5")
+        if act == "eats":
+            held = []
+            while True:
+                held.append(b"z" * (1 << 22))
+                time.sleep(0.001)
+        if act == "prints":
+            os.write(1, b"\x00\xff" * 200_000)
+        return Pretended(instance)
+
+    def evict(self) -> None:
+        pass
+
+
+class Job(MeasureJob):
+    def open(self, request: OpenRequest) -> Bench:
+        if request.model_path == "broken.onnx":
+            raise ModelError("broken.onnx is no ONNX file")
+        if request.model_path == "crash.onnx":
+            os.abort()
+        return PretendedBench(request)
