@@ -1,0 +1,45 @@
+"""The inputs a run works on: the user's own, or random ones."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+
+from collage_engine.model.importer import ImportedModel
+from collage_engine.records.errors import UsageError
+from collage_engine.records.settings import RunSettings
+
+
+def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:
+    """One array per model input. Raises UsageError naming the input that is wrong."""
+    random = model.random_inputs(settings.seed)
+    if settings.inputs_npz is None:
+        return random
+    try:
+        given = dict(np.load(io.BytesIO(settings.inputs_npz), allow_pickle=False))
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"--inputs is no .npz file: {error}") from error
+    names = [name for name, _ in model.inputs]
+    for name in given:
+        if name not in names:
+            raise UsageError(
+                f"--inputs: the model has no input {name!r}; it has {', '.join(names)}"
+            )
+    result = {}
+    for name, kind in model.inputs:
+        if name not in given:
+            raise UsageError(f"--inputs: input {name!r} is missing")
+        array = given[name]
+        if array.shape != kind.shape:
+            raise UsageError(
+                f"--inputs: {name!r} has shape {list(array.shape)}, the model wants "
+                f"{list(kind.shape)}"
+            )
+        if array.dtype != random[name].dtype:
+            raise UsageError(
+                f"--inputs: {name!r} is {array.dtype}, the model wants {random[name].dtype}"
+            )
+        result[name] = array
+    return result

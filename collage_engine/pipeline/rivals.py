@@ -1,0 +1,172 @@
+"""What is confirmed end to end: the search's best covers and every baseline.
+
+Baselines are what a user could have without Collage (DESIGN section 1): each toolchain alone on
+the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
+placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import cast
+
+from collage_engine.model.index_set import members
+from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.enumerate import Offer
+from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.regions import merge_regions
+from collage_engine.pipeline.workspace import Menu
+from collage_engine.placement.build import CoverPart
+from collage_engine.placement.rival import Rival
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Placement
+from collage_engine.records.settings import RunSettings
+
+COLLAGE = "collage"
+USERS_RUN_IT_FROM_PYTHON = "onnxruntime"
+"""The toolchain whose users call its own Python session; the others they call as we do."""
+
+
+def cover_of(placement: Placement, menu: Menu) -> tuple[CoverPart, ...]:
+    """A placement as the builder takes it."""
+    instances = menu.instances
+    by_candidate = {part.candidate: part.candidate.rpartition(":")[0] for part in
+                    placement.partitions}  # fmt: skip
+    return tuple((instances[by_candidate[p.candidate]], p.nodes) for p in placement.partitions)
+
+
+def baselines(
+    graph: GraphRecord, calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int
+) -> list[Rival]:
+    """Every baseline, in the order in which ties are settled; impossible ones with a reason."""
+    found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
+    found += [
+        _user_placement(graph, calls, menu, placement, number)
+        for number, placement in enumerate(settings.placements, start=1)
+    ]
+    return [
+        Rival(
+            name=rival.name, kind=rival.kind, cover=rival.cover, order=first_order + place,
+            python_session=rival.python_session, reason=rival.reason,
+        )
+        for place, rival in enumerate(found)
+    ]  # fmt: skip
+
+
+def _refused(calls: CallGraph, offer: Offer) -> str | None:
+    """Why an offer cannot take the whole model, naming the operator; None when it can."""
+    for index in calls.graph.operators:
+        reason = offer.supports(index)
+        if reason is not None:
+            node = calls.graph.nodes[index]
+            where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
+            return f"cannot take {node.op}{where}: {reason}"
+    return None
+
+
+def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
+    everything = tuple(range(calls.size))
+    rivals = []
+    for offer in menu.offers:
+        if not offer.whole_model:
+            continue
+        instance = offer.instance
+        rivals.append(
+            Rival(
+                name=instance.id,
+                kind="whole-model",
+                cover=((instance, everything),),
+                python_session=instance.toolchain == USERS_RUN_IT_FROM_PYTHON
+                and not instance.config,
+                reason=_refused(calls, offer),
+            )
+        )
+    return rivals
+
+
+def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
+    """TVM's FuseOps, every group a partition of its own."""
+    graph = calls.graph
+    groups = [graph.to_operators(group) for group in fuse_ops(graph, "relax")]
+    cover_groups = [group for group in groups if group]
+    return [
+        Rival(
+            name=f"{offer.instance.id} FuseOps",
+            kind="fuseops",
+            cover=tuple((offer.instance, group) for group in cover_groups),
+            reason=_refused(calls, offer),
+        )
+        for offer in menu.offers
+        if offer.native and not offer.instance.config
+    ]
+
+
+def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
+    """Greedy partitioning for every toolchain with the native one behind it, and for all."""
+    defaults = [offer for offer in menu.offers if not offer.instance.config]
+    external = [offer for offer in defaults if not offer.native]
+    native = [offer for offer in defaults if offer.native]
+    orders = [[offer, *native] for offer in external]
+    if len(external) > 1:
+        orders.append([*external, *native])
+    return [_greedy_rival(calls, order) for order in orders]
+
+
+def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:
+    owner: list[Hashable | None] = []
+    uncovered = None
+    for index in calls.graph.operators:
+        taker = next((k for k, offer in enumerate(order) if offer.supports(index) is None), None)
+        if taker is None and uncovered is None:
+            node = calls.graph.nodes[index]
+            uncovered = f"none of them takes {node.op}"
+        owner.append(taker)
+    name = "greedy " + " → ".join(offer.instance.id for offer in order)
+    if uncovered is not None:
+        return Rival(name=name, kind="greedy", reason=uncovered)
+    return Rival(name=name, kind="greedy", cover=_merge(calls, order, owner))
+
+
+def _merge(
+    calls: CallGraph, order: Sequence[Offer], owner: Sequence[Hashable | None]
+) -> tuple[CoverPart, ...]:
+    """Owned operators merged as MergeCompilerRegions does."""
+    return tuple(
+        (order[cast(int, own)].instance, tuple(members(bits)))
+        for own, bits in merge_regions(calls, owner)
+    )
+
+
+def _user_placement(
+    graph: GraphRecord, calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int
+) -> Rival:
+    """A placement by ONNX node names; equal neighbours become one partition."""
+    name = f"user {number}" if number > 1 else "user"
+    by_id = {offer.instance.id: k for k, offer in enumerate(menu.offers)}
+    for place, offer in reversed(list(enumerate(menu.offers))):
+        by_id[offer.instance.toolchain] = place
+    lowered = {key.lower(): value for key, value in wanted.items()}
+    known = {
+        onnx.lower() for node in graph.nodes if node.form == "call" for onnx in node.onnx_nodes
+    }
+    strangers = [key for key in wanted if key.lower() not in known]
+    if strangers:
+        raise UsageError(f"--placement: the model has no node {strangers[0]!r}")
+    owner: list[Hashable | None] = []
+    for index in calls.graph.operators:
+        node = calls.graph.nodes[index]
+        choice = next(
+            (lowered[onnx.lower()] for onnx in node.onnx_nodes if onnx.lower() in lowered), None
+        )
+        if choice is None:
+            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
+            return Rival(name=name, kind="user", reason=f"it places no toolchain on {first}")
+        if choice not in by_id:
+            return Rival(name=name, kind="user", reason=f"{choice} is not among the toolchains")
+        refused = menu.offers[by_id[choice]].supports(index)
+        if refused is not None:
+            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
+            return Rival(name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}")
+        owner.append(by_id[choice])
+    return Rival(name=name, kind="user", cover=_merge(calls, menu.offers, owner))

@@ -1,0 +1,389 @@
+"""The whole run: import, enumerate, measure, search, build and confirm, export."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from collage_engine.lowering.accuracy import tolerance
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.machine.device import busy
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.pipeline import cancel
+from collage_engine.pipeline.budget import Budget
+from collage_engine.pipeline.inputs import representative_inputs
+from collage_engine.pipeline.measuring import Measuring, transition_constants
+from collage_engine.pipeline.pins_of_cover import breaks_pin
+from collage_engine.pipeline.problem import (
+    RUNNERS_UP,
+    infeasible_details,
+    make_placement,
+    make_problem,
+    pin_verdicts,
+    raise_infeasible,
+)
+from collage_engine.pipeline.results import RunOutcome
+from collage_engine.pipeline.rivals import COLLAGE, baselines, cover_of
+from collage_engine.pipeline.stages import Emit, Stages
+from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
+from collage_engine.placement.confirm import Confirmation, confirm
+from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Baseline, Placement, Residual, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import check, k_best, solve
+from collage_engine.search.problem import Answer
+
+
+def run(
+    open_workspace: Callable[[], Workspace],
+    *,
+    emit: Emit,
+    settings: RunSettings,
+    pins: tuple[Pin, ...],
+    out: str | None,
+    run_id: str,
+) -> RunOutcome:
+    """Do everything ``collage place`` does and return what was found out.
+
+    Raises InfeasibleError when no placement satisfies the pins, Cancelled, or the CollageError
+    that stopped it. Candidates and costs are handed to ``emit`` as they become known.
+    """
+    stages = Stages(emit)
+    with stages.stage("import") as report:
+        workspace = open_workspace()
+        report.detail = f"{workspace.model.record.nodes} operators"
+    return _Run(workspace, stages, settings, pins, out, run_id).run()
+
+
+class _Run:
+    """One run's state; each method is a stage."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        stages: Stages,
+        settings: RunSettings,
+        pins: tuple[Pin, ...],
+        out: str | None,
+        run_id: str,
+    ) -> None:
+        self.workspace = workspace
+        self.model = workspace.model
+        self.graph = workspace.model.graph.record
+        self.stages = stages
+        self.settings = settings
+        self.pins = pins
+        self.out = out
+        self.run_id = run_id
+        self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.tolerance = settings.tolerance or tolerance(settings.precision)
+        self.chosen: Placement | None = None
+        self.warnings: list[str] = []
+        self.constants: dict[str, float] = {}
+        self.records: list[CandidateRecord] = []
+
+    def run(self) -> RunOutcome:
+        noisy = busy()
+        if noisy:
+            self.warn(noisy)
+        menu = self.enumerate()
+        inputs = representative_inputs(self.model, self.settings)
+        measuring = self.measure(menu, inputs)
+        answer, placements = self.search()
+        confirmation, truth = self.confirm(menu, placements, inputs)
+        self.chosen = self.exported(placements, confirmation)
+        artifact = self.export(menu, confirmation, inputs, truth)
+        run = self.document(menu, measuring, answer, placements, confirmation, artifact)
+        return RunOutcome(
+            candidates=self.records,
+            not_offered=menu.not_offered,
+            constants=self.constants,
+            run=run,
+        )
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.stages.warn(text)
+
+    # -- stages ------------------------------------------------------------------------
+
+    def enumerate(self) -> Menu:
+        with self.stages.stage("enumerate") as report:
+            menu = self.workspace.menu(self.settings)
+            self.records = menu.records
+            distinct = len({record.key for record in menu.records})
+            report.detail = f"{len(menu.records)} candidates, {distinct} distinct"
+            self.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
+            self.refuse_what_cannot_be()
+        return menu
+
+    def refuse_what_cannot_be(self) -> None:
+        """Say at once that the pins contradict each other, or that a node has no toolchain:
+        with every candidate free of charge, is there a cover at all?"""
+        free = [
+            msgspec.structs.replace(
+                record,
+                cost=msgspec.structs.replace(record.cost, state="measured", median_us=0.0),
+            )
+            for record in self.records
+            if record.cost.state != "invalid"
+        ]
+        answer = solve(make_problem(self.graph, free, self.pins, {}, self.settings))
+        if answer.infeasible is not None:
+            raise_infeasible(self.graph, self.pins, answer)
+
+    def measure(self, menu: Menu, inputs: dict[str, np.ndarray]) -> Measuring:
+        with self.stages.stage("measure") as report:
+            budget = Budget(self.settings.budget_s)
+            measuring = Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit)
+            self.records = measuring.measure(budget, report)
+            self.constants = transition_constants(self.workspace, menu, self.settings)
+            counts = measuring.counts
+            report.detail = (
+                f"{counts.measured} measured, {counts.from_store} from the store, "
+                f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
+            )
+            self.stages.emit(RunOutcome(candidates=self.records, constants=self.constants))
+        return measuring
+
+    def search(self) -> tuple[Answer, list[Placement]]:
+        """The best covers, best first."""
+        with self.stages.stage("search") as report:
+            problem = make_problem(
+                self.graph, self.records, self.pins, self.constants, self.settings
+            )
+            answer = solve(problem)
+            if answer.infeasible is not None:
+                self.explain_missing_costs(answer)
+            by_id = {record.id: record for record in self.records}
+            placements = []
+            for cover in k_best(problem, RUNNERS_UP + 1):
+                cost = check(problem, cover)
+                placements.append(
+                    make_placement(
+                        self.graph, by_id, [str(i) for i in cover],
+                        cost if isinstance(cost, float) else None, self.settings.percentile,
+                    )
+                )  # fmt: skip
+            report.detail = f"{len(placements[0].partitions)} partitions"
+        return answer, placements
+
+    def explain_missing_costs(self, answer: Answer) -> None:
+        """A cover exists, but not one of measured candidates: say which nodes lack a cost."""
+        details = infeasible_details(self.graph, self.pins, answer)
+        nodes = answer.infeasible.nodes if answer.infeasible else ()
+        reasons = [
+            f"{record.instance.id}: {record.cost.reason}"
+            for record in self.records
+            if record.cost.state == "invalid" and set(nodes) & set(record.nodes)
+        ]
+        if any(record.cost.state == "unknown" for record in self.records) and not reasons:
+            raise InfeasibleError(
+                "the budget was spent before every node had a measured candidate: "
+                "give a larger --budget; what was measured is kept",
+                details,
+            )
+        more = f" ({'; '.join(reasons[:3])})" if reasons else ""
+        raise InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
+
+    def confirm(
+        self, menu: Menu, placements: Sequence[Placement], inputs: dict[str, np.ndarray]
+    ) -> tuple[Confirmation, dict[str, np.ndarray]]:
+        with self.stages.stage("build") as report:
+            truth = original_outputs(self.model, inputs)
+            covers = [
+                Rival(
+                    name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
+                    kind="collage",
+                    cover=cover_of(placement, menu),
+                    order=place,
+                )
+                for place, placement in enumerate(placements)
+            ]
+            calls = call_graph(self.model.graph)
+            others = [
+                replace(rival, eligible=not any(breaks_pin(rival.cover, pin) for pin in self.pins))
+                for rival in baselines(self.graph, calls, menu, self.settings, len(covers))
+            ]
+            report.detail = f"{len(covers)} covers, {len(others)} baselines"
+        with self.stages.stage("confirm") as report:
+            folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=self.workspace.folder))
+            confirmation = confirm(
+                self.model,
+                [*covers, *others],
+                inputs=inputs,
+                truth=truth,
+                tolerance=self.tolerance,
+                folder=folder,
+                cancel=cancel.EVENT,
+                on_progress=report.progress,
+            )
+            report.detail = f"{confirmation.named} is fastest"
+        return confirmation, truth
+
+    def export(
+        self,
+        menu: Menu,
+        confirmation: Confirmation,
+        inputs: dict[str, np.ndarray],
+        truth: dict[str, np.ndarray],
+    ) -> str | None:
+        if self.out is None:
+            return None
+        winner = confirmation.winner
+        assert winner.folder is not None
+        with self.stages.stage("export") as report:
+            contents = ArtifactContents(
+                inputs=inputs,
+                outputs=truth,
+                tolerance=self.tolerance,
+                placement=self.chosen,
+                target=self.settings.target,
+                versions={s.name: s.version or "" for s in menu.states if s.available},
+            )
+            write_artifact(self.model, winner.folder, Path(self.out), contents)
+            report.detail = self.out
+        return self.out
+
+    # -- the document ------------------------------------------------------------------
+
+    def document(
+        self,
+        menu: Menu,
+        measuring: Measuring,
+        answer: Answer,
+        placements: Sequence[Placement],
+        confirmation: Confirmation,
+        artifact: str | None,
+    ) -> Run:
+        """Everything that was found out, as one record."""
+        winner = confirmation.winner
+        rows = [self.baseline(o) for o in confirmation.outcomes if o.rival.kind != "collage"]
+        best = min((b.measured_us for b in rows if b.measured_us is not None), default=None)
+        ours = next((o.measured_us for o in confirmation.outcomes if o.rival.kind == "collage"
+                     and o.measured_us is not None), None)  # fmt: skip
+        record = self.model.record
+        bound = answer.lower_bound_us
+        return Run(
+            id=self.run_id,
+            name=self.settings.name,
+            model={
+                "path": record.path,
+                "sha256": record.sha256,
+                "nodes": record.nodes,
+                "folded": list(record.folded),
+            },
+            target=self.settings.target,
+            threads=threads_of(self.settings),
+            toolchains=menu.states,
+            candidates=measuring.counts,
+            placement=self.chosen,
+            baselines=rows,
+            winner=confirmation.named,
+            pins=pin_verdicts(self.pins, answer),
+            max_abs_error=winner.max_abs_error,
+            max_rel_error=winner.max_rel_error,
+            seconds=self.stages.total(),
+            artifact=artifact,
+            started_at=self.started_at,
+            settings=msgspec.to_builtins(msgspec.structs.replace(self.settings, inputs_npz=None)),
+            residual=_residual(confirmation),
+            lower_bound_us=bound,
+            optimality_loss_us=(answer.cost_us - bound) if answer.cost_us and bound else None,
+            apparent_loss_us=ours - best if ours is not None and best is not None else None,
+            device=device_text(),
+            peak_memory_bytes=winner.peak_memory_bytes,
+            warnings=self.warnings,
+            costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
+            rivals=list(placements[1:]),
+        )
+
+    def exported(self, placements: Sequence[Placement], confirmation: Confirmation) -> Placement:
+        """The placement that was exported, with its end-to-end times."""
+        winner = confirmation.winner
+        if winner.rival.kind == "collage":
+            placement = placements[winner.rival.order]
+        else:
+            placement = self.as_placement(winner)
+        in_place = dict(enumerate(confirmation.in_place_us))
+        parts = placement.partitions
+        if winner.built is not None:
+            # The builder may run partitions in another order than the search listed them.
+            by_nodes = {part.nodes: part for part in parts}
+            parts = tuple(
+                msgspec.structs.replace(
+                    by_nodes[built.operators], id=f"p{k}", in_place_us=in_place.get(k)
+                )
+                for k, built in enumerate(winner.built.parts)
+            )
+        measured = winner.measured_us
+        estimated = placement.estimated_us
+        return msgspec.structs.replace(
+            placement,
+            partitions=parts,
+            measured_us=measured,
+            spread_us=winner.spread_us,
+            additive_error_us=(
+                measured - estimated if measured is not None and estimated is not None else None
+            ),
+            spin=bool(winner.built and winner.built.spin),
+        )
+
+    def as_placement(self, outcome: Outcome) -> Placement:
+        """A baseline's cover as a placement; its estimate where its candidates were measured."""
+        found = {(r.instance.id, r.nodes): r for r in self.records}
+        records = []
+        for instance, operators in outcome.rival.cover:
+            known = found.get((instance.id, tuple(operators)))
+            if known is None:
+                from collage_engine.partition.candidate import make_record
+
+                known = make_record(
+                    self.model.graph, instance, tuple(operators), rule=outcome.rival.kind
+                )
+            records.append(known)
+        return make_placement(
+            self.graph, {r.id: r for r in records}, [r.id for r in records],
+            self.estimate(records), self.settings.percentile,
+        )  # fmt: skip
+
+    def estimate(self, records: Sequence[CandidateRecord]) -> float | None:
+        """What the search would say a cover costs; None when a part was never measured."""
+        if not all(record.cost.usable for record in records):
+            return None
+        problem = make_problem(self.graph, records, (), self.constants, self.settings)
+        cost = check(problem, [record.id for record in records])
+        return cost if isinstance(cost, float) else None
+
+    def baseline(self, outcome: Outcome) -> Baseline:
+        rival = outcome.rival
+        assert rival.kind != "collage"
+        estimated = self.as_placement(outcome).estimated_us if rival.cover else None
+        return Baseline(
+            name=rival.name,
+            kind=rival.kind,
+            measured_us=outcome.measured_us,
+            spread_us=outcome.spread_us,
+            estimated_us=estimated,
+            reason=outcome.reason,
+            partitions=max(1, len(rival.cover)),
+            order=tuple(dict.fromkeys(i.toolchain for i, _ in rival.cover)),
+        )
+
+
+def _residual(confirmation: Confirmation) -> list[Residual]:
+    """Kernels outside every partition, calls of one name together."""
+    found: dict[str, list[float]] = {}
+    for kernel in confirmation.residual:
+        found.setdefault(kernel.kernel, []).append(kernel.us)
+    return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]

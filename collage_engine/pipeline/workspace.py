@@ -1,0 +1,194 @@
+"""One open model in the pipeline's child: the import, the menu of toolchains, the candidates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.machine.device import device, fingerprint, physical_cores
+from collage_engine.measure.keys import KeyContext, KeyMaker
+from collage_engine.measure.store import Store
+from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.partition.enumerate import Offer, enumerate_candidates, why_not
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import ToolchainError, UsageError
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.toolchains.base import Toolchain
+from collage_engine.toolchains.registry import all_names, get, probe_all
+
+
+@dataclass
+class Menu:
+    """What can be chosen from, for one set of settings."""
+
+    states: list[ToolchainState]
+    """Of every known toolchain, present or not."""
+    offers: list[Offer]
+    records: list[CandidateRecord]
+    """With keys, and the costs that were stored."""
+    not_offered: dict[str, dict[int, str]]
+    keys: KeyContext
+
+    @property
+    def instances(self) -> dict[str, ToolchainInstance]:
+        return {offer.instance.id: offer.instance for offer in self.offers}
+
+    def offer(self, instance: str) -> Offer:
+        return next(offer for offer in self.offers if offer.instance.id == instance)
+
+
+class Workspace:
+    """An imported model and what was found out about it in this process."""
+
+    def __init__(self, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.path = path
+        self.shapes = dict(shapes)
+        self.model: ImportedModel = import_model(path, self.shapes)
+        self.store = Store()
+        self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
+        """Recorded activations and built modules; removed with the workspace."""
+        self._stamp = self._file_stamp()
+        self._menus: dict[tuple[tuple[str, ...], int, str], Menu] = {}
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def is_current(self) -> bool:
+        """Whether the file is still the one that was imported."""
+        return self._file_stamp() == self._stamp
+
+    def _file_stamp(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            return None
+        return stat.st_size, stat.st_mtime_ns
+
+    def menu(self, settings: RunSettings) -> Menu:
+        """Offers and candidates for these settings, with stored costs as of now.
+
+        Raises UsageError for an unknown target, ToolchainError when no chosen toolchain is here.
+        """
+        if settings.target not in ("cpu", "llvm"):
+            raise UsageError(f"--target {settings.target}: this engine places on cpu only")
+        threads = threads_of(settings)
+        key = (settings.toolchains, threads, settings.precision)
+        menu = self._menus.get(key)
+        if menu is None:
+            menu = self._make_menu(settings, threads)
+            self._menus[key] = menu
+        menu.records = self.with_stored_costs(menu.records)
+        return menu
+
+    def _make_menu(self, settings: RunSettings, threads: int) -> Menu:
+        states = list(probe_all(all_names()))
+        by_name = {state.name: state for state in states}
+        chosen = settings.toolchains or all_names()
+        offers = []
+        for name in chosen:
+            state = by_name.get(name)
+            if state is None:
+                raise UsageError(
+                    f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
+                )
+            if state.available:
+                toolchain = get(name)
+                offers += [
+                    self._offer(toolchain, instance)
+                    for instance in toolchain.instances(threads, settings.precision)
+                ]
+            elif settings.toolchains:
+                raise ToolchainError(
+                    f"toolchain {name} is not available here: {state.reason}"
+                    + (f" ({state.install})" if state.install else "")
+                )
+        if not offers:
+            reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
+            raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
+        graph = self.model.graph
+        found = enumerate_candidates(graph, offers)
+        context = self._key_context(states)
+        makers = KeyMaker(graph, self.model.constant)
+        forms: dict[tuple[int, ...], str] = {}
+        records = []
+        for record in found.candidates:
+            form = forms.get(record.nodes)
+            if form is None:
+                form = forms[record.nodes] = makers.form(graph.to_indices(record.nodes))
+            records.append(msgspec.structs.replace(record, key=context.key(form, record.instance)))
+        return Menu(
+            states=states,
+            offers=offers,
+            records=records,
+            not_offered=self._not_offered(offers, records),
+            keys=context,
+        )
+
+    def _offer(self, toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
+        graph = self.model.graph
+        return Offer(
+            instance=instance,
+            spec=toolchain.partition_spec(instance, graph),
+            supports=lambda index: toolchain.supports(graph, index, instance),
+            whole_model=toolchain.whole_model,
+            native=toolchain.native,
+        )
+
+    def _not_offered(
+        self, offers: Sequence[Offer], records: Sequence[CandidateRecord]
+    ) -> dict[str, dict[int, str]]:
+        """Per instance, the operators it has no candidate for, with the reason."""
+        graph = self.model.graph
+        held: dict[str, set[int]] = {offer.instance.id: set() for offer in offers}
+        for record in records:
+            held[record.instance.id].update(record.nodes)
+        return {
+            offer.instance.id: {
+                number: why_not(graph, offer, index)
+                for number, index in enumerate(graph.operators)
+                if number not in held[offer.instance.id]
+            }
+            for offer in offers
+        }
+
+    def _key_context(self, states: Sequence[ToolchainState]) -> KeyContext:
+        import tvm
+
+        from collage_engine.lowering.target import build_target
+
+        present = [state for state in states if state.available]
+        return KeyContext(
+            tvm_version=tvm.__version__,
+            target=str(build_target()),
+            fingerprint=fingerprint(),
+            versions={state.name: state.version or "" for state in present},
+            sources={state.name: get(state.name).source_hash() for state in present},
+        )
+
+    def with_stored_costs(self, records: Sequence[CandidateRecord]) -> list[CandidateRecord]:
+        """The records with the costs the store holds for their keys."""
+        stored = self.store.get_many(
+            {record.key for record in records if record.key}, self.model.record.sha256
+        )
+        return [
+            msgspec.structs.replace(record, cost=stored[record.key])
+            if record.key in stored
+            else record
+            for record in records
+        ]
+
+
+def threads_of(settings: RunSettings) -> int:
+    """The run's threads: as asked, or the physical cores."""
+    return settings.threads or physical_cores()
+
+
+def device_text() -> str:
+    return device().description
