@@ -27,6 +27,8 @@ class Rival:
     """Timed as ONNX Runtime's users run it: its Python session on the user's own file."""
     reason: str | None = None
     """Why it cannot be built at all; it is listed, not timed."""
+    eligible: bool = True
+    """Whether it may win: a baseline that breaks a pin is timed but not exported."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -58,7 +60,7 @@ class Outcome:
 
     @property
     def exportable(self) -> bool:
-        return self.reason is None and self.folder is not None
+        return self.reason is None and self.folder is not None and self.rival.eligible
 
     @property
     def measured_us(self) -> float | None:
