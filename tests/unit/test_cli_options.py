@@ -1,0 +1,96 @@
+"""What the user writes on the command line, and what wrong usage gets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from collage_engine.cli.main import build_parser, main
+from collage_engine.cli.options import duration, settings_from, shape
+from collage_engine.records.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("0", 0)]
+)
+def test_durations(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "ten", "-5", "5 days"])
+def test_wrong_durations_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration(text)
+
+
+def test_shapes():
+    assert shape("data:0=1,3,224,224") == ("data:0", (1, 3, 224, 224))
+    for wrong in ("x", "x=", "x=1,a", "=1", "x=0,3"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            shape(wrong)
+
+
+def place(*more: str) -> argparse.Namespace:
+    return build_parser().parse_args(["place", "m.onnx", "-o", "out", *more])
+
+
+def test_place_options_become_settings(tmp_path):
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"conv1": "tvm"}))
+    inputs = tmp_path / "x.npz"
+    inputs.write_bytes(b"npz")
+    settings = settings_from(
+        place("--toolchains", "onednn, tvm", "--threads", "2", "--budget", "2m", "--shape",
+              "x=1,3", "--placement", str(mine), "--inputs", str(inputs))
+    )  # fmt: skip
+    assert settings.toolchains == ("onednn", "tvm")
+    assert (settings.threads, settings.budget_s) == (2, 120.0)
+    assert settings.shapes == {"x": (1, 3)}
+    assert settings.placements == ({"conv1": "tvm"},)
+    assert settings.inputs_npz == b"npz"
+
+
+def test_the_default_budget_is_ten_minutes():
+    assert settings_from(place()).budget_s == 600
+
+
+def test_a_placement_may_be_what_place_printed(tmp_path):
+    printed = tmp_path / "run.json"
+    part = {"toolchain": "onednn", "onnx_nodes": ["a", "b"]}
+    printed.write_text(json.dumps({"placement": {"partitions": [part]}}))
+    settings = settings_from(place("--placement", str(printed)))
+    assert settings.placements == ({"a": "onednn", "b": "onednn"},)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("{", "no JSON"), ("[1]", "JSON object"), ('{"a": 1}', "JSON object")]
+)
+def test_wrong_placement_files_say_what_is_wrong(tmp_path, content, says):
+    path = tmp_path / "p.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=says):
+        settings_from(place("--placement", str(path)))
+
+
+def test_unknown_toolchains_are_named():
+    with pytest.raises(UsageError, match="no toolchain 'cudmm'.*known are"):
+        settings_from(place("--toolchains", "cudmm"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["place"], ["place", "m.onnx"], ["place", "m", "-o", "d", "--threads", "0"], ["nonsense"]],
+)
+def test_wrong_usage_exits_with_two(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_one_line_and_exit_two(capsys):
+    assert main(["search", "/nonexistent/problem.json"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "/nonexistent/problem.json" in said

@@ -1,0 +1,164 @@
+"""The service's wire: what a client may send, what it gets, how events are gathered."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import InfeasibleError, UsageError
+from collage_engine.records.event import Done, Log, Measured, Progress
+from collage_engine.records.toolchain import Device
+from collage_engine.service import protocol as p
+from collage_engine.service import server as server_module
+from collage_engine.service.server import Notifier, Server
+
+
+class FakeEngine:
+    """Answers a few methods; never computes."""
+
+    def __init__(self, listener):
+        self.listener = listener
+        self.cancelled = threading.Event()
+
+    def request(self, method: str, params: Any) -> Any:
+        if method == "hello":
+            if params.version != p.VERSION:
+                raise UsageError("another version")
+            return p.HelloAnswer(version=p.VERSION, engine="0", host="h",
+                                 device=Device(name="cpu", description="d"))  # fmt: skip
+        if method == "run.cancel":
+            self.cancelled.set()
+            return None
+        if method == "graph.get":
+            assert self.cancelled.wait(5), "the cancel was not served while this request ran"
+            return {"graph": "late"}
+        if method == "run.search":
+            raise InfeasibleError("no placement exists", {"pins": [0]})
+        if method == "runs.list":
+            raise RuntimeError("a defect")
+        if method == "pins.set":
+            return params
+        raise AssertionError(method)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def talk(monkeypatch):
+    """Send lines, wait for that many answers, return them decoded."""
+    monkeypatch.setattr(server_module, "Engine", FakeEngine)
+
+    def run(*messages: Any) -> list[dict[str, Any]]:
+        lines = [m if isinstance(m, bytes) else json.dumps(m).encode() for m in messages]
+        sink = io.BytesIO()
+        server = Server(_Source(lines, sink, len(lines)), sink)
+        server.serve()
+        return [json.loads(line) for line in sink.getvalue().splitlines()]
+
+    return run
+
+
+class _Source:
+    """Lines, then end of file only once everything was answered."""
+
+    def __init__(self, lines: list[bytes], sink: io.BytesIO, answers: int) -> None:
+        self._lines, self._sink, self._answers = lines, sink, answers
+
+    def __iter__(self):
+        for k, line in enumerate(self._lines):
+            yield line + b"\n"
+            if k == 0:
+                self._wait(1)
+        self._wait(self._answers)
+
+    def _wait(self, answers: int) -> None:
+        end = time.monotonic() + 10
+        while self._sink.getvalue().count(b"\n") < answers and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+def request(identity: int, method: str, params: Any = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+
+
+HELLO = request(1, "hello", {"version": p.VERSION, "client": "test"})
+
+
+def test_hello_comes_first(talk):
+    (refused,) = talk(request(1, "runs.list", {"document": "d"}))
+    assert "first request must be hello" in refused["error"]["message"]
+
+
+def test_wrong_version_is_refused(talk):
+    (answer,) = talk(request(1, "hello", {"version": 999}))
+    assert answer["error"]["data"]["kind"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "says"),
+    [
+        (b"{nonsense", -32700, "not a JSON document"),
+        ({"jsonrpc": "2.0", "id": 2}, -32600, "no method"),
+        (request(2, "fly"), -32601, "known are hello"),
+        (request(2, "run.search", {}), -32602, "document"),
+        (request(2, "pins.set", {"document": "d", "pins": [{"kind": "maybe", "nodes": []}]}),
+         -32602, "$.pins[0].kind"),
+    ],
+)  # fmt: skip
+def test_wrong_messages_get_an_error_that_says_where(talk, message, code, says):
+    answers = talk(HELLO, message)
+    error = answers[1]["error"]
+    assert error["code"] == code
+    assert says in error["message"]
+
+
+def test_an_engine_error_keeps_its_kind_and_details(talk):
+    answer = talk(HELLO, request(2, "run.search", {"document": "d"}))[1]
+    assert answer["id"] == 2
+    assert answer["error"]["message"] == "no placement exists"
+    assert answer["error"]["data"] == {
+        "kind": "InfeasibleError", "exit_status": 1, "details": {"pins": [0]},
+    }  # fmt: skip
+
+
+def test_a_defect_is_an_error_not_a_silence(talk, capsys):
+    answer = talk(HELLO, request(2, "runs.list", {"document": "d"}))[1]
+    assert answer["error"]["code"] == -32603
+    assert "a defect" in capsys.readouterr().err
+
+
+def test_a_cancel_is_served_while_a_long_request_runs(talk):
+    answers = talk(
+        HELLO, request(2, "graph.get", {"document": "d"}),
+        request(3, "run.cancel", {"document": "d"}),
+    )  # fmt: skip
+    assert [a["id"] for a in answers] == [1, 3, 2]
+
+
+def test_events_are_gathered_and_none_but_progress_is_dropped():
+    written: list[dict[str, Any]] = []
+    notifier = Notifier(written.append)
+    for k in range(1000):
+        notifier.send("d", Measured(candidate=f"c{k}", cost=Cost(state="measured", median_us=k)))
+        notifier.send("d", Progress(stage="measure", done=k, total=1000))
+        notifier.send("d", Log(text=str(k)))
+    notifier.send("d", Done(state="finished"))
+    notifier.close()
+    kinds = [m["method"] for m in written]
+    costs = {}
+    for message in written:
+        if message["method"] == "measured":
+            costs.update(message["params"].costs)
+    assert len(costs) == 1000
+    assert kinds.count("log") == 1000
+    assert 1 <= kinds.count("progress") < 1000
+    last = [m for m in written if m["method"] == "progress"][-1]
+    assert last["params"].event["done"] == 999
+    assert kinds[-1] == "done"
