@@ -75,7 +75,7 @@ def test_wrong_placement_files_say_what_is_wrong(tmp_path, content, says):
 
 
 def test_unknown_toolchains_are_named():
-    with pytest.raises(UsageError, match="no toolchain 'cudmm'.*known are"):
+    with pytest.raises(UsageError, match=r"no toolchain 'cudmm'.*known are"):
         settings_from(place("--toolchains", "cudmm"))
 
 
