@@ -65,7 +65,7 @@ def relax_module(
     with builder.function("main", params):
         with builder.dataflow():
             for index in members(nodes):
-                if graph.nodes[index].form in ("call", "tuple", "projection"):
+                if graph.nodes[index].form in ("call", "projection"):  # tuples stand in place
                     known[model.var(index)] = builder.emit(
                         substitute(model.expr(index), known, callees)
                     )

@@ -243,7 +243,7 @@ def _inline(
                 continue
             known[binding.var] = builder.emit(value)
             if isinstance(value, Call) and value.args and isinstance(value.args[0], GlobalVar):
-                calls.append(KernelCall(value.args[0].name_hint, position))
+                calls.append(KernelCall(str(value.args[0].name_hint), position))
     result = substitute(main.body.body, known, callees)
     if isinstance(result, Tuple):
         return list(result.fields)

@@ -46,13 +46,12 @@ def may_spin(cover: Cover) -> bool:
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
-    """Environment variables of all toolchains in a cover, and of TVM, which always runs it."""
+    """Environment variables of a cover's toolchains, and TVM's threads, since its VM runs it."""
     from collage_engine.toolchains.registry import get
 
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(["tvm", *(instance.toolchain for instance, _ in cover)]):
+    found = {"TVM_NUM_THREADS": str(threads)}
+    for name in dict.fromkeys(instance.toolchain for instance, _ in cover):
         found.update(get(name).environment(threads, spin))
-    found["TVM_NUM_THREADS"] = str(threads)
     return found
 
 

@@ -1,0 +1,140 @@
+"""True values: recorded, whole and right."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from collage_engine.lowering import reference
+from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues, original_outputs, run_onnx
+from collage_engine.model.importer import import_model
+from collage_engine.records.errors import Cancelled, MeasureError, ModelError
+from tests.engine.test_lowering_rewrite import branches, onnx_model
+from tests.plain_toolchain import PLAIN
+
+MNIST = "resources/models/mnist.onnx"
+
+
+def tensors(model):
+    """Every node that has a tensor value at run time."""
+    return [
+        node.index
+        for node in model.graph.nodes
+        if node.form in ("parameter", "call", "projection") and not node.is_tuple
+    ]
+
+
+def test_every_value_is_recorded_and_the_last_is_what_the_file_computes(tmp_path):
+    model = import_model(MNIST)
+    inputs = model.random_inputs(3)
+    values = TrueValues.record(model, inputs, tmp_path)
+    assert all(index in values for index in tensors(model))
+    truth = original_outputs(model, inputs)
+    for (name, _), index in zip(model.outputs, model.graph.record.outputs, strict=True):
+        assert errors(values.value(index), truth[name])[1] < 1e-5
+    for index in tensors(model):
+        value = values.value(index)
+        assert value.shape == model.graph.nodes[index].type.shape
+        assert value.dtype == model.graph.nodes[index].type.dtype
+        assert not value.flags.writeable
+
+
+def test_small_segments_give_the_same_values(tmp_path, monkeypatch):
+    model = branches()
+    inputs = model.random_inputs(0)
+    whole = TrueValues.record(model, inputs, tmp_path / "a")
+    monkeypatch.setattr(reference, "SEGMENT_BYTES", 1)
+    parts = TrueValues.record(model, inputs, tmp_path / "b")
+    for index in tensors(model):
+        np.testing.assert_array_equal(whole.value(index), parts.value(index))
+
+
+def test_relax_and_onnx_agree(tmp_path, monkeypatch):
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    by_onnx = TrueValues.record(model, inputs, tmp_path / "a")
+    assert by_onnx.relax_operators == ()
+
+    def refuse(*_):
+        raise reference._NoOnnxForm("not today")
+
+    monkeypatch.setattr(reference._Recorder, "by_onnx", refuse)
+    by_relax = TrueValues.record(model, inputs, tmp_path / "b")
+    assert by_relax.relax_operators == tuple(range(len(model.graph.operators)))
+    for index in tensors(model):
+        assert errors(by_relax.value(index), by_onnx.value(index))[1] < 1e-5
+
+
+def test_values_of_a_function_come_in_its_argument_order(tmp_path):
+    model = branches()
+    values = TrueValues.record(model, model.random_inputs(0), tmp_path)
+    function = function_of(model, PLAIN, (3,), "add")
+    b, c = values.inputs_of(function)
+    (d,) = values.outputs_of(function)
+    np.testing.assert_allclose(d, b + c, rtol=1e-6)
+
+
+def test_another_process_can_open_the_folder(tmp_path):
+    model = branches()
+    TrueValues.record(model, model.random_inputs(0), tmp_path)
+    opened = TrueValues(tmp_path)
+    assert all(index in opened for index in tensors(model))
+    with pytest.raises(MeasureError, match="no value was recorded for node 99"):
+        opened.value(99)
+
+
+def test_an_unfinished_recording_is_refused(tmp_path):
+    with pytest.raises(MeasureError, match="holds no recorded values"):
+        TrueValues(tmp_path)
+
+
+def test_a_cancel_stops_it(tmp_path):
+    model = branches()
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        TrueValues.record(model, model.random_inputs(0), tmp_path, cancel)
+
+
+def test_wrong_inputs_are_named(tmp_path):
+    model = branches()
+    inputs = model.random_inputs(0)
+    with pytest.raises(ModelError, match="no value was given for input 'x'"):
+        TrueValues.record(model, {"unused": inputs["unused"]}, tmp_path)
+    with pytest.raises(ModelError, match=r"input 'x' is float32\[2,4\]"):
+        TrueValues.record(model, {**inputs, "x": inputs["x"].T}, tmp_path)
+
+
+def test_tuples_integers_and_booleans_have_values(tmp_path):
+    model = onnx_model(
+        [
+            helper.make_node("Split", ["x", "sizes"], ["a", "b"], "split", axis=1),
+            helper.make_node("Greater", ["a", "zero"], ["g"], "greater"),
+            helper.make_node("ArgMax", ["b"], ["i"], "argmax", axis=1),
+            helper.make_node("Where", ["g", "a", "zero"], ["w"], "where"),
+        ],
+        [("x", (2, 6))],
+        [("w", (2, 2)), ("i", (2, 1), 7), ("g", (2, 2), 9)],
+        {"sizes": np.array([2, 4], "int64"), "zero": np.zeros((), "float32")},
+    )
+    inputs = model.random_inputs(0)
+    values = TrueValues.record(model, inputs, tmp_path)
+    truth = original_outputs(model, inputs)
+    for (name, kind), index in zip(model.outputs, model.graph.record.outputs, strict=True):
+        np.testing.assert_array_equal(values.value(index), truth[name])
+        assert values.value(index).dtype == kind.dtype
+
+
+def test_without_onnx_runtime_the_reference_evaluator_runs_it(monkeypatch):
+    model = branches()
+    inputs = model.random_inputs(0)
+    expected = run_onnx(model.onnx, inputs)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for ours, theirs in zip(run_onnx(model.onnx, inputs), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -1,0 +1,209 @@
+"""Covers rewritten into one module, run by the VM."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.lowering.rewrite import assemble, execution_order
+from collage_engine.model.importer import import_onnx
+from collage_engine.records.errors import ToolchainError
+from tests.plain_toolchain import PLAIN, register
+
+FLOAT = TensorProto.FLOAT
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch):
+    register(monkeypatch)
+
+
+def onnx_model(nodes, inputs, outputs, weights=None):
+    def value(item):
+        name, shape, *kind = item
+        return helper.make_tensor_value_info(name, kind[0] if kind else FLOAT, shape)
+
+    graph = helper.make_graph(
+        nodes, "g", [value(i) for i in inputs], [value(o) for o in outputs],
+        [numpy_helper.from_array(w, n) for n, w in (weights or {}).items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return import_onnx(model)
+
+
+def branches():
+    """x → relu → (exp, tanh) → add → neg; two outputs, one unused input."""
+    return onnx_model(
+        [
+            helper.make_node("Relu", ["x"], ["a"], "relu"),
+            helper.make_node("Exp", ["a"], ["b"], "exp"),
+            helper.make_node("Tanh", ["a"], ["c"], "tanh"),
+            helper.make_node("Add", ["b", "c"], ["d"], "add"),
+            helper.make_node("Neg", ["d"], ["e"], "neg"),
+        ],
+        [("unused", (3,)), ("x", (2, 4))],
+        [("e", (2, 4)), ("b", (2, 4))],
+    )
+
+
+def functions(model, groups):
+    return [
+        function_of(model, PLAIN, tuple(group), f"part{number}")
+        for number, group in enumerate(groups)
+    ]
+
+
+def run(model, groups, inputs=None):
+    """Outputs of the model cut into these partitions; and the module."""
+    from tvm import relax
+    from tvm.runtime import cpu
+
+    from collage_engine.lowering.target import build_target
+    from collage_engine.lowering.tensors import from_numpy, to_numpy
+
+    inputs = inputs or model.random_inputs(1)
+    assembled = assemble(model, functions(model, groups))
+    vm = relax.VirtualMachine(relax.build(assembled.module, build_target()), cpu())
+    result = vm["main"](*[from_numpy(inputs[n], k) for n, k in model.inputs])
+    tensors = [result] if len(model.outputs) == 1 else list(result)
+    return [to_numpy(t) for t in tensors], assembled
+
+
+def check(model, groups):
+    inputs = model.random_inputs(1)
+    outputs, assembled = run(model, groups, inputs)
+    truth = original_outputs(model, inputs)
+    for (name, kind), array in zip(model.outputs, outputs, strict=True):
+        assert array.shape == tuple(kind.shape)
+        np.testing.assert_allclose(array, truth[name], rtol=1e-5, atol=1e-6)
+    return assembled
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [[0, 1, 2, 3, 4]],
+        [[0], [1], [2], [3], [4]],
+        [[3, 4], [0, 1], [2]],
+        [[1, 2], [0], [3, 4]],
+    ],
+)
+def test_any_cut_gives_the_models_numbers(groups):
+    assembled = check(branches(), groups)
+    assert [p.name for p in assembled.module["main"].params] == ["unused", "x"]
+    assert sorted(assembled.order) == list(range(len(groups)))
+
+
+def test_partitions_run_in_the_order_their_values_need():
+    assembled = check(branches(), [[3, 4], [0, 1], [2]])
+    assert assembled.order == (1, 2, 0)
+    assert [call.partition for call in assembled.calls] == [1, 1, 2, 0, 0]
+
+
+def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():
+    # relu and add in one partition wait for exp, which waits for relu.
+    with pytest.raises(ToolchainError, match=r"part0 → part1 → part0|part1 → part0 → part1"):
+        execution_order(functions(branches(), [[0, 2, 3], [1], [4]]))
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ([[0, 1], [1, 2, 3, 4]], r"operator 1 \(exp\) is in both part0 and part1"),
+        ([[0, 1], [3, 4]], r"no partition covers operators 2"),
+    ],
+)
+def test_every_operator_is_covered_exactly_once(groups, words):
+    model = branches()
+    with pytest.raises(ToolchainError, match=words):
+        assemble(model, functions(model, groups))
+
+
+def test_equal_kernels_and_equal_constants_are_kept_once():
+    weight = np.random.default_rng(0).standard_normal((64, 64), dtype="float32")
+    nodes = []
+    for k in range(4):
+        nodes.append(helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"mm{k}"))
+        nodes.append(helper.make_node("Relu", [f"m{k}"], [f"v{k + 1}"], f"relu{k}"))
+    weights = {f"w{k}": weight for k in range(4)}
+    model = onnx_model(nodes, [("v0", (8, 64))], [("v4", (8, 64))], weights)
+    groups = [[2 * k, 2 * k + 1] for k in range(4)]
+    inputs = {"v0": np.random.default_rng(1).standard_normal((8, 64), dtype="float32") * 0.1}
+    outputs, assembled = run(model, groups, inputs)
+    np.testing.assert_allclose(
+        outputs[0], original_outputs(model, inputs)["v4"], rtol=1e-4, atol=1e-5
+    )
+    from tvm import relax
+    from tvm.tirx import PrimFunc
+
+    from collage_engine.lowering.target import build_target
+
+    kernels = [f for f in assembled.module.functions.values() if isinstance(f, PrimFunc)]
+    assert len(kernels) == 2
+    constants = relax.build(assembled.module, build_target()).stats()
+    assert constants.count("[64, 64]") == 1, constants
+
+
+def test_outputs_may_be_inputs_constants_and_duplicates():
+    import msgspec
+
+    model = onnx_model(
+        [
+            helper.make_node("Add", ["x", "c"], ["y"], "add"),
+            helper.make_node("Relu", ["y"], ["z"], "relu"),
+        ],
+        [("x", (2, 3))],
+        [("z", (2, 3)), ("y", (2, 3))],
+        {"c": np.arange(6, dtype="float32").reshape(2, 3)},
+    )
+    record = model.graph.record
+    parameter = record.inputs[0]
+    constant = next(n.index for n in record.nodes if n.form == "constant")
+    z, y = record.outputs
+    outputs = (z, parameter, z, constant, y)
+    from collage_engine.model.dataflow_graph import DataflowGraph
+
+    model.graph = DataflowGraph(msgspec.structs.replace(record, outputs=outputs))
+    kind = model.outputs[0][1]
+    model.outputs = tuple((f"o{k}", kind) for k in range(5))
+    x = np.full((2, 3), -2, "float32")
+    found, _ = run(model, [[1], [0]], {"x": x})
+    c = np.arange(6, dtype="float32").reshape(2, 3)
+    for array, truth in zip(found, [np.maximum(x + c, 0), x, np.maximum(x + c, 0), c, x + c],
+                            strict=True):  # fmt: skip
+        np.testing.assert_array_equal(array, truth)
+
+
+def test_a_tuple_never_crosses_a_border():
+    model = onnx_model(
+        [
+            helper.make_node("Split", ["x", "sizes"], ["a", "b"], "split", axis=1),
+            helper.make_node("Relu", ["a"], ["c"], "relu"),
+            helper.make_node("Concat", ["b", "c", "x"], ["y"], "concat", axis=1),
+        ],
+        [("x", (2, 6))],
+        [("y", (2, 12))],
+        {"sizes": np.array([2, 4], "int64")},
+    )
+    names = [model.graph.nodes[i].op for i in model.graph.operators]
+    assert names[0] == "split" and names[-1] == "concat"
+    count = len(names)
+    for group in ([[k] for k in range(count)], [[0, count - 1], list(range(1, count - 1))]):
+        if group[0] == [0, count - 1]:
+            with pytest.raises(ToolchainError, match="wait for each other"):
+                check(model, group)
+        else:
+            check(model, group)
+
+
+def test_a_model_of_no_operators_still_builds():
+    model = onnx_model(
+        [helper.make_node("Identity", ["x"], ["y"], "id")], [("x", (2,))], [("y", (2,))]
+    )
+    assert not model.graph.operators
+    check(model, [])
