@@ -8,7 +8,7 @@ argument names.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from tvm import relax
@@ -57,14 +57,14 @@ def to_json(value: Any) -> Any:
     return str(value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _argument_names(op: str) -> tuple[str, ...]:
     if op in _EXTRA_ARGUMENTS:
         return _EXTRA_ARGUMENTS[op]
     return tuple(str(a.name) for a in Op.get(op).arguments)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fields(kind: type) -> tuple[str, ...]:
     names: list[str] = []
     info = getattr(kind, "__tvm_ffi_type_info__", None)

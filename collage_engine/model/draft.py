@@ -134,15 +134,11 @@ class Draft:
         graph = model.graph
         self.constants = Constants(graph.initializer)
         self.ops = [op_from(n) for n in graph.node]
-        self.inputs: list[ValueInfoProto] = [
-            i for i in graph.input if i.name not in self.constants
-        ]
+        self.inputs: list[ValueInfoProto] = [i for i in graph.input if i.name not in self.constants]
         self.outputs: list[ValueInfoProto] = list(graph.output)
         self.folded: list[str] = []
         self.types: dict[str, tuple[int, tuple[int, ...] | None]] = {}
-        self.opset = next(
-            (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1
-        )
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
         self._opsets = list(model.opset_import)
         self._name = graph.name
         self._ir_version = model.ir_version

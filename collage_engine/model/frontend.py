@@ -108,9 +108,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
             return [self._bind(f) for f in result.fields]
         bound = self._bind(result)
         if isinstance(bound.ty, relax.TupleType):
-            return [
-                self.bb.emit(relax.TupleGetItem(bound, i)) for i in range(len(bound.ty.fields))
-            ]
+            return [self.bb.emit(relax.TupleGetItem(bound, i)) for i in range(len(bound.ty.fields))]
         return [bound]
 
     def _bind(self, value: Any) -> Any:

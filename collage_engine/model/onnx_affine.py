@@ -143,9 +143,7 @@ def _absorb(draft: Draft, before: Op, op: Op, values: np.ndarray, rank: int) -> 
     return True
 
 
-def _combine(
-    draft: Draft, op: Op, side: tuple[str, str], values: np.ndarray, how: str
-) -> None:
+def _combine(draft: Draft, op: Op, side: tuple[str, str], values: np.ndarray, how: str) -> None:
     """Replace an operator's constant by itself · values, or + values."""
     old = draft.constants[side[1]]
     a, b = old.astype(np.float64), values.astype(np.float64)

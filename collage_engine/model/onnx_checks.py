@@ -136,7 +136,9 @@ def set_shapes(
             if not _known(dim) and dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param][0]
         if not all(_known(d) for d in tensor.shape.dim):
-            shown = [str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim]
+            shown = [
+                str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim
+            ]
             example = [str(d.dim_value) if _known(d) else "1" for d in tensor.shape.dim]
             unknown.append((name, f"[{', '.join(shown)}]", ",".join(example)))
     if unknown:

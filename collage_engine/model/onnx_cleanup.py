@@ -84,7 +84,9 @@ def _inlined(model: ModelProto) -> ModelProto:
     local = {(f.domain, f.name) for f in model.functions}
     for node in model.graph.node:
         node.name = node_name(node)
-    calls = {o: n.name for n in model.graph.node if (n.domain, n.op_type) in local for o in n.output}
+    calls = {
+        o: n.name for n in model.graph.node if (n.domain, n.op_type) in local for o in n.output
+    }
     kept = {n.name for n in model.graph.node if (n.domain, n.op_type) not in local}
     flat = onnx.inliner.inline_local_functions(model)
     # The nodes of one call stand together and end with the one that makes its last output.

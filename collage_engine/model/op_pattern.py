@@ -49,9 +49,7 @@ _BY_KIND: dict[OpKind, str] = {
     """,
 }
 
-_TABLE: dict[str, OpKind] = {
-    op: kind for kind, names in _BY_KIND.items() for op in names.split()
-}
+_TABLE: dict[str, OpKind] = {op: kind for kind, names in _BY_KIND.items() for op in names.split()}
 
 
 def kind_of(op: str) -> OpKind | None:

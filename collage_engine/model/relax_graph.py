@@ -75,9 +75,7 @@ class Resolver:
         self._imported = imported
         function = imported.module["main"]
         self.prim_funcs = {
-            g: f
-            for g, f in imported.module.functions_items()
-            if isinstance(f, tvm.tirx.PrimFunc)
+            g: f for g, f in imported.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
         }
         self.functions = {g.name_hint: f for g, f in self.prim_funcs.items()}
         self._known: dict[Any, Value] = {}

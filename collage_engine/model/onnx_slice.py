@@ -1,0 +1,107 @@
+"""Cutting a sub-graph out of the cleaned ONNX model along values that ONNX has a name for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from collage_engine.records.errors import ModelError
+from collage_engine.records.graph import TensorType
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+_RESERVED = re.compile(r"_*v\d+")
+
+
+class OnnxIndex:
+    """Producers and weights of a model by name."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.producer: dict[str, NodeProto] = {o: n for n in model.graph.node for o in n.output}
+        self.place = {id(n): i for i, n in enumerate(model.graph.node)}
+        self.initializer: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
+        self._nodes = list(model.graph.node)  # keeps the ids above alive
+
+
+def element_type(dtype: str) -> int:
+    """ONNX element type of a record's type name."""
+    by_name = {"float32": "FLOAT", "float64": "DOUBLE", "bool": "BOOL"}
+    return int(TensorProto.DataType.Value(by_name.get(dtype, dtype.upper())))
+
+
+def value_info(name: str, kind: TensorType) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)
+
+
+def slice_model(
+    model: ImportedModel, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> ModelProto:
+    """The part of the cleaned model between these nodes' values.
+
+    Graph inputs and outputs are named ``v<index>``, in argument order. Raises ``ModelError``
+    when a border value is inside a decomposed ONNX node, or when the outputs also need
+    something that is not among the inputs.
+    """
+    index: OnnxIndex = model.onnx_index
+    nodes = model.graph.nodes
+    names = {_border_name(model, i): f"v{i}" for i in inputs}
+    wanted = {_border_name(model, i): f"v{i}" for i in outputs}
+    kept, weights = _walk(index, set(names), list(wanted))
+    rename = names | wanted
+    result = ModelProto()
+    result.ir_version = model.onnx.ir_version
+    result.producer_name = "collage"
+    result.opset_import.extend(model.onnx.opset_import)
+    graph = result.graph
+    graph.name = "slice"
+    for node in kept:
+        copy = graph.node.add()
+        copy.CopyFrom(node)
+        copy.input[:] = [_renamed(v, rename) for v in node.input]
+        copy.output[:] = [_renamed(v, rename) for v in node.output]
+    for name in weights:
+        tensor = graph.initializer.add()
+        tensor.CopyFrom(index.initializer[name])
+        tensor.name = _renamed(name, rename)
+    graph.input.extend(value_info(f"v{i}", nodes[i].type) for i in inputs)
+    graph.output.extend(value_info(f"v{i}", nodes[i].type) for i in outputs)
+    return result
+
+
+def _border_name(model: ImportedModel, index: int) -> str:
+    node = model.graph.nodes[index]
+    if node.onnx_value is None:
+        inside = ", ".join(f"'{n}'" for n in node.onnx_nodes) or "a lowered node"
+        raise ModelError(f"the value of node {index} is inside the ONNX node {inside}")
+    return node.onnx_value
+
+
+def _renamed(value: str, rename: dict[str, str]) -> str:
+    if value in rename:
+        return rename[value]
+    return f"_{value}" if _RESERVED.fullmatch(value) else value
+
+
+def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[NodeProto], list[str]]:
+    """Nodes (in model order) and weights that make the wanted values from those in ``stop``."""
+    found: dict[int, NodeProto] = {}
+    weights: dict[str, None] = {}
+    stack = [v for v in wanted if v not in stop]
+    while stack:
+        value = stack.pop()
+        if not value or value in stop:
+            continue
+        if value in index.initializer:
+            weights[value] = None
+            continue
+        node = index.producer.get(value)
+        if node is None:
+            raise ModelError(f"the sub-graph also needs '{value}', which is not among its inputs")
+        place = index.place[id(node)]
+        if place not in found:
+            found[place] = node
+            stack += node.input
+    return [found[p] for p in sorted(found)], list(weights)
