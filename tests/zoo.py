@@ -1,20 +1,31 @@
 """Models for tests and benchmarks: made on the spot, deterministic, no downloads.
 
-    python -m tests.zoo NAME OUT.onnx      writes one
-    python -m tests.zoo                    lists them
+python -m tests.zoo NAME OUT.onnx      writes one
+python -m tests.zoo                    lists them
 """
+
 from __future__ import annotations
 
 import collections
-import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, numpy_helper
 
+from tests import zoo_small, zoo_text, zoo_vision
+
+LIGHT = (
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
+    "squeezenet", "vgg19", "zfnet512",
+)  # fmt: skip
+# Variance times fan-in of a weight, less where residual sums would let activations grow.
+_GAINS = {
+    "resnet50": 0.7, "shufflenet": 0.4, "inception_v1": 1.0, "bvlc_alexnet": 1.4, "vgg19": 1.6,
+}  # fmt: skip
 _LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
@@ -27,6 +38,7 @@ def light(name: str, seed: int = 0) -> ModelProto:
     model = onnx.load(str(_LIGHT / f"light_{name}.onnx"))
     graph = model.graph
     random = np.random.default_rng(seed)
+    gain = _GAINS.get(name, 2.0)
     initializers = {i.name: i for i in graph.initializer}
     uses: dict[str, list[tuple[onnx.NodeProto, int]]] = collections.defaultdict(list)
     for node in graph.node:
@@ -45,10 +57,10 @@ def light(name: str, seed: int = 0) -> ModelProto:
             kept.append(node)
             continue
         shape = tuple(int(d) for d in numpy_helper.to_array(initializers[node.input[0]]))
-        values = random.standard_normal(shape, dtype=np.float32)
+        values = (random.random(shape, dtype=np.float32) * 2 - 1) * np.float32(3**0.5)
         match role(node.output[0]):
             case (("Conv" | "Gemm"), 1):
-                values *= np.float32(0.6 * (2 / np.prod(shape[1:])) ** 0.5)
+                values *= np.float32((gain / np.prod(shape[1:])) ** 0.5)
             case ("BatchNormalization", 1) | ("Mul", _):
                 values = 1 + np.float32(0.1) * values
             case ("BatchNormalization", 4):
@@ -66,3 +78,56 @@ def light(name: str, seed: int = 0) -> ModelProto:
     graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 8)
     return model
+
+
+def mnist() -> ModelProto:
+    """The MNIST network that the product ships."""
+    return onnx.load(str(Path(__file__).parents[1] / "resources/models/mnist.onnx"))
+
+
+ZOO: dict[str, Callable[..., ModelProto]] = {
+    "mnist": mnist,
+    **{f"light_{name}": partial(light, name) for name in LIGHT},
+    "mobilenet_v2": zoo_vision.mobilenet_v2,
+    "senet": zoo_vision.senet,
+    "unet": zoo_vision.unet,
+    "vit": zoo_vision.vit,
+    "dense_block": zoo_vision.dense_block,
+    "residual_block": zoo_vision.residual_block,
+    "float16": zoo_vision.float16_net,
+    "bert": zoo_text.bert,
+    "encoder": zoo_text.encoder,
+    "gpt2": zoo_text.gpt2,
+    "qdq": zoo_small.qdq,
+    "split_concat": zoo_small.split_concat,
+    "several": zoo_small.several,
+    "dynamic_batch": zoo_small.dynamic_batch,
+    "outputs": zoo_small.outputs,
+    "tiny": zoo_small.tiny,
+    "chain": zoo_small.chain,
+    "leftovers": zoo_small.leftovers,
+}
+"""Every model by name; arguments where its builder takes some."""
+
+SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n != "mobilenet_v2")
+"""Those that import in well under a second."""
+
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {"dynamic_batch": {"image": (2, 3, 8, 8)}}
+"""What to pass as ``--shape`` to those that need it."""
+
+
+def build(name: str, **arguments: int) -> ModelProto:
+    """A model of the zoo."""
+    return ZOO[name](**arguments)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ZOO:
+        print("python -m tests.zoo NAME OUT.onnx", *ZOO, sep="\n  ")
+        return 0 if not arguments else 2
+    Path(arguments[1]).write_bytes(build(arguments[0]).SerializeToString(deterministic=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
