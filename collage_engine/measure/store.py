@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.machine.folders import cache_folder
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -57,16 +58,6 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     devices: dict[str, int] = {}
     oldest: str | None = None
     newest: str | None = None
-
-
-def cache_folder() -> Path:
-    """Where measurements and built runtimes live: $COLLAGE_CACHE_DIR, else the user's cache."""
-    chosen = os.environ.get("COLLAGE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("collage-explorer", appauthor=False))
 
 
 def now_text() -> str:

@@ -1,0 +1,98 @@
+"""What handing a value on costs on this machine: a launch, and a change of toolchain.
+
+The cost of a cover is that of its candidates, timed alone, plus a launch for each, plus a pair
+cost for each value that goes from one partition to another. Both are what a chain of partitions
+takes beyond the sum of its parts:
+
+* A chain of ``n`` partitions of toolchain *a* grows by ``alone(a) + launch + pair(a, a)`` with
+  each. The launch is what the leanest toolchain has; the rest is its own.
+* In a chain that alternates, every two partitions add ``alone(a) + alone(b) + 2 launch +
+  pair(a, b) + pair(b, a)``. The two directions cannot be told apart and share it equally.
+
+Differences of two chain lengths are used, so whatever a whole module costs once drops out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+LAUNCH = "launch"
+SHORT, LONG = 4, 24
+"""Chain lengths; even, so that alternating chains are balanced."""
+
+
+@dataclass(frozen=True)
+class ChainTimes:
+    """What has to be timed; microseconds."""
+
+    alone: dict[str, float]
+    """One partition by itself, as candidates are timed."""
+    chains: dict[tuple[str, ...], float]
+    """A whole module of partitions in a row, by their toolchain instances."""
+
+
+def pair_name(source: str, target: str) -> str:
+    """``pair:<from>:<to>``; instance ids hold no colon."""
+    return f"pair:{source}:{target}"
+
+
+def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
+    """The chains to build for some instances."""
+    found = []
+    for name in instances:
+        found += [(name,) * SHORT, (name,) * LONG]
+    for a, b in combinations(instances, 2):
+        found += [(a, b) * (SHORT // 2), (a, b) * (LONG // 2)]
+    return found
+
+
+def constants_from(instances: Sequence[str], times: ChainTimes) -> dict[str, float]:
+    """``launch`` and ``pair:a:b`` in microseconds, none negative.
+
+    Instances without times (a toolchain that could not take the chain's operator) get none.
+    """
+
+    def step(chain: Callable[[int], tuple[str, ...]]) -> float:
+        """What one more partition adds."""
+        return (times.chains[chain(LONG)] - times.chains[chain(SHORT)]) / (LONG - SHORT)
+
+    known = [
+        name
+        for name in instances
+        if name in times.alone and all(c in times.chains for c in ((name,) * SHORT, (name,) * LONG))
+    ]
+    beyond = {name: step(lambda n, name=name: (name,) * n) - times.alone[name] for name in known}  # type: ignore[misc]
+    launch = max(0.0, min(beyond.values(), default=0.0))
+    constants = {LAUNCH: launch}
+    for name in known:
+        constants[pair_name(name, name)] = max(0.0, beyond[name] - launch)
+    for a, b in combinations(known, 2):
+        if not all((a, b) * (n // 2) in times.chains for n in (SHORT, LONG)):
+            continue
+        mixed = step(lambda n, a=a, b=b: (a, b) * (n // 2))  # type: ignore[misc]
+        shared = mixed - (times.alone[a] + times.alone[b]) / 2 - launch
+        constants[pair_name(a, b)] = constants[pair_name(b, a)] = max(0.0, shared)
+    return constants
+
+
+def measure_constants(
+    instances: Sequence[str],
+    time_alone: Callable[[str], float],
+    build_and_time: Callable[[Sequence[tuple[str, ...]]], dict[tuple[str, ...], float]],
+) -> dict[str, float]:
+    """Time what is needed and derive the constants.
+
+    ``time_alone`` gives a partition's microseconds as candidates are timed; ``build_and_time``
+    builds whole modules of chains and times them against each other in rounds. Either may leave
+    out what it cannot build (by KeyError, or by a missing entry).
+    """
+    alone = {}
+    for name in instances:
+        try:
+            alone[name] = time_alone(name)
+        except KeyError:
+            continue
+    chains = build_and_time(wanted_chains([n for n in instances if n in alone]))
+    return constants_from(instances, ChainTimes(alone, chains))

@@ -1,0 +1,225 @@
+"""Certified lower bounds: how long a sub-graph takes at least, whoever runs it.
+
+Counted is only what no implementation can leave out, so that a bound never exceeds a true cost:
+
+* multiply-adds of convolutions and matrix products, those on padding not counted; divided by
+  what fast algorithms can save where they apply (Winograd's F(6×6,3×3) saves a factor 5.06;
+  transforms of larger kernels leave at least one multiplication an output and channel pair;
+  no library multiplies matrices by Strassen's method within these tolerances);
+* bytes of inputs and weights that an operator reads whole, and of outputs that it has to write;
+  reads and writes may overlap, so the larger of the two counts, and what caches keep from one
+  run to the next need not be read again.
+
+Memory and arithmetic overlap too: the bound is the larger of their times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from collage_engine.machine.device import fingerprint
+from collage_engine.machine.peaks import CONSTANT, Peaks, measure_peaks
+from collage_engine.measure.store import Store, remembered
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.graph import Node
+
+WINOGRAD = 5.0625
+"""F(6×6,3×3) needs 8·8 multiplications for 6·6 outputs of 9 taps each: 324/64."""
+
+_READS_WHOLE = """
+    add subtract multiply divide power maximum minimum greater less equal abs exp log sqrt rsqrt
+    erf tanh sigmoid negative floor ceil round clip nn.relu nn.leakyrelu nn.gelu nn.gelu_tanh
+    nn.silu nn.softmax nn.log_softmax nn.prelu nn.bias_add nn.batch_norm nn.layer_norm
+    nn.group_norm nn.instance_norm nn.rms_norm sum mean max min prod variance astype matmul
+    quantize dequantize concat
+"""
+READS_WHOLE = frozenset(_READS_WHOLE.split())
+"""Operators that need every element of every input, and compute every element they give."""
+
+
+@dataclass
+class Work:
+    """What a sub-graph cannot leave out."""
+
+    operations: dict[str, float] = field(default_factory=dict)
+    """Floating-point (or integer) operations by element type."""
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+
+class WorkCounter:
+    """Counts over one graph; what depends on a single node is computed once."""
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        self.graph = graph
+        self._operations: dict[int, float] = {}
+        self._reads: dict[int, tuple[int, ...]] = {}
+
+    def of(self, nodes: IndexSet) -> Work:
+        """The least work of a set of nodes (closed first)."""
+        graph = self.graph
+        nodes = graph.close(nodes)
+        _, outputs = graph.boundary(nodes)
+        work = Work()
+        read: set[int] = set()
+        # A value of which a part is never looked at may be computed in part: walk back from the
+        # outputs and count only what is needed whole.
+        whole = set(outputs)
+        for index in reversed(list(members(nodes))):
+            node = graph.nodes[index]
+            if node.form != "call" or index not in whole:
+                continue
+            operations = self.operations(index)
+            if operations:
+                dtype = graph.nodes[node.inputs[0]].type.dtype
+                work.operations[dtype] = work.operations.get(dtype, 0.0) + operations
+            for source in self.reads_whole(index):
+                whole.add(source)
+                if graph.nodes[source].form == "constant" or not nodes >> source & 1:
+                    read.add(source)
+        work.read_bytes = sum(graph.nodes[i].type.bytes for i in read)
+        # Only what is computed: a view of an input is written by nobody.
+        work.write_bytes = sum(
+            graph.nodes[i].type.bytes
+            for i in outputs
+            if graph.nodes[i].op in READS_WHOLE or self.operations(i) > 0
+        )
+        return work
+
+    def operations(self, index: int) -> float:
+        """Least multiplications and additions of one call."""
+        known = self._operations.get(index)
+        if known is None:
+            node = self.graph.nodes[index]
+            known = least_operations(self.graph, node) if node.form == "call" else 0.0
+            self._operations[index] = known
+        return known
+
+    def reads_whole(self, index: int) -> tuple[int, ...]:
+        """Inputs of which a call that is needed whole leaves no element unread."""
+        known = self._reads.get(index)
+        if known is None:
+            node = self.graph.nodes[index]
+            known = ()
+            if node.op in READS_WHOLE:
+                known = tuple(
+                    i for i in node.inputs if self.graph.nodes[i].form not in ("tuple", "other")
+                )
+            elif self.operations(index) > 0:
+                windows = _windows(self.graph, node)
+                touched = bool(windows) and all(covers(*w) for w in windows)
+                known = node.inputs[:2] if touched else node.inputs[1:2]
+            self._reads[index] = known
+        return known
+
+
+def least_operations(graph: DataflowGraph, node: Node) -> float:
+    """Operations of a convolution or matrix product that no algorithm saves; 0 for the rest."""
+    if node.op == "matmul" and len(node.inputs) == 2 and not node.is_tuple:
+        shape = graph.nodes[node.inputs[0]].type.shape
+        return 2.0 * node.type.elements * shape[-1] if shape else 0.0
+    if node.op in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
+        return _convolution(graph, node)
+    return 0.0
+
+
+def _convolution(graph: DataflowGraph, node: Node) -> float:
+    windows = _windows(graph, node)
+    if not windows:
+        return 0.0
+    saving = 1.0
+    for _, _, taps, stride, dilation, _ in windows:
+        if taps > 1 and stride == 1 and dilation == 1:
+            saving *= 2.25 if taps <= 3 else taps
+    if len(windows) == 2 and saving == 2.25**2:
+        saving = WINOGRAD
+    data, weight = (graph.nodes[i].type for i in node.inputs[:2])
+    kernel = str(node.attributes["kernel_layout"])
+    batch = data.shape[str(node.attributes["data_layout"]).index("N")]
+    channels = weight.shape[kernel.index("O")] * weight.shape[kernel.index("I")]
+    return 2.0 * batch * channels * math.prod(pairs_in_range(*w) for w in windows) / saving
+
+
+Window = tuple[int, int, int, int, int, int]
+"""Along one axis: input size, output size, taps, stride, dilation, padding before."""
+
+
+def _windows(graph: DataflowGraph, node: Node) -> list[Window]:
+    """A convolution's windows, one per spatial axis; none when its layout is a packed one."""
+    data, weight = (graph.nodes[i].type for i in node.inputs[:2])
+    layout = str(node.attributes.get("data_layout", ""))
+    kernel = str(node.attributes.get("kernel_layout", ""))
+    out_layout = str(node.attributes.get("out_layout") or layout)
+    if len(layout) != len(data.shape) or len(kernel) != len(weight.shape) or out_layout != layout:
+        return []
+    spatial = [axis for axis in layout if axis not in "NC"]
+    if sorted(kernel) != sorted(["O", "I", *spatial]):
+        return []
+    rank = len(spatial)
+    strides = _sizes(node.attributes.get("strides"), rank)
+    dilation = _sizes(node.attributes.get("dilation"), rank)
+    padding = _sizes(node.attributes.get("padding", 0), 2 * rank)
+    return [
+        (
+            data.shape[layout.index(axis)],
+            node.type.shape[layout.index(axis)],
+            weight.shape[kernel.index(axis)],
+            strides[place],
+            dilation[place],
+            padding[place],
+        )
+        for place, axis in enumerate(spatial)
+    ]
+
+
+def pairs_in_range(size: int, out: int, taps: int, stride: int, dilation: int, before: int) -> int:
+    """(output position, tap) pairs along one axis that touch the input and not its padding."""
+    found = 0
+    for tap in range(taps):
+        # 0 <= position * stride + tap * dilation - before < size
+        offset = tap * dilation - before
+        first = max(0, -(offset // stride) if offset < 0 else 0)
+        last = min(out - 1, (size - 1 - offset) // stride)
+        found += max(0, last - first + 1)
+    return found
+
+
+def covers(size: int, out: int, taps: int, stride: int, dilation: int, before: int) -> bool:
+    """Whether the windows along one axis leave no input position untouched."""
+    return dilation == 1 and stride <= taps and (out - 1) * stride + taps - before >= size
+
+
+def _sizes(value: Any, count: int) -> list[int]:
+    """An attribute that may be one number for all axes, or half a symmetric padding."""
+    if value is None:
+        return [1] * count
+    if isinstance(value, int):
+        return [value] * count
+    found = [int(v) for v in value]
+    return found if len(found) == count else found * (count // len(found))
+
+
+def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
+    """Microseconds that the work takes at least on so many threads."""
+    compute = sum(peaks.compute_s(n, dtype, threads) for dtype, n in work.operations.items())
+    memory = max(peaks.read_s(work.read_bytes, threads), peaks.read_s(work.write_bytes, threads))
+    return max(compute, memory) * 1e6
+
+
+def machine_peaks(store: Store | None) -> Peaks | None:
+    """This machine's peaks, measured once and kept; None where they cannot be measured."""
+    try:
+        known = remembered(
+            store,
+            f"{CONSTANT}:{fingerprint()}",
+            lambda: msgspec.to_builtins(measure_peaks()),
+        )
+    except MeasureError:
+        return None
+    return msgspec.convert(known, Peaks)
