@@ -221,8 +221,8 @@ def load(source: RuntimeSource) -> str:
     return kind
 
 
-def find_in_wheel(package: str, name: str) -> Path:
-    """A file that an installed distribution carries, by its file name.
+def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
+    """A file that an installed distribution carries, by its name and the end of its folder.
 
     ``ToolchainError`` says which package lacks it.
     """
@@ -231,7 +231,7 @@ def find_in_wheel(package: str, name: str) -> Path:
     except importlib.metadata.PackageNotFoundError:
         raise ToolchainError(f"the package {package} is not installed") from None
     for file in files:
-        if file.name == name:
+        if file.name == name and file.parent.as_posix().endswith(folder):
             path = Path(str(file.locate())).resolve()
             if path.exists():
                 return path

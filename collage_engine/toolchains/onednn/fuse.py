@@ -1,0 +1,181 @@
+"""Post-op fusion: what follows an operator is computed while its result is still in registers.
+
+A step that applies an elementwise function, or adds or multiplies another tensor, joins the step
+that makes its operand when nobody else reads it. The joined step stands where the later one
+stood: its operands exist by then, and moving a step down to its only reader is always legal.
+The runtime undoes what the library has no kernel for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from collage_engine.toolchains.onednn.steps import Plan, PostOp, Step
+
+ANCHORS = {"conv", "deconv", "matmul", "pool", "softmax", "layer_norm", "batch_norm", "reduce",
+           "eltwise", "binary", "prelu", "concat", "resize"}  # fmt: skip
+HEAVY = {"conv", "deconv", "matmul"}
+
+MAX_POSTS = 16
+"""oneDNN takes 32; more than a few never happen in practice."""
+
+
+def fuse(plan: Plan, outputs: tuple[int, ...]) -> None:
+    """Fuse in place. ``outputs``: values that leave the function."""
+    _fold_linear(plan, outputs)
+    readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
+    readers.update(outputs)
+    steps: list[Step | None] = []
+    place: dict[int, int] = {}
+    for step in plan.steps:
+        joined = _join(plan, step, steps, place, readers)
+        if joined is not None:
+            host, merged = joined
+            steps[host] = None
+            step = merged
+        place[step.out] = len(steps)
+        steps.append(step)
+    plan.steps = [s for s in steps if s is not None]
+    _bias(plan)
+    _flatten_matmuls(plan)
+
+
+def _fold_linear(plan: Plan, outputs: tuple[int, ...]) -> None:
+    """Two linear functions in a row are one."""
+    readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
+    readers.update(outputs)
+    made: dict[int, Step] = {}
+    for step in list(plan.steps):
+        if step.op != "eltwise" or step.fields["alg"] != "linear":
+            continue
+        before = made.get(step.fields["src"])
+        if before is not None and readers[before.out] == 1:
+            a, b = before.fields["alpha"], before.fields["beta"]
+            c, d = step.fields["alpha"], step.fields["beta"]
+            step.fields |= {"src": before.fields["src"], "alpha": a * c, "beta": b * c + d}
+            step.nodes = before.nodes + step.nodes
+            plan.steps.remove(before)
+        made[step.out] = step
+
+
+def _join(
+    plan: Plan,
+    step: Step,
+    steps: list[Step | None],
+    place: dict[int, int],
+    readers: Counter[int],
+) -> tuple[int, Step] | None:
+    """(position of the step that takes ``step`` as a post-op, the joined step)."""
+    if step.op == "eltwise":
+        candidates = [(step.fields["src"], _eltwise_posts(step))]
+    elif step.op == "binary":
+        candidates = _binary_choices(step)
+    else:
+        return None
+    best: tuple[bool, int, list[PostOp]] | None = None
+    for value, posts in candidates:
+        at = place.get(value)
+        host = None if at is None else steps[at]
+        if at is None or host is None or host.op not in ANCHORS or readers[value] != 1:
+            continue
+        if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
+            continue
+        choice = (host.op in HEAVY, at, posts)
+        if best is None or choice[:2] > best[:2]:
+            best = choice
+    if best is None:
+        return None
+    _, at, posts = best
+    host = steps[at]
+    assert host is not None
+    merged = Step(host.op, step.out, step.dims, host.fields, [*host.posts, *posts, *step.posts],
+                  host.nodes + step.nodes)  # fmt: skip
+    return at, merged
+
+
+def _eltwise_posts(step: Step) -> list[PostOp]:
+    return [PostOp("eltwise", step.fields["alg"], step.fields["alpha"], step.fields["beta"])]
+
+
+def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:
+    """Which operand could be computed by the host, and what the host then applies."""
+    left, right, alg = step.fields["src"], step.fields["other"], step.fields["alg"]
+    if left == right:
+        return []
+    choices = [(left, [PostOp("binary", alg, value=right)])]
+    if alg == "sub":
+        negated = PostOp("eltwise", "linear", -1.0, 0.0)
+        choices.append((right, [negated, PostOp("binary", "add", value=left)]))
+    elif alg != "div":
+        choices.append((right, [PostOp("binary", alg, value=left)]))
+    return choices
+
+
+def _bias(plan: Plan) -> None:
+    """A constant per output channel, added first, is the operator's own bias."""
+    for step in plan.steps:
+        if step.op not in HEAVY or not step.posts or "bias" in step.fields:
+            continue
+        first = step.posts[0]
+        if first.kind != "binary" or first.alg != "add":
+            continue
+        source = _constant_behind(plan, first.value)
+        axis = len(step.dims) - 1 if step.op == "matmul" else 1
+        dims = plan.dims[first.value]
+        per_channel = tuple(e if d == axis else 1 for d, e in enumerate(step.dims))
+        if source is None or dims != per_channel:
+            continue
+        if step.op == "matmul":
+            step.fields["bias"] = first.value
+        else:
+            step.fields["bias"] = _before(plan, step, first.value, (dims[axis],))
+        del step.posts[0]
+
+
+def _constant_behind(plan: Plan, value: int) -> int | None:
+    """The constant of which a value is a reshape."""
+    made = {s.out: s for s in plan.steps}
+    while value in made and made[value].op == "reshape":
+        value = made[value].fields["src"]
+    return None if value in made or value in plan.inputs else value
+
+
+def _before(plan: Plan, step: Step, value: int, dims: tuple[int, ...]) -> int:
+    """Insert a reshape of a value before a step."""
+    if plan.dims[value] == dims:
+        return value
+    out = plan.new_value(dims)
+    plan.steps.insert(plan.steps.index(step), Step("reshape", out, dims, {"src": value}))
+    return out
+
+
+def _flatten_matmuls(plan: Plan) -> None:
+    """One large product instead of many: weights without batch axes see all rows at once."""
+    for step in list(plan.steps):
+        rank = len(step.dims)
+        if step.op != "matmul" or rank == 2:
+            continue
+        weights = plan.dims[step.fields["weights"]]
+        if any(e != 1 for e in weights[:-2]):
+            continue
+        rows = 1
+        for extent in step.dims[:-1]:
+            rows *= extent
+        flat = {step.dims: (rows, step.dims[-1])}
+        for last in (1, step.dims[-1]):
+            flat[(1,) * (rank - 1) + (last,)] = (1, last)
+        operands = [p for p in step.posts if p.kind == "binary"]
+        if any(plan.dims[p.value] not in flat for p in operands):
+            continue
+        src = step.fields["src"]
+        step.fields["src"] = _before(plan, step, src, (rows, plan.dims[src][-1]))
+        step.fields["weights"] = _before(plan, step, step.fields["weights"], weights[-2:])
+        if "bias" in step.fields:
+            bias = step.fields["bias"]
+            step.fields["bias"] = _before(plan, step, bias, (1, plan.dims[bias][-1]))
+        for post in operands:
+            post.value = _before(plan, step, post.value, flat[plan.dims[post.value]])
+        out, dims = step.out, step.dims
+        step.out = plan.new_value((rows, dims[-1]))
+        step.dims = plan.dims[step.out]
+        plan.steps.insert(plan.steps.index(step) + 1, Step("reshape", out, dims, {"src": step.out}))

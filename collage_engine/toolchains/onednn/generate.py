@@ -1,0 +1,181 @@
+"""From a function of the dataflow graph to a plan for the oneDNN runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn import composites
+from collage_engine.toolchains.onednn.fuse import fuse
+from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
+from collage_engine.toolchains.onednn.pointwise import POINTWISE
+from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
+from collage_engine.toolchains.onednn.spatial import SPATIAL
+from collage_engine.toolchains.onednn.steps import Constants, Plan
+
+
+def _filled(value: float) -> Callable[[Plan, Node], int]:
+    def lower(plan: Plan, node: Node) -> int:
+        return plan.constant(np.full(node.type.shape or (1,), value, np.float32))
+
+    return lower
+
+
+LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
+    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR,
+    "ones_like": _filled(1.0), "zeros_like": _filled(0.0),
+}  # fmt: skip
+FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
+    "split": split_field,
+    "nn.batch_norm": batch_norm_field,
+}
+"""Operators that give a tuple, lowered field by field where it is read."""
+
+
+def generate(
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    constants: Constants,
+) -> tuple[Plan, tuple[int, ...], tuple[int, ...]]:
+    """The fused plan and its input and output values; ``UnsupportedError`` names an operator."""
+    plan = Plan(graph, constants)
+    input_values = tuple(plan.define_input(i) for i in inputs)
+    plan.inputs = frozenset(input_values)
+    leaving = 0
+    for index in outputs:
+        leaving |= 1 << index
+    found = {
+        root: each
+        for root, each in composites.within(graph, nodes).items()
+        if not each.nodes & leaving & ~(1 << root)
+    }
+    _lower_all(plan, nodes & ~sum(1 << i for i in inputs), found)
+    output_values = tuple(plan.tensor(i) for i in outputs)
+    fuse(plan, output_values)
+    _drop_dead(plan, output_values)
+    return plan, input_values, output_values
+
+
+def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, composites.Found]) -> None:
+    part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
+    lowered_alone: set[int] = set()
+    for index in members(nodes):
+        node = plan.graph.nodes[index]
+        if node.form == "projection":
+            _lower_projection(plan, node)
+        if node.form != "call" or index in plan.of_node:
+            continue
+        root = part_of.get(index)
+        if root is not None and root not in lowered_alone:
+            if index != root:
+                continue
+            if _lower_composite(plan, found[root]):
+                continue
+            # Its constants are others than expected: operator by operator, the root last.
+            lowered_alone.add(root)
+            for inner in members(found[root].nodes):
+                _lower_call(plan, plan.graph.nodes[inner])
+            continue
+        _lower_call(plan, node)
+
+
+def _lower_composite(plan: Plan, found: composites.Found) -> bool:
+    plan.current = tuple(members(found.nodes))
+    before = len(plan.steps)
+    value = found.composite.build(plan, found.match)
+    if value is None:
+        del plan.steps[before:]
+        return False
+    plan.of_node[found.match.root] = value
+    return True
+
+
+def _lower_call(plan: Plan, node: Node) -> None:
+    if node.op in FIELDS:
+        return  # by its projections
+    lower = LOWERINGS.get(node.op)
+    if lower is None:
+        raise UnsupportedError(f"oneDNN has no {node.op}")
+    plan.current = (node.index,)
+    if node.type.dtype != "float32":
+        raise UnsupportedError(
+            f"{node.op}: the oneDNN runtime computes float32, not {node.type.dtype}"
+        )
+    value = lower(plan, node)
+    if plan.dims[value] != (node.type.shape or (1,)):
+        raise UnsupportedError(f"{node.op}: its result has an unexpected shape")
+    plan.of_node[node.index] = value
+
+
+def _lower_projection(plan: Plan, node: Node) -> None:
+    source = plan.graph.nodes[node.inputs[0]]
+    if source.form == "tuple":
+        plan.of_node[node.index] = plan.tensor(source.inputs[node.field])
+        return
+    lower = FIELDS.get(source.op)
+    if lower is None:
+        raise UnsupportedError(f"oneDNN has no {source.op}")
+    plan.current = (source.index,)
+    plan.of_node[node.index] = lower(plan, source, node.field)
+
+
+def _drop_dead(plan: Plan, outputs: tuple[int, ...]) -> None:
+    live = set(outputs)
+    kept = []
+    for step in reversed(plan.steps):
+        if step.out in live:
+            live.update(step.reads())
+            kept.append(step)
+    plan.steps = kept[::-1]
+
+
+def reason_against(graph: DataflowGraph, index: int) -> str | None:
+    """None when oneDNN can run the call, alone or as part of a composite around it."""
+    node = graph.nodes[index]
+    alone = _refusal(graph, index)
+    if alone is None:
+        return None
+    for found in composites.find(graph):
+        if found.nodes >> index & 1:
+            plan = Plan(graph, None)
+            try:
+                if node.type.dtype == "float32" and _try_composite(plan, found):
+                    return None
+            except UnsupportedError as error:
+                return str(error)
+    return alone
+
+
+def _try_composite(plan: Plan, found: composites.Found) -> bool:
+    for index in members(found.match.nodes):
+        for source in plan.graph.nodes[index].inputs:
+            if not found.nodes >> source & 1 and not plan.is_constant(source):
+                plan.define_input(source)
+    return found.composite.build(plan, found.match) is not None
+
+
+def _refusal(graph: DataflowGraph, index: int) -> str | None:
+    node = graph.nodes[index]
+    plan = Plan(graph, None)
+    try:
+        for source in node.inputs:
+            fields = graph.nodes[source]
+            for each in fields.inputs if fields.form == "tuple" else (source,):
+                if not plan.is_constant(each) and each not in plan.of_node:
+                    plan.define_input(each)
+        if node.op in FIELDS:
+            read = {graph.nodes[u].field for u in graph.users[index]}
+            for field in sorted(read):
+                FIELDS[node.op](plan, node, field)
+        else:
+            _lower_call(plan, node)
+    except UnsupportedError as error:
+        return str(error)
+    return None

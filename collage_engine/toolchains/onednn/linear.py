@@ -1,0 +1,156 @@
+"""Matrix products, reductions, softmax and normalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.spatial import global_pool
+from collage_engine.toolchains.onednn.steps import Plan
+
+
+def matmul(plan: Plan, node: Node) -> int:
+    """Any ranks: vectors become matrices, missing batch axes have extent one."""
+    left, right = (plan.tensor(i) for i in node.inputs)
+    if len(plan.graph.nodes[node.inputs[0]].type.shape) == 1:
+        left = plan.reshape(left, (1, *plan.dims[left]))
+    if len(plan.graph.nodes[node.inputs[1]].type.shape) == 1:
+        right = plan.reshape(right, (*plan.dims[right], 1))
+    rank = max(len(plan.dims[left]), len(plan.dims[right]))
+    left, right = (
+        plan.reshape(v, (1,) * (rank - len(plan.dims[v])) + plan.dims[v]) for v in (left, right)
+    )
+    a, b = plan.dims[left], plan.dims[right]
+    batch = tuple(max(p, q) for p, q in zip(a[:-2], b[:-2], strict=True))
+    out = plan.emit("matmul", (*batch, a[-2], b[-1]), src=left, weights=right)
+    return plan.reshape(out, node.type.shape)
+
+
+REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min", "prod": "mul"}
+
+
+def reduce(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    axes = node.attributes.get("axis")
+    if axes is None:
+        axes = list(range(len(dims)))
+    elif isinstance(axes, int):
+        axes = [axes]
+    chosen = sorted({int(a) % len(dims) for a in axes})
+    if all(dims[a] == 1 for a in chosen):
+        return plan.reshape(value, node.type.shape)
+    if 3 <= len(dims) <= 5 and chosen == list(range(2, len(dims))) and node.op in ("mean", "max"):
+        out = global_pool(plan, value, "avg" if node.op == "mean" else "max")
+    else:
+        kept = tuple(1 if d in chosen else e for d, e in enumerate(dims))
+        out = plan.emit("reduce", kept, src=value, alg=REDUCTIONS[node.op])
+    return plan.reshape(out, node.type.shape)
+
+
+def softmax(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    rank = len(plan.dims[value])
+    axis = int(node.attributes.get("axis", -1)) % rank
+    log = int(node.op == "nn.log_softmax")
+    return plan.emit("softmax", plan.dims[value], src=value, axis=axis, log=log)
+
+
+def layer_norm(plan: Plan, node: Node) -> int:
+    """Over the last axes; several of them are flattened into one."""
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    axes = sorted(int(a) % len(dims) for a in node.attributes["axes"])
+    # TVM applies both whatever the attributes "scale" and "center" say.
+    scale, shift = (plan.tensor(i) for i in node.inputs[1:3])
+    return normalise_last(plan, value, axes, float(node.attributes["epsilon"]), scale, shift)
+
+
+def normalise_last(
+    plan: Plan, value: int, axes: list[int], epsilon: float, scale: int | None, shift: int | None
+) -> int:
+    """Layer normalisation over trailing axes; scale and shift have those axes' elements."""
+    dims = plan.dims[value]
+    if axes != list(range(len(dims) - len(axes), len(dims))):
+        raise UnsupportedError("layer_norm: oneDNN normalises over the last axes only")
+    extent = int(np.prod([dims[a] for a in axes]))
+    rows = int(np.prod(dims)) // extent
+    flat = plan.reshape(value, dims if len(axes) == 1 and len(dims) > 1 else (rows, extent))
+    fields: dict[str, int] = {}
+    if scale is not None:
+        fields["scale"] = plan.reshape(scale, (extent,))
+    if shift is not None:
+        fields["shift"] = plan.reshape(shift, (extent,))
+    out = plan.emit("layer_norm", plan.dims[flat], src=flat, epsilon=epsilon, **fields)
+    return plan.reshape(out, dims)
+
+
+def batch_norm_field(plan: Plan, node: Node, field: int) -> int:
+    """The first result of nn.batch_norm, with the statistics that the model carries."""
+    if field != 0:
+        raise UnsupportedError("nn.batch_norm: oneDNN gives no statistics back")
+    if node.attributes.get("training"):
+        raise UnsupportedError("nn.batch_norm: oneDNN runs it for inference only")
+    value = plan.tensor(node.inputs[0])
+    if int(node.attributes["axis"]) % len(plan.dims[value]) != 1:
+        raise UnsupportedError("nn.batch_norm: oneDNN normalises over axis 1 only")
+    fields: dict[str, int] = {}
+    if node.attributes.get("scale", True):
+        fields["scale"] = plan.tensor(node.inputs[1])
+    if node.attributes.get("center", True):
+        fields["shift"] = plan.tensor(node.inputs[2])
+    fields["mean"], fields["variance"] = (plan.tensor(i) for i in node.inputs[3:5])
+    epsilon = float(node.attributes["epsilon"])
+    return plan.emit("batch_norm", plan.dims[value], src=value, epsilon=epsilon, **fields)
+
+
+def group_norm(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    attributes = node.attributes
+    channel = int(attributes["channel_axis"]) % len(dims)
+    axes = sorted(int(a) % len(dims) for a in attributes["axes"])
+    if channel != 1 or axes != list(range(2, len(dims))):
+        raise UnsupportedError("nn.group_norm: oneDNN normalises channels at axis 1 only")
+    out = normalise_groups(plan, value, int(attributes["num_groups"]), float(attributes["epsilon"]))
+    per_channel = (1, dims[1]) + (1,) * (len(dims) - 2)
+    # TVM applies both whatever the attributes "scale" and "center" say.
+    out = plan.binary("mul", out, plan.reshape(plan.tensor(node.inputs[1]), per_channel))
+    return plan.binary("add", out, plan.reshape(plan.tensor(node.inputs[2]), per_channel))
+
+
+def normalise_groups(plan: Plan, value: int, groups: int, epsilon: float) -> int:
+    """Each group of channels of each image by its own statistics.
+
+    oneDNN 3.2 has no such primitive; batch normalisation does it, with the groups of all images
+    as the channels of one.
+    """
+    dims = plan.dims[value]
+    elements = int(np.prod(dims)) // (dims[0] * groups)
+    flat = plan.reshape(value, (1, dims[0] * groups, 1, elements))
+    out = plan.emit("batch_norm", plan.dims[flat], src=flat, epsilon=epsilon)
+    return plan.reshape(out, dims)
+
+
+def variance(plan: Plan, node: Node) -> int:
+    """The mean of the squared distances from the mean."""
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    axes = node.attributes.get("axis")
+    axes = range(len(dims)) if axes is None else [axes] if isinstance(axes, int) else axes
+    kept = tuple(1 if d in {a % len(dims) for a in axes} else e for d, e in enumerate(dims))
+    mean = plan.emit("reduce", kept, src=value, alg="mean")
+    squared = plan.eltwise(plan.binary("sub", value, mean), "square")
+    return plan.reshape(plan.emit("reduce", kept, src=squared, alg="mean"), node.type.shape)
+
+
+LINEAR = {
+    "matmul": matmul,
+    **dict.fromkeys(REDUCTIONS, reduce),
+    "variance": variance,
+    "nn.softmax": softmax,
+    "nn.log_softmax": softmax,
+    "nn.layer_norm": layer_norm,
+    "nn.group_norm": group_norm,
+}

@@ -1,0 +1,117 @@
+"""Elementwise functions and broadcasting arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.steps import Plan
+
+FUNCTIONS: dict[str, tuple[str, float, float]] = {
+    "nn.relu": ("relu", 0.0, 0.0),
+    "sigmoid": ("logistic", 0.0, 0.0),
+    "tanh": ("tanh", 0.0, 0.0),
+    "exp": ("exp", 0.0, 0.0),
+    "log": ("log", 0.0, 0.0),
+    "sqrt": ("sqrt", 0.0, 0.0),
+    "rsqrt": ("pow", 1.0, -0.5),
+    "square": ("square", 0.0, 0.0),
+    "abs": ("abs", 0.0, 0.0),
+    "negative": ("linear", -1.0, 0.0),
+    "round": ("round", 0.0, 0.0),
+    "nn.gelu": ("gelu_erf", 0.0, 0.0),
+    "nn.gelu_tanh": ("gelu_tanh", 0.0, 0.0),
+    "nn.silu": ("swish", 1.0, 0.0),
+    "nn.relu6": ("clip", 0.0, 6.0),
+}
+"""Relax operator → (oneDNN function, alpha, beta)."""
+
+BINARY = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div",
+    "maximum": "max", "minimum": "min",
+}  # fmt: skip
+
+
+def function(plan: Plan, node: Node) -> int:
+    alg, alpha, beta = FUNCTIONS[node.op]
+    return plan.eltwise(plan.tensor(node.inputs[0]), alg, alpha, beta)
+
+
+def leaky_relu(plan: Plan, node: Node) -> int:
+    return plan.eltwise(plan.tensor(node.inputs[0]), "relu", float(node.attributes["alpha"]))
+
+
+def softplus(plan: Plan, node: Node) -> int:
+    beta = float(node.attributes.get("beta", 1.0))
+    return plan.eltwise(plan.tensor(node.inputs[0]), "soft_relu", beta)
+
+
+def clip(plan: Plan, node: Node) -> int:
+    low, high = float(node.attributes["min"]), float(node.attributes["max"])
+    return plan.eltwise(plan.tensor(node.inputs[0]), "clip", low, high)
+
+
+def power(plan: Plan, node: Node) -> int:
+    exponent = plan.scalar(node.inputs[1])
+    if exponent is None:
+        raise UnsupportedError("power: oneDNN needs a constant exponent")
+    base = plan.tensor(node.inputs[0])
+    if exponent == 2.0:
+        return plan.eltwise(base, "square")
+    if exponent == 0.5:
+        return plan.eltwise(base, "sqrt")
+    return plan.eltwise(base, "pow", 1.0, exponent)
+
+
+def prelu(plan: Plan, node: Node) -> int:
+    src = plan.tensor(node.inputs[0])
+    slope = plan.tensor(node.inputs[1])
+    rank = len(plan.dims[src])
+    axis = int(node.attributes.get("axis", 1)) % rank
+    dims = [1] * rank
+    dims[axis] = plan.dims[slope][0]
+    return plan.emit("prelu", plan.dims[src], src=src, weights=plan.reshape(slope, tuple(dims)))
+
+
+def arithmetic(plan: Plan, node: Node) -> int:
+    """A constant scalar makes it a linear function or a power of the other operand."""
+    left, right = node.inputs
+    shape = node.type.shape or (1,)
+    scalar = plan.scalar(right)
+    if scalar is not None and (plan.graph.nodes[left].type.shape or (1,)) == shape:
+        with_right: dict[str, Callable[[int, float], int]] = {
+            "add": lambda v, c: plan.eltwise(v, "linear", 1.0, c),
+            "subtract": lambda v, c: plan.eltwise(v, "linear", 1.0, -c),
+            "multiply": lambda v, c: plan.eltwise(v, "linear", c, 0.0),
+        }
+        if scalar != 0.0:
+            with_right["divide"] = lambda v, c: plan.eltwise(v, "linear", 1.0 / c, 0.0)
+        if node.op in with_right:
+            return with_right[node.op](plan.tensor(left), scalar)
+        if node.op == "maximum" and scalar == 0.0:
+            return plan.eltwise(plan.tensor(left), "relu")
+    scalar = plan.scalar(left)
+    if scalar is not None and (plan.graph.nodes[right].type.shape or (1,)) == shape:
+        with_left: dict[str, Callable[[int, float], int]] = {
+            "add": lambda v, c: plan.eltwise(v, "linear", 1.0, c),
+            "subtract": lambda v, c: plan.eltwise(v, "linear", -1.0, c),
+            "multiply": lambda v, c: plan.eltwise(v, "linear", c, 0.0),
+            "divide": lambda v, c: plan.eltwise(v, "pow", c, -1.0),
+        }
+        if node.op in with_left:
+            return with_left[node.op](plan.tensor(right), scalar)
+        if node.op == "maximum" and scalar == 0.0:
+            return plan.eltwise(plan.tensor(right), "relu")
+    return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
+
+
+POINTWISE = {
+    **dict.fromkeys(FUNCTIONS, function),
+    **dict.fromkeys(BINARY, arithmetic),
+    "nn.leakyrelu": leaky_relu,
+    "nn.softplus": softplus,
+    "clip": clip,
+    "power": power,
+    "nn.prelu": prelu,
+}

@@ -1,0 +1,78 @@
+"""Operators that move elements: views where possible, else one copy."""
+
+from __future__ import annotations
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.steps import Plan
+
+
+def reshape(plan: Plan, node: Node) -> int:
+    """Also expand_dims, squeeze and flatten: the result's shape says it all."""
+    return plan.reshape(plan.tensor(node.inputs[0]), node.type.shape)
+
+
+def permute(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    rank = len(plan.dims[value])
+    axes = node.attributes.get("axes")
+    order = range(rank - 1, -1, -1) if axes is None else [int(a) % rank for a in axes]
+    return plan.permute(value, tuple(order))
+
+
+def broadcast(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    shape = node.type.shape
+    value = plan.reshape(value, (1,) * (len(shape) - len(plan.dims[value])) + plan.dims[value])
+    if plan.dims[value] == shape:
+        return value
+    return plan.emit("expand", shape, src=value)
+
+
+def strided_slice(plan: Plan, node: Node) -> int:
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    begin, step = [0] * len(dims), [1] * len(dims)
+    axes = [int(a) % len(dims) for a in node.attributes["axes"]]
+    strides = node.attributes.get("strides") or [1] * len(axes)
+    for axis, first, stride in zip(axes, node.attributes["begin"], strides, strict=True):
+        if int(stride) < 1:
+            raise UnsupportedError("strided_slice: oneDNN has no negative strides")
+        first = int(first)
+        begin[axis] = max(0, first + dims[axis] if first < 0 else first)
+        step[axis] = int(stride)
+    return plan.emit("slice", node.type.shape, src=value, begin=begin, step=step)
+
+
+def split_field(plan: Plan, node: Node, field: int) -> int:
+    """One part of a split."""
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    axis = int(node.attributes["axis"]) % len(dims)
+    begin = [0] * len(dims)
+    begin[axis] = sum(t.shape[axis] for t in node.types[:field])
+    return plan.emit("slice", node.types[field].shape, src=value, begin=begin, step=[1] * len(dims))
+
+
+def concat(plan: Plan, node: Node) -> int:
+    fields = plan.graph.nodes[node.inputs[0]]
+    indices = fields.inputs if fields.form == "tuple" else node.inputs
+    values = [plan.tensor(i) for i in indices]
+    if len(values) == 1:
+        return values[0]
+    axis = int(node.attributes.get("axis") or 0) % len(node.type.shape)
+    return plan.emit("concat", node.type.shape, srcs=values, axis=axis)
+
+
+def identity(plan: Plan, node: Node) -> int:
+    return plan.tensor(node.inputs[0])
+
+
+SHAPING = {
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"), reshape),
+    "permute_dims": permute,
+    "broadcast_to": broadcast,
+    "strided_slice": strided_slice,
+    "concat": concat,
+    "nn.dropout": identity,
+}

@@ -1,0 +1,172 @@
+"""Convolutions, pools and resizing: operators over a batch of images, signals or volumes.
+
+oneDNN's logical order is batch, channels, space whatever the memory looks like; other Relax
+layouts are transposed views, which cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.steps import Plan
+
+_SPACE = "DHW"
+
+
+def _axes(layout: str, wanted: str, op: str) -> tuple[int, ...]:
+    """Permutation that takes ``layout`` to ``wanted``."""
+    if sorted(layout) != sorted(wanted):
+        raise UnsupportedError(f"{op}: oneDNN has no layout {layout}")
+    return tuple(layout.index(c) for c in wanted)
+
+
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def _ints(value: Any, rank: int) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank
+
+
+def _pads(value: Any, rank: int) -> tuple[list[int], list[int]]:
+    pads = _ints(value, rank)
+    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
+
+
+def _image(plan: Plan, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
+    """The first operand in logical order, and the permutation that undoes it."""
+    rank = len(layout) - 2
+    axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
+    return plan.permute(plan.tensor(node.inputs[0]), axes), _inverse(axes)
+
+
+def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
+    """Dims of a result in logical order, given its dims in the node's layout."""
+    return tuple(dims[undo.index(d)] for d in range(len(dims)))
+
+
+def convolution(plan: Plan, node: Node) -> int:
+    attributes = node.attributes
+    layout = str(attributes.get("data_layout", "NCHW"))
+    rank = len(layout) - 2
+    if attributes.get("out_layout", layout) not in (layout, ""):
+        raise UnsupportedError(f"{node.op}: oneDNN keeps the layout of the data")
+    src, undo = _image(plan, node, layout)
+    dims = _logical(node.type.shape, undo)
+    groups = int(attributes.get("groups", 1))
+    space = _SPACE[3 - rank :]
+    transposed = node.op.endswith("_transpose")
+    wanted = ("IO" if transposed else "OI") + space
+    weights = plan.permute(
+        plan.tensor(node.inputs[1]), _axes(str(attributes["kernel_layout"]), wanted, node.op)
+    )
+    shape = plan.dims[weights]
+    if groups > 1:
+        weights = plan.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
+    if transposed:
+        # oneDNN wants output channels first, within each group.
+        first = 1 if groups > 1 else 0
+        order = list(range(len(plan.dims[weights])))
+        order[first], order[first + 1] = order[first + 1], order[first]
+        weights = plan.permute(weights, tuple(order))
+    strides = _ints(attributes["strides"], rank)
+    dilation = _ints(attributes["dilation"], rank)
+    begin, end = _pads(attributes["padding"], rank)
+    if transposed:
+        # Output padding shows in the result's size: oneDNN takes it as less padding at the end.
+        kernel = shape[-rank:]
+        data = plan.dims[src][2:]
+        end = [
+            (data[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - dims[2 + d]
+            for d in range(rank)
+        ]
+    out = plan.emit(
+        "deconv" if transposed else "conv", dims, src=src, weights=weights, strides=strides,
+        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=end,
+    )  # fmt: skip
+    return plan.permute(out, undo)
+
+
+def pool(plan: Plan, node: Node) -> int:
+    attributes = node.attributes
+    layout = str(attributes["layout"])
+    rank = len(layout) - 2
+    src, undo = _image(plan, node, layout)
+    dims = _logical(node.type.shape, undo)
+    kernel = _ints(attributes["pool_size"], rank)
+    strides = _ints(attributes["strides"], rank)
+    dilation = _ints(attributes["dilation"], rank)
+    begin, end = _pads(attributes["padding"], rank)
+    average = "avg" in node.op
+    # A ceiling of the size is more padding at the end; a floor may leave some of it unread.
+    data = plan.dims[src][2:]
+    needed = [
+        (dims[2 + d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - data[d] - begin[d]
+        for d in range(rank)
+    ]
+    include = bool(attributes.get("count_include_pad"))
+    if average and include and any(n > e for n, e in zip(needed, end, strict=True)):
+        raise UnsupportedError(f"{node.op}: the last windows count elements beyond the padding")
+    alg = "max" if not average else "avg_include" if include else "avg"
+    out = plan.emit(
+        "pool", dims, src=src, alg=alg, kernel=kernel, strides=strides,
+        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=needed,
+    )  # fmt: skip
+    return plan.permute(out, undo)
+
+
+def global_pool(plan: Plan, value: int, alg: str) -> int:
+    """Mean or maximum over all spatial axes, which are kept with extent one."""
+    dims = plan.dims[value]
+    space = list(dims[2:])
+    zeros, ones = [0] * len(space), [1] * len(space)
+    return plan.emit(
+        "pool", (*dims[:2], *ones), src=value, alg=alg, kernel=space, strides=ones,
+        dilation=zeros, pads_begin=zeros, pads_end=zeros,
+    )  # fmt: skip
+
+
+def adaptive_pool(plan: Plan, node: Node) -> int:
+    layout = str(node.attributes["layout"])
+    src, undo = _image(plan, node, layout)
+    dims = _logical(node.type.shape, undo)
+    if any(d != 1 for d in dims[2:]):
+        raise UnsupportedError(f"{node.op}: oneDNN pools adaptively to one element only")
+    out = global_pool(plan, src, "max" if "max" in node.op else "avg")
+    return plan.permute(out, undo)
+
+
+def resize(plan: Plan, node: Node) -> int:
+    """Half-pixel coordinates are oneDNN's only ones."""
+    attributes = node.attributes
+    method = str(attributes["method"])
+    mode = str(attributes["coordinate_transformation_mode"])
+    src, undo = _image(plan, node, str(attributes["layout"]))
+    dims = _logical(node.type.shape, undo)
+    whole = all(o % i == 0 for o, i in zip(dims, plan.dims[src], strict=True))
+    if method == "nearest_neighbor":
+        # For whole factors every rounding of the half-pixel rule, and the asymmetric floor,
+        # repeat each element.
+        same = mode == "half_pixel" or (
+            mode == "asymmetric" and attributes["rounding_method"] == "floor"
+        )
+        if not (whole and same):
+            raise UnsupportedError(f"{node.op}: oneDNN has no {method} with {mode} coordinates")
+        alg = "nearest"
+    elif method == "linear" and mode == "half_pixel":
+        alg = "linear"
+    else:
+        raise UnsupportedError(f"{node.op}: oneDNN has no {method} with {mode} coordinates")
+    out = plan.emit("resize", dims, src=src, alg=alg)
+    return plan.permute(out, undo)
+
+
+SPATIAL = {
+    **{f"nn.conv{d}d": convolution for d in (1, 2, 3)},
+    **{f"nn.conv{d}d_transpose": convolution for d in (1, 2, 3)},
+    **{f"nn.{kind}_pool{d}d": pool for kind in ("max", "avg") for d in (1, 2, 3)},
+    **{f"nn.adaptive_{kind}_pool{d}d": adaptive_pool for kind in ("max", "avg") for d in (1, 2, 3)},
+    "image.resize2d": resize,
+}

@@ -1,0 +1,483 @@
+// From plan values to a program: layouts, reorders, in-place writes, post-op fusion.
+//
+// Values are views into buffers. Each operator asks the library which layout it prefers and gets
+// its operands in it; a reorder is made once per value and layout and shared. Weights are packed
+// while the program is built.
+#ifndef COLLAGE_ONEDNN_COMPILER_H_
+#define COLLAGE_ONEDNN_COMPILER_H_
+
+#include <functional>
+#include <map>
+#include <unordered_map>
+
+#include "program.h"
+
+namespace collage {
+
+using dnnl::algorithm;
+using dnnl::primitive_attr;
+using PrimitiveDesc = dnnl::primitive_desc;
+
+// What is applied to an operator's result before it is stored.
+struct PostOp {
+  bool eltwise = true;
+  algorithm alg = algorithm::undef;
+  float alpha = 0, beta = 0;
+  int64_t value = -1;  // the other operand of a binary one
+  std::string name;
+};
+
+inline algorithm EltwiseAlgorithm(const std::string& name) {
+  static const std::map<std::string, algorithm> known = {
+      {"relu", algorithm::eltwise_relu},         {"tanh", algorithm::eltwise_tanh},
+      {"elu", algorithm::eltwise_elu},           {"square", algorithm::eltwise_square},
+      {"abs", algorithm::eltwise_abs},           {"sqrt", algorithm::eltwise_sqrt},
+      {"swish", algorithm::eltwise_swish},       {"linear", algorithm::eltwise_linear},
+      {"soft_relu", algorithm::eltwise_soft_relu}, {"mish", algorithm::eltwise_mish},
+      {"logistic", algorithm::eltwise_logistic}, {"exp", algorithm::eltwise_exp},
+      {"gelu_tanh", algorithm::eltwise_gelu_tanh}, {"gelu_erf", algorithm::eltwise_gelu_erf},
+      {"log", algorithm::eltwise_log},           {"clip", algorithm::eltwise_clip},
+      {"pow", algorithm::eltwise_pow},           {"round", algorithm::eltwise_round},
+      {"hardswish", algorithm::eltwise_hardswish},
+      {"hardsigmoid", algorithm::eltwise_hardsigmoid}};
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown elementwise function " << name;
+  return it->second;
+}
+
+inline algorithm BinaryAlgorithm(const std::string& name) {
+  static const std::map<std::string, algorithm> known = {
+      {"add", algorithm::binary_add}, {"sub", algorithm::binary_sub},
+      {"mul", algorithm::binary_mul}, {"div", algorithm::binary_div},
+      {"max", algorithm::binary_max}, {"min", algorithm::binary_min}};
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown binary function " << name;
+  return it->second;
+}
+
+inline bool Commutes(algorithm alg) {
+  return alg != algorithm::binary_sub && alg != algorithm::binary_div;
+}
+
+// The library's portable fallback, ten to a hundred times slower than its real kernels.
+inline bool IsReference(const PrimitiveDesc& pd) {
+  return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
+}
+
+class Compiler {
+ public:
+  Compiler(Program& program, const char* weights, bool bfloat16)
+      : program_(program), stream_(Engine()), weights_(weights), bfloat16_(bfloat16) {}
+
+  // ---- values -------------------------------------------------------------------------------
+
+  void DefineInput(int64_t id, const Dims& dims, int argument) {
+    int buffer = program_.NewArgument(argument, Elements(dims) * sizeof(float));
+    values_[id] = {dims, PlainDesc(dims), buffer, 0};
+  }
+
+  void DefineConstant(int64_t id, const Dims& dims, size_t offset) {
+    size_t bytes = Elements(dims) * sizeof(float);
+    int buffer = program_.NewBuffer(Buffer::kConstant, bytes);
+    program_.buffer(buffer).data = const_cast<char*>(weights_ + offset);
+    values_[id] = {dims, PlainDesc(dims), buffer, 0};
+    constants_.push_back({buffer, offset, bytes});
+  }
+
+  void Define(int64_t id, View view) { values_[id] = std::move(view); }
+
+  const View& Value(int64_t id) const {
+    auto it = values_.find(id);
+    if (it == values_.end()) TVM_FFI_THROW(ValueError) << "the plan reads an undefined value";
+    return it->second;
+  }
+
+  // Plan step after which nobody reads the value's memory; views count for their source.
+  void SetLastUse(std::unordered_map<int64_t, int> last_use) { last_use_ = std::move(last_use); }
+  void BeginStep(int plan_step) { plan_step_ = plan_step; }
+
+  // Whether a step may write its result over the value.
+  bool Dead(int64_t id) const {
+    auto it = last_use_.find(id);
+    const View& view = Value(id);
+    return it != last_use_.end() && it->second <= plan_step_ && view.offset == 0 &&
+           program_.buffer(view.buffer).kind == Buffer::kArena &&
+           program_.buffer(view.buffer).bytes == view.desc.get_size();
+  }
+
+  View NewView(const Desc& desc) {
+    return {desc.get_dims(), desc, program_.NewBuffer(Buffer::kArena, desc.get_size()), 0};
+  }
+
+  bool IsConstant(const View& view) const {
+    return program_.buffer(view.buffer).kind == Buffer::kConstant;
+  }
+
+  // The value in another layout: itself, a copy made before, or a new reorder.
+  View Use(const View& view, const Desc& wanted) {
+    if (SameLayout(view.desc, wanted)) return view;
+    for (const Copy& copy : copies_) {
+      if (copy.buffer == view.buffer && copy.offset == view.offset &&
+          SameLayout(copy.from, view.desc) && SameLayout(copy.to.desc, wanted)) {
+        return copy.to;
+      }
+    }
+    View to = IsConstant(view) ? Pack(view, wanted) : Reorder(view, wanted);
+    copies_.push_back({view.buffer, view.offset, view.desc, to});
+    return to;
+  }
+
+  View UsePlain(const View& view) { return Use(view, PlainDesc(view.dims)); }
+  View UseDense(const View& view) { return view.dense() ? view : UsePlain(view); }
+
+  View Reorder(const View& view, const Desc& wanted) {
+    View to = NewView(wanted);
+    ReorderTo(view, to);
+    return to;
+  }
+
+  void ReorderTo(const View& from, const View& to) {
+    primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    dnnl::reorder::primitive_desc pd(Engine(), from.desc, Engine(), to.desc, attr);
+    Emit("reorder", pd, {{&from, from.desc, DNNL_ARG_FROM}, {&to, to.desc, DNNL_ARG_TO}},
+         from.desc, to.desc, "");
+  }
+
+  void Emit(const std::string& what, const dnnl::primitive_desc_base& pd, std::vector<Binding> bindings,
+            const Desc& takes, const Desc& gives, const std::string& fused) {
+    Step step;
+    step.what = what;
+    step.takes = LayoutName(takes);
+    step.gives = LayoutName(gives);
+    step.fused = fused;
+    step.dims = gives.get_dims();
+    program_.Append(std::move(step), pd, std::move(bindings));
+  }
+
+  // ---- primitives with post-ops -----------------------------------------------------------------
+
+  // Makes a primitive descriptor for a destination layout, or an empty one.
+  using Make = std::function<PrimitiveDesc(const Desc& dst, const primitive_attr& attr)>;
+  // The operands of the chosen descriptor; called once.
+  using Operands = std::function<std::vector<std::pair<int, View>>(const PrimitiveDesc& pd)>;
+
+  // Emit `make`'s primitive with as many of the post-ops as it takes without falling back to the
+  // library's reference code; the rest follow as primitives of their own. `dst` is explicit.
+  // `reuse`: an operand whose memory the result may overwrite.
+  View Fused(const std::string& what, const Desc& dst, std::vector<PostOp> posts, const Make& make,
+             const Operands& operands, std::optional<View> reuse = std::nullopt) {
+    const Dims dims = dst.get_dims();
+    PrimitiveDesc bare = make(dst, Attributes());
+    if (!bare) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
+    bool reference = IsReference(bare);
+    for (size_t n = posts.size() + 1; n-- > 0;) {
+      for (bool sum : {true, false}) {
+        int summed = sum ? Summable(posts, n, dims, dst) : -1;
+        if (sum && summed < 0) continue;
+        primitive_attr attr = Attributes();
+        if (n > 0) attr.set_post_ops(Chain(posts, n, dims, dst, summed));
+        PrimitiveDesc pd = n == 0 ? bare : make(dst, attr);
+        if (!pd || (n > 0 && !reference && IsReference(pd))) continue;
+        return Finish(what, dst, posts, n, summed, pd, operands, reuse);
+      }
+    }
+    TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
+    TVM_FFI_UNREACHABLE();
+  }
+
+  // A post-op as a primitive of its own, with the rest fused into it.
+  View Apply(const View& source, const std::vector<PostOp>& posts, std::optional<View> reuse) {
+    if (posts.empty()) return source;
+    PostOp head = posts.front();
+    std::vector<PostOp> rest(posts.begin() + 1, posts.end());
+    if (head.eltwise) return Eltwise(source, head, rest, reuse);
+    return Binary(head.alg, head.name, source, Value(head.value), rest, reuse);
+  }
+
+  View Eltwise(const View& given, const PostOp& op, const std::vector<PostOp>& rest,
+               std::optional<View> reuse) {
+    View source = UseDense(given);
+    auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
+      return dnnl::eltwise_forward::primitive_desc(
+          Engine(), dnnl::prop_kind::forward_inference, op.alg, dst, dst, op.alpha, op.beta, attr,
+          true);
+    };
+    auto operands = [&](const PrimitiveDesc&) {
+      return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, source}};
+    };
+    if (source.buffer != given.buffer) reuse = source;
+    return Fused(op.name, source.desc, rest, make, operands, reuse);
+  }
+
+  View Binary(algorithm alg, const std::string& name, View a, View b,
+              const std::vector<PostOp>& rest, std::optional<View> reuse) {
+    Dims dims = BroadcastDims(a.dims, b.dims);
+    if (a.dims != dims && b.dims == dims && Commutes(alg)) std::swap(a, b);
+    if (a.dims != dims) a = Expand(a, dims);
+    a = UseDense(a);
+    if (b.dims == dims) {
+      b = UseDense(b);
+      // The layout that is not row-major comes from a convolution and goes on to one.
+      if (a.plain() && !b.plain() && !IsConstant(b)) {
+        a = Use(a, b.desc);
+      } else {
+        b = Use(b, a.desc);
+      }
+    } else if (!b.plain()) {
+      b = UsePlain(b);
+    }
+    auto describe = [&](const View& left, const View& right) {
+      return [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
+        return dnnl::binary::primitive_desc(Engine(), alg, left.desc, right.desc, dst, attr, true);
+      };
+    };
+    if (b.dims != dims) {
+      PrimitiveDesc pd = describe(a, b)(a.desc, Attributes());
+      if ((!pd || IsReference(pd)) && !a.plain()) {
+        a = UsePlain(a);
+        pd = describe(a, b)(a.desc, Attributes());
+      }
+      // A broadcast that no kernel knows: write the operand out in full.
+      if (!pd || IsReference(pd)) b = Use(Expand(b, dims), a.desc);
+    }
+    auto operands = [&](const PrimitiveDesc&) {
+      return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}};
+    };
+    if (reuse && (reuse->buffer != a.buffer || a.buffer == b.buffer)) reuse.reset();
+    return Fused(name, a.desc, rest, describe(a, b), operands, reuse);
+  }
+
+  // The value written out over broadcast axes.
+  View Expand(const View& source, const Dims& dims) {
+    if (source.dims == dims) return source;
+    View zeros = Zeros(dims);
+    View plain = UsePlain(source);
+    dnnl::binary::primitive_desc pd(Engine(), algorithm::binary_add, zeros.desc, plain.desc,
+                                    zeros.desc, Attributes());
+    View to = NewView(zeros.desc);
+    Emit("broadcast", pd,
+         {{&zeros, zeros.desc, DNNL_ARG_SRC_0},
+          {&plain, plain.desc, DNNL_ARG_SRC_1},
+          {&to, to.desc, DNNL_ARG_DST}},
+         plain.desc, to.desc, "");
+    return to;
+  }
+
+  static Dims BroadcastDims(const Dims& a, const Dims& b) {
+    if (a.size() != b.size()) TVM_FFI_THROW(ValueError) << "operands of different rank";
+    Dims dims(a.size());
+    for (size_t d = 0; d < a.size(); ++d) {
+      if (a[d] != b[d] && a[d] != 1 && b[d] != 1) {
+        TVM_FFI_THROW(ValueError) << "operands do not broadcast";
+      }
+      dims[d] = std::max(a[d], b[d]);
+    }
+    return dims;
+  }
+
+  primitive_attr Attributes() const {
+    primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (bfloat16_) attr.set_fpmath_mode(dnnl::fpmath_mode::bf16);
+    return attr;
+  }
+
+  // ---- weights ----------------------------------------------------------------------------------
+
+  // Own what the program reads, then let the given bytes go; see Weights().
+  void KeepWeights() {
+    std::vector<bool> read(program_.buffer_count(), false);
+    for (const Slot& slot : program_.slots()) read[slot.buffer] = true;
+    for (Constant& constant : constants_) {
+      Buffer& buffer = program_.buffer(constant.buffer);
+      for (const Packed& packed : packed_) {
+        if (packed.source.buffer == constant.buffer && packed.whole && read[packed.buffer]) {
+          constant.packed = &packed;
+        }
+      }
+      if (!read[constant.buffer] && constant.packed != nullptr) {
+        buffer.data = nullptr;
+      } else {
+        buffer.owned = Allocate(constant.bytes);
+        std::memcpy(buffer.owned.get(), buffer.data, constant.bytes);
+        buffer.data = buffer.owned.get();
+      }
+    }
+    for (const Packed& packed : packed_) {
+      // Packed on the way to another layout, or for an attempt that was given up.
+      if (!read[packed.buffer]) program_.buffer(packed.buffer).owned.reset();
+    }
+    weights_ = nullptr;
+  }
+
+  // The weights as they were given. Packing only moves elements, so it is undone exactly.
+  void RestoreWeights(char* to) {
+    for (const Constant& constant : constants_) {
+      const Buffer& buffer = program_.buffer(constant.buffer);
+      if (buffer.data != nullptr) {
+        std::memcpy(to + constant.offset, buffer.data, constant.bytes);
+        continue;
+      }
+      const Packed& packed = *constant.packed;
+      dnnl::memory from(packed.desc, Engine(), program_.buffer(packed.buffer).data);
+      dnnl::memory into(packed.source.desc, Engine(), to + constant.offset);
+      dnnl::reorder(from, into).execute(stream_, from, into);
+    }
+    stream_.wait();
+  }
+
+  dnnl::stream& stream() { return stream_; }
+
+ private:
+  struct Copy {
+    int buffer;
+    int64_t offset;
+    Desc from;
+    View to;
+  };
+  struct Packed {
+    View source;
+    Desc desc;
+    int buffer;
+    bool whole;  // holds every element of the constant
+  };
+  struct Constant {
+    int buffer;
+    size_t offset, bytes;
+    const Packed* packed = nullptr;
+  };
+
+  View Pack(const View& view, const Desc& wanted) {
+    int buffer = program_.NewBuffer(Buffer::kConstant, wanted.get_size());
+    Buffer& to = program_.buffer(buffer);
+    to.owned = Allocate(to.bytes);
+    to.data = to.owned.get();
+    dnnl::memory from(view.desc, Engine(),
+                      program_.buffer(view.buffer).data + view.offset * sizeof(float));
+    dnnl::memory into(wanted, Engine(), to.data);
+    dnnl::reorder(from, into).execute(stream_, from, into);
+    stream_.wait();
+    bool whole = static_cast<size_t>(Elements(view.dims)) * sizeof(float) ==
+                 program_.buffer(view.buffer).bytes;
+    packed_.push_back({view, wanted, buffer, whole});
+    return {view.dims, wanted, buffer, 0};
+  }
+
+  View Zeros(const Dims& dims) {
+    int buffer = program_.NewBuffer(Buffer::kConstant, Elements(dims) * sizeof(float));
+    Buffer& to = program_.buffer(buffer);
+    to.owned = Allocate(to.bytes);
+    to.data = to.owned.get();
+    std::memset(to.data, 0, to.bytes);
+    return {dims, PlainDesc(dims), buffer, 0};
+  }
+
+  // Which of the first n post-ops can add in place to memory that nobody needs afterwards.
+  int Summable(const std::vector<PostOp>& posts, size_t n, const Dims& dims, const Desc& dst) const {
+    for (size_t k = 0; k < n; ++k) {
+      const PostOp& op = posts[k];
+      if (op.eltwise || op.alg != algorithm::binary_add) continue;
+      const View& other = Value(op.value);
+      if (other.dims != dims) continue;
+      if (IsConstant(other)) return -1;
+      // A residual in another layout is copied first, and the copy is ours to overwrite.
+      if (!SameLayout(other.desc, dst) || Dead(op.value)) return static_cast<int>(k);
+      return -1;
+    }
+    return -1;
+  }
+
+  // Desc under which a post-op reads its operand.
+  Desc OperandDesc(const View& other, const Dims& dims, const Desc& dst) const {
+    if (other.dims == dims) return dst;
+    return other.plain() ? other.desc : PlainDesc(other.dims);
+  }
+
+  dnnl::post_ops Chain(const std::vector<PostOp>& posts, size_t n, const Dims& dims,
+                       const Desc& dst, int summed) const {
+    dnnl::post_ops chain;
+    for (size_t k = 0; k < n; ++k) {
+      const PostOp& op = posts[k];
+      if (op.eltwise) {
+        chain.append_eltwise(op.alg, op.alpha, op.beta);
+      } else if (static_cast<int>(k) == summed) {
+        chain.append_sum(1.f);
+      } else {
+        chain.append_binary(op.alg, OperandDesc(Value(op.value), dims, dst));
+      }
+    }
+    return chain;
+  }
+
+  View Finish(const std::string& what, const Desc& dst, const std::vector<PostOp>& posts, size_t n,
+              int summed, const PrimitiveDesc& pd, const Operands& operands,
+              std::optional<View> reuse) {
+    std::vector<std::pair<int, View>> used = operands(pd);
+    std::string fused;
+    std::optional<View> to;
+    for (size_t k = 0; k < n; ++k) {
+      const PostOp& op = posts[k];
+      fused += (fused.empty() ? "" : "+") + op.name;
+      if (op.eltwise) continue;
+      const View& other = Value(op.value);
+      if (static_cast<int>(k) == summed) {
+        to = SumTarget(other, dst, used);
+        fused += "(in place)";
+        continue;
+      }
+      View operand = Use(other, OperandDesc(other, dst.get_dims(), dst));
+      used.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(k)) | DNNL_ARG_SRC_1,
+                      operand});
+    }
+    if (!to && reuse && SameLayout(reuse->desc, dst) && Overwritable(*reuse, used)) {
+      to = reuse;
+      to->desc = dst;
+    }
+    if (!to) to = NewView(dst);
+    Forget(to->buffer);
+    std::vector<Binding> bindings;
+    for (auto& [name, view] : used) bindings.push_back({&view, view.desc, name});
+    bindings.push_back({&*to, dst, DNNL_ARG_DST});
+    Emit(what, pd, bindings, used.empty() ? dst : used[0].second.desc, dst, fused);
+    return Apply(*to, {posts.begin() + n, posts.end()}, to);
+  }
+
+  // Memory that holds the residual and will hold the sum.
+  View SumTarget(const View& other, const Desc& dst,
+                 const std::vector<std::pair<int, View>>& used) {
+    bool read = false;
+    for (const auto& [name, view] : used) read |= view.buffer == other.buffer;
+    if (SameLayout(other.desc, dst) && !read) return {other.dims, dst, other.buffer, 0};
+    return Reorder(other, dst);
+  }
+
+  // The result may lie over an operand that is read element by element, and only once.
+  bool Overwritable(const View& view, const std::vector<std::pair<int, View>>& used) const {
+    int times = 0;
+    for (const auto& [name, other] : used) times += other.buffer == view.buffer;
+    const Buffer& buffer = program_.buffer(view.buffer);
+    return times <= 1 && buffer.kind == Buffer::kArena && view.offset == 0 &&
+           buffer.bytes == view.desc.get_size();
+  }
+
+  void Forget(int buffer) {
+    auto stale = [&](const Copy& copy) { return copy.buffer == buffer || copy.to.buffer == buffer; };
+    copies_.erase(std::remove_if(copies_.begin(), copies_.end(), stale), copies_.end());
+  }
+
+  Program& program_;
+  dnnl::stream stream_;
+  const char* weights_;
+  bool bfloat16_;
+  std::unordered_map<int64_t, View> values_;
+  std::unordered_map<int64_t, int> last_use_;
+  int plan_step_ = 0;
+  std::vector<Copy> copies_;
+  std::vector<Constant> constants_;
+  std::vector<Packed> packed_;
+};
+
+}  // namespace collage
+
+#endif  // COLLAGE_ONEDNN_COMPILER_H_

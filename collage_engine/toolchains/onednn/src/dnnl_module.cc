@@ -1,0 +1,226 @@
+// oneDNN as a runtime module: the plan is a list of operators over values, the weights their
+// constants.
+#include <dlfcn.h>
+
+#include "operators.h"
+
+namespace collage {
+namespace {
+
+using SetThreads = void (*)(int);
+
+// OpenMP's thread count belongs to the calling thread, so it is set before every call. The
+// function is the one of the libgomp that oneDNN itself has loaded.
+SetThreads FindSetThreads() {
+  void* library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) TVM_FFI_THROW(RuntimeError) << "oneDNN has loaded no libgomp.so.1";
+  auto function = reinterpret_cast<SetThreads>(dlsym(library, "omp_set_num_threads"));
+  if (function == nullptr) TVM_FFI_THROW(RuntimeError) << "libgomp lacks omp_set_num_threads";
+  return function;
+}
+
+bool IsView(const std::string& op) {
+  return op == "reshape" || op == "permute" || op == "slice" || op == "expand";
+}
+
+class DnnlModule : public PlanModule {
+ public:
+  DnnlModule(const std::string& symbol, const std::string& plan_text, const ffi::Bytes& weights,
+             bool)
+      : PlanModule(symbol, plan_text), weights_bytes_(weights.size()) {
+    json::Object plan = ParseObject(plan_text, "the plan");
+    threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
+    static const SetThreads set_threads = FindSetThreads();
+    set_threads_ = set_threads;
+    set_threads_(threads_);
+    try {
+      Build(plan, weights);
+    } catch (const dnnl::error& e) {
+      TVM_FFI_THROW(RuntimeError) << "oneDNN: " << e.message << " (" << dnnl_status2str(e.status)
+                                  << ")" << (at_.empty() ? "" : " at " + at_);
+    }
+  }
+
+ protected:
+  void Execute() final {
+    set_threads_(threads_);
+    program_.Run(compiler_->stream(), pointers());
+  }
+
+  std::string Describe() const final {
+    json::Array steps;
+    for (const Step& step : program_.steps()) {
+      json::Object o;
+      o.Set(ffi::String("what"), ffi::String(step.what));
+      o.Set(ffi::String("implementation"), ffi::String(step.implementation));
+      o.Set(ffi::String("takes"), ffi::String(step.takes));
+      o.Set(ffi::String("gives"), ffi::String(step.gives));
+      o.Set(ffi::String("fused"), ffi::String(step.fused));
+      json::Array dims;
+      for (int64_t d : step.dims) dims.push_back(d);
+      o.Set(ffi::String("dims"), dims);
+      steps.push_back(o);
+    }
+    json::Object out;
+    const dnnl_version_t* v = dnnl_version();
+    out.Set(ffi::String("library"), ffi::String("oneDNN " + std::to_string(v->major) + "." +
+                                                std::to_string(v->minor) + "." +
+                                                std::to_string(v->patch)));
+    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
+    out.Set(ffi::String("arena_bytes"), static_cast<int64_t>(program_.arena_bytes()));
+    int64_t constant = 0;
+    for (size_t i = 0; i < program_.buffer_count(); ++i) {
+      const Buffer& b = program_.buffer(static_cast<int>(i));
+      if (b.owned != nullptr) constant += static_cast<int64_t>(b.bytes);
+    }
+    out.Set(ffi::String("weights_bytes"), constant);
+    out.Set(ffi::String("steps"), steps);
+    return std::string(json::Stringify(out));
+  }
+
+  ffi::Bytes Weights() const final {
+    std::string bytes(weights_bytes_, '\0');
+    try {
+      compiler_->RestoreWeights(bytes.data());
+    } catch (const dnnl::error& e) {
+      TVM_FFI_THROW(RuntimeError) << "oneDNN: cannot unpack weights: " << e.message;
+    }
+    return ffi::Bytes(std::move(bytes));
+  }
+
+ private:
+  void Build(const json::Object& plan, const ffi::Bytes& weights) {
+    for (const auto* specs : {&inputs(), &outputs()}) {
+      for (const TensorSpec& spec : *specs) {
+        if (spec.dtype.code != kDLFloat || spec.dtype.bits != 32) {
+          TVM_FFI_THROW(TypeError) << "the oneDNN runtime takes float32 tensors only";
+        }
+      }
+    }
+    compiler_ = std::make_unique<Compiler>(program_, weights.data(),
+                                           GetInt(plan, "bfloat16", 0) != 0);
+    Compiler& c = *compiler_;
+    std::vector<int64_t> input_ids = GetInts(plan, "input_ids");
+    std::vector<int64_t> output_ids = GetInts(plan, "output_ids");
+    if (input_ids.size() != inputs().size() || output_ids.size() != outputs().size()) {
+      TVM_FFI_THROW(ValueError) << "the plan's values do not match its tensors";
+    }
+    auto dims_of = [](const TensorSpec& s) { return s.shape.empty() ? Dims{1} : Dims(s.shape); };
+    for (size_t i = 0; i < input_ids.size(); ++i) {
+      c.DefineInput(input_ids[i], dims_of(inputs()[i]), static_cast<int>(i));
+    }
+    for (const ffi::Any& any : Get<json::Array>(plan, "constants")) {
+      auto constant = any.cast<json::Object>();
+      Dims dims = GetInts(constant, "dims");
+      int64_t offset = Get<int64_t>(constant, "offset");
+      if (offset < 0 || offset % static_cast<int64_t>(sizeof(float)) != 0 ||
+          static_cast<size_t>(offset) + Elements(dims) * sizeof(float) > weights.size()) {
+        TVM_FFI_THROW(ValueError) << "a constant lies outside the weights";
+      }
+      c.DefineConstant(Get<int64_t>(constant, "id"), dims, static_cast<size_t>(offset));
+    }
+    json::Array steps = Get<json::Array>(plan, "steps");
+    c.SetLastUse(LastUse(steps, output_ids));
+    int index = 0;
+    for (const ffi::Any& any : steps) {
+      auto step = any.cast<json::Object>();
+      std::string op = GetString(step, "op");
+      at_ = op + " " + (Has(step, "name") ? GetString(step, "name") : std::to_string(index));
+      Site site{step, Get<int64_t>(step, "out"), {}};
+      if (Has(step, "post")) {
+        for (const ffi::Any& p : Get<json::Array>(step, "post")) {
+          site.posts.push_back(ParsePostOp(p.cast<json::Object>()));
+        }
+      }
+      c.BeginStep(index++);
+      c.Define(site.out, Lower(c, op, site));
+    }
+    at_.clear();
+    BindOutputs(output_ids);
+    c.KeepWeights();
+    program_.Finish();
+  }
+
+  // Let a result be computed where the caller wants it, or copy it there.
+  void BindOutputs(const std::vector<int64_t>& ids) {
+    Compiler& c = *compiler_;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      int argument = static_cast<int>(inputs().size() + i);
+      const View view = c.Value(ids[i]);
+      Desc plain = PlainDesc(view.dims);
+      Buffer& buffer = program_.buffer(view.buffer);
+      if (buffer.kind == Buffer::kArena && view.offset == 0 && SameLayout(view.desc, plain) &&
+          buffer.bytes == plain.get_size()) {
+        buffer.kind = Buffer::kArgument;
+        buffer.argument = argument;
+      } else {
+        View to{view.dims, plain, program_.NewArgument(argument, plain.get_size()), 0};
+        c.ReorderTo(view, to);
+      }
+    }
+  }
+
+  // The last step that reads each value's memory; a view's reads are its source's.
+  static std::unordered_map<int64_t, int> LastUse(const json::Array& steps,
+                                                  const std::vector<int64_t>& outputs) {
+    std::unordered_map<int64_t, int64_t> source;
+    auto root = [&](int64_t id) {
+      for (auto it = source.find(id); it != source.end(); it = source.find(id)) id = it->second;
+      return id;
+    };
+    std::unordered_map<int64_t, int> last;
+    std::vector<int64_t> made;
+    int index = 0;
+    for (const ffi::Any& any : steps) {
+      auto step = any.cast<json::Object>();
+      int64_t out = Get<int64_t>(step, "out");
+      made.push_back(out);
+      last[root(out)] = index;
+      auto read = [&](int64_t id) {
+        if (id >= 0) last[root(id)] = index;
+      };
+      for (const char* key : {"src", "other", "weights", "bias", "scale", "shift", "mean",
+                              "variance"}) {
+        read(GetInt(step, key, -1));
+      }
+      if (Has(step, "srcs")) {
+        for (int64_t id : GetInts(step, "srcs")) read(id);
+      }
+      if (Has(step, "post")) {
+        for (const ffi::Any& p : Get<json::Array>(step, "post")) {
+          read(GetInt(p.cast<json::Object>(), "value", -1));
+        }
+      }
+      if (IsView(GetString(step, "op"))) source[out] = Get<int64_t>(step, "src");
+      ++index;
+    }
+    for (int64_t id : outputs) last[root(id)] = index;
+    std::unordered_map<int64_t, int> out;
+    for (int64_t id : made) out[id] = last[root(id)];
+    return out;
+  }
+
+  Program program_;
+  std::unique_ptr<Compiler> compiler_;
+  std::string at_;
+  size_t weights_bytes_;
+  SetThreads set_threads_ = nullptr;
+  int threads_ = 1;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  collage::RegisterModule<collage::DnnlModule>();
+  tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
+    try {
+      dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    } catch (const dnnl::error& e) {
+      TVM_FFI_THROW(RuntimeError) << "oneDNN has no CPU engine: " << e.message;
+    }
+    const dnnl_version_t* v = dnnl_version();
+    return tvm::ffi::String(std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
+                            std::to_string(v->patch));
+  });
+}

@@ -1,0 +1,206 @@
+// Views: how a tensor lies in a buffer. Strided views are transposed, reshaped and sliced without
+// touching memory; blocked layouts (chosen by the library) are opaque.
+#ifndef COLLAGE_ONEDNN_LAYOUT_H_
+#define COLLAGE_ONEDNN_LAYOUT_H_
+
+#include <algorithm>
+#include <numeric>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <oneapi/dnnl/dnnl_debug.h>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace collage {
+
+using Desc = dnnl::memory::desc;
+using Dims = dnnl::memory::dims;
+inline constexpr auto kFloat = dnnl::memory::data_type::f32;
+
+inline dnnl::engine& Engine() {
+  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+inline int64_t Elements(const Dims& dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+// Strides of a dense tensor whose axes lie in `order`, outermost first.
+inline Dims StridesInOrder(const Dims& dims, const std::vector<int64_t>& order) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t k = order.size(); k-- > 0;) {
+    strides[order[k]] = stride;
+    stride *= dims[order[k]];
+  }
+  return strides;
+}
+
+inline std::vector<int64_t> PlainOrder(size_t rank) {
+  std::vector<int64_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+inline std::vector<int64_t> ChannelsLastOrder(size_t rank) {
+  std::vector<int64_t> order = PlainOrder(rank);
+  if (rank >= 3) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  return order;
+}
+
+inline Desc PlainDesc(const Dims& dims) {
+  return Desc(dims, kFloat, StridesInOrder(dims, PlainOrder(dims.size())));
+}
+
+inline Desc ChannelsLastDesc(const Dims& dims) {
+  return Desc(dims, kFloat, StridesInOrder(dims, ChannelsLastOrder(dims.size())));
+}
+
+inline Desc AnyDesc(const Dims& dims) {
+  return Desc(dims, kFloat, dnnl::memory::format_tag::any);
+}
+
+// Equal but for the strides of axes of extent one, which mean nothing.
+inline bool SameStrides(const Dims& dims, const Dims& a, const Dims& b) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] != 1 && a[d] != b[d]) return false;
+  }
+  return true;
+}
+
+inline bool IsStrided(const Desc& desc) {
+  return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
+         desc.get_inner_nblks() == 0 && desc.get_padded_dims() == desc.get_dims();
+}
+
+inline bool SameLayout(const Desc& a, const Desc& b) {
+  if (a == b) return true;
+  return IsStrided(a) && IsStrided(b) && a.get_dims() == b.get_dims() &&
+         SameStrides(a.get_dims(), a.get_strides(), b.get_strides());
+}
+
+struct View {
+  Dims dims;
+  Desc desc;
+  int buffer = -1;
+  int64_t offset = 0;  // elements from the buffer's start
+
+  bool strided() const { return IsStrided(desc); }
+  bool plain() const { return SameLayout(desc, PlainDesc(dims)); }
+  bool channels_last() const {
+    return dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims));
+  }
+  // Every element of the covered span belongs to it: what elementwise kernels want.
+  bool dense() const {
+    if (!strided()) return true;
+    std::vector<std::pair<int64_t, int64_t>> axes;
+    Dims strides = desc.get_strides();
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (dims[d] != 1) axes.push_back({strides[d], dims[d]});
+    }
+    std::sort(axes.begin(), axes.end());
+    int64_t expected = 1;
+    for (auto [stride, extent] : axes) {
+      if (stride != expected) return false;
+      expected *= extent;
+    }
+    return true;
+  }
+};
+
+// A strided desc; dense row-major and channels-last ones get the library's own strides for axes
+// of extent one, by which it recognises its format tags.
+inline Desc StridedDesc(const Dims& dims, const Dims& strides) {
+  for (const auto& order : {PlainOrder(dims.size()), ChannelsLastOrder(dims.size())}) {
+    Dims known = StridesInOrder(dims, order);
+    if (SameStrides(dims, strides, known)) return Desc(dims, kFloat, known);
+  }
+  Dims chosen = strides;
+  for (size_t d = dims.size(); d-- > 0;) {
+    // Any value will do; the span of the inner axes keeps the library's checks content.
+    if (dims[d] == 1) chosen[d] = d + 1 < dims.size() ? chosen[d + 1] * dims[d + 1] : 1;
+  }
+  return Desc(dims, kFloat, chosen);
+}
+
+inline View Permuted(const View& view, const std::vector<int64_t>& axes) {
+  Dims strides = view.desc.get_strides(), dims, moved;
+  for (int64_t axis : axes) {
+    dims.push_back(view.dims[axis]);
+    moved.push_back(strides[axis]);
+  }
+  return {dims, StridedDesc(dims, moved), view.buffer, view.offset};
+}
+
+inline View Sliced(const View& view, const Dims& begin, const Dims& step, const Dims& dims) {
+  Dims strides = view.desc.get_strides();
+  int64_t offset = view.offset;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    offset += begin[d] * strides[d];
+    strides[d] *= step[d];
+  }
+  return {dims, StridedDesc(dims, strides), view.buffer, offset};
+}
+
+// The same elements in row-major order under other dims, or nothing when that needs a copy.
+inline std::optional<View> Reshaped(const View& view, const Dims& dims) {
+  Dims strides = view.desc.get_strides();
+  Dims old_dims, old_strides;  // without axes of extent one
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    if (view.dims[d] == 1) continue;
+    old_dims.push_back(view.dims[d]);
+    old_strides.push_back(strides[d]);
+  }
+  Dims out(dims.size(), 1);
+  size_t i = 0, j = 0;
+  while (i < old_dims.size()) {
+    // Group old axes [i, k) and new axes [j, l) that hold the same elements.
+    size_t k = i + 1, l = j;
+    int64_t left = old_dims[i], right = 1;
+    while (l < dims.size() && dims[l] == 1) ++l;
+    if (l == dims.size()) return std::nullopt;
+    j = l;
+    right = dims[l++];
+    while (left != right) {
+      if (left < right) {
+        if (k == old_dims.size()) return std::nullopt;
+        left *= old_dims[k++];
+      } else {
+        if (l == dims.size()) return std::nullopt;
+        right *= dims[l++];
+      }
+    }
+    for (size_t d = i; d + 1 < k; ++d) {
+      if (old_strides[d] != old_strides[d + 1] * old_dims[d + 1]) return std::nullopt;
+    }
+    int64_t stride = old_strides[k - 1];
+    for (size_t d = l; d-- > j;) {
+      out[d] = stride;
+      stride *= dims[d];
+    }
+    i = k;
+    j = l;
+  }
+  return View{dims, StridedDesc(dims, out), view.buffer, view.offset};
+}
+
+inline std::string LayoutName(const Desc& desc) {
+  if (desc.is_zero()) return "none";
+  Dims dims = desc.get_dims();
+  if (IsStrided(desc)) {
+    if (SameLayout(desc, PlainDesc(dims))) return "plain";
+    if (dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims))) return "channels-last";
+    return "strided";
+  }
+  std::string name = "blocked";
+  Dims blocks = desc.get_inner_blks(), indices = desc.get_inner_idxs();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    name += (i ? "" : " ") + std::to_string(blocks[i]) + std::string(1, 'a' + indices[i]);
+  }
+  return name;
+}
+
+}  // namespace collage
+
+#endif  // COLLAGE_ONEDNN_LAYOUT_H_

@@ -1,0 +1,197 @@
+// A program: primitives over buffers, with one arena for everything that lives inside a call.
+#ifndef COLLAGE_ONEDNN_PROGRAM_H_
+#define COLLAGE_ONEDNN_PROGRAM_H_
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "collage_module.h"
+#include "layout.h"
+
+namespace collage {
+
+inline constexpr size_t kAlignment = 64;
+
+struct Free {
+  void operator()(void* data) const { std::free(data); }
+};
+using Storage = std::unique_ptr<char, Free>;
+
+inline Storage Allocate(size_t bytes) {
+  size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr) TVM_FFI_THROW(RuntimeError) << "out of memory (" << bytes << " bytes)";
+  return Storage(static_cast<char*>(data));
+}
+
+struct Buffer {
+  enum Kind { kArena, kArgument, kConstant };
+  Kind kind = kArena;
+  size_t bytes = 0;
+  int argument = -1;    // of kArgument
+  int first = -1;       // first and last program step that touches it
+  int last = -1;
+  size_t offset = 0;    // of kArena, within the arena
+  char* data = nullptr; // of kConstant
+  Storage owned;        // of kConstant, once packed or copied
+};
+
+// A memory object of a step and where its data lies.
+struct Slot {
+  dnnl::memory memory;
+  int buffer;
+  size_t offset;  // bytes
+};
+
+struct Step {
+  dnnl::primitive primitive;
+  std::vector<dnnl_exec_arg_t> arguments;
+  std::string what, implementation, takes, gives, fused;
+  Dims dims;
+};
+
+struct Binding {
+  const View* view;
+  Desc desc;
+  int name;
+};
+
+class Program {
+ public:
+  int NewBuffer(Buffer::Kind kind, size_t bytes) {
+    Buffer buffer;
+    buffer.kind = kind;
+    buffer.bytes = bytes;
+    buffers_.push_back(std::move(buffer));
+    return static_cast<int>(buffers_.size()) - 1;
+  }
+  int NewArgument(int argument, size_t bytes) {
+    int id = NewBuffer(Buffer::kArgument, bytes);
+    buffers_[id].argument = argument;
+    return id;
+  }
+  Buffer& buffer(int id) { return buffers_[id]; }
+  const Buffer& buffer(int id) const { return buffers_[id]; }
+  size_t buffer_count() const { return buffers_.size(); }
+  const std::vector<Step>& steps() const { return steps_; }
+  std::vector<Slot>& slots() { return slots_; }
+  size_t arena_bytes() const { return arena_bytes_; }
+
+  // Append a primitive; its scratchpad becomes a buffer that lives for this step only.
+  void Append(Step step, const dnnl::primitive_desc_base& pd, std::vector<Binding> bindings) {
+    int index = static_cast<int>(steps_.size());
+    step.primitive = dnnl::primitive(pd.get());
+    step.implementation = pd.impl_info_str();
+    View scratch;
+    Desc scratch_desc = pd.scratchpad_desc();
+    if (!scratch_desc.is_zero() && scratch_desc.get_size() > 0) {
+      scratch.buffer = NewBuffer(Buffer::kArena, scratch_desc.get_size());
+      bindings.push_back({&scratch, scratch_desc, DNNL_ARG_SCRATCHPAD});
+    }
+    for (const Binding& b : bindings) {
+      Buffer& used = buffers_[b.view->buffer];
+      if (used.first < 0) used.first = index;
+      used.last = index;
+      slots_.push_back({dnnl::memory(b.desc, Engine(), DNNL_MEMORY_NONE), b.view->buffer,
+                        static_cast<size_t>(b.view->offset) * sizeof(float)});
+      step.arguments.push_back({b.name, slots_.back().memory.get()});
+    }
+    steps_.push_back(std::move(step));
+  }
+
+  // Lay the arena out, bind everything but the arguments. Nothing can be appended afterwards.
+  void Finish() {
+    PlanArena();
+    for (Slot& slot : slots_) {
+      const Buffer& b = buffers_[slot.buffer];
+      if (b.kind == Buffer::kArena) {
+        slot.memory.set_data_handle(arena_.get() + b.offset + slot.offset);
+      } else if (b.kind == Buffer::kConstant) {
+        slot.memory.set_data_handle(b.data + slot.offset);
+      } else {
+        bound_.push_back({slot.memory.get(), b.argument, slot.offset});
+      }
+    }
+  }
+
+  void Run(dnnl::stream& stream, const std::vector<void*>& pointers) {
+    if (pointers != last_) {
+      for (const Bound& b : bound_) {
+        Check(dnnl_memory_set_data_handle(b.memory,
+                                          static_cast<char*>(pointers[b.argument]) + b.offset));
+      }
+      last_.assign(pointers.begin(), pointers.end());
+    }
+    for (const Step& step : steps_) {
+      dnnl_status_t status = dnnl_primitive_execute(
+          step.primitive.get(), stream.get(), static_cast<int>(step.arguments.size()),
+          step.arguments.data());
+      if (status != dnnl_success) {
+        TVM_FFI_THROW(RuntimeError) << "oneDNN: step " << step.what << " failed ("
+                                    << dnnl_status2str(status) << ")";
+      }
+    }
+  }
+
+ private:
+  struct Bound {
+    dnnl_memory_t memory;
+    int argument;
+    size_t offset;
+  };
+
+  static void Check(dnnl_status_t status) {
+    if (status != dnnl_success) {
+      TVM_FFI_THROW(RuntimeError) << "oneDNN: " << dnnl_status2str(status);
+    }
+  }
+
+  // Greedy by size: each buffer goes to the lowest gap that no buffer alive at the same time
+  // covers (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference").
+  void PlanArena() {
+    std::vector<int> order;
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      if (buffers_[i].kind == Buffer::kArena && buffers_[i].first >= 0) {
+        order.push_back(static_cast<int>(i));
+      }
+    }
+    auto rounded = [&](int i) {
+      return (buffers_[i].bytes + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return buffers_[a].bytes > buffers_[b].bytes; });
+    std::vector<int> placed;
+    for (int i : order) {
+      std::vector<std::pair<size_t, size_t>> busy;
+      for (int j : placed) {
+        if (buffers_[j].last >= buffers_[i].first && buffers_[i].last >= buffers_[j].first) {
+          busy.push_back({buffers_[j].offset, buffers_[j].offset + rounded(j)});
+        }
+      }
+      std::sort(busy.begin(), busy.end());
+      size_t at = 0;
+      for (auto [begin, end] : busy) {
+        if (at + rounded(i) <= begin) break;
+        at = std::max(at, end);
+      }
+      buffers_[i].offset = at;
+      arena_bytes_ = std::max(arena_bytes_, at + rounded(i));
+      placed.push_back(i);
+    }
+    arena_ = Allocate(arena_bytes_);
+    std::memset(arena_.get(), 0, arena_bytes_);
+  }
+
+  std::vector<Buffer> buffers_;
+  std::vector<Step> steps_;
+  std::vector<Slot> slots_;
+  std::vector<Bound> bound_;
+  std::vector<void*> last_;
+  Storage arena_;
+  size_t arena_bytes_ = 0;
+};
+
+}  // namespace collage
+
+#endif  // COLLAGE_ONEDNN_PROGRAM_H_

@@ -1,0 +1,221 @@
+"""A plan in the making: values, constants and steps of the oneDNN runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+
+Constants = Callable[[int], np.ndarray]
+
+MAX_RANK = 12
+"""Dimensions of a oneDNN memory descriptor."""
+
+READS = ("src", "other", "weights", "bias", "scale", "shift", "mean", "variance")
+"""Keys of a step under which it reads one value."""
+
+
+@dataclass
+class PostOp:
+    """What is applied to a step's result before it is stored."""
+
+    kind: str
+    alg: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    value: int = -1
+
+    def as_json(self) -> dict[str, Any]:
+        if self.kind == "eltwise":
+            alpha, beta = float(self.alpha), float(self.beta)
+            return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
+        return {"kind": "binary", "alg": self.alg, "value": self.value}
+
+
+@dataclass
+class Step:
+    """One operator of the runtime; ``fields`` are its JSON members besides op, out and dims."""
+
+    op: str
+    out: int
+    dims: tuple[int, ...]
+    fields: dict[str, Any]
+    posts: list[PostOp] = field(default_factory=list)
+    nodes: tuple[int, ...] = ()
+    """Calls of the dataflow graph that it computes, wholly or in part."""
+
+    def reads(self) -> list[int]:
+        """Values it reads, those of its post-ops included."""
+        found = [self.fields[key] for key in READS if key in self.fields]
+        found += self.fields.get("srcs", [])
+        return found + [p.value for p in self.posts if p.kind == "binary"]
+
+    def replace(self, old: int, new: int) -> None:
+        """Read one value in place of another."""
+        for key in READS:
+            if self.fields.get(key) == old:
+                self.fields[key] = new
+        if "srcs" in self.fields:
+            self.fields["srcs"] = [new if v == old else v for v in self.fields["srcs"]]
+        for post in self.posts:
+            if post.value == old:
+                post.value = new
+
+    def as_json(self) -> dict[str, Any]:
+        out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
+        if self.posts:
+            out["post"] = [p.as_json() for p in self.posts]
+        return out
+
+
+class Plan:
+    """Values are numbered; each is an input, a constant or the result of one step.
+
+    ``constants`` gives the values of constant nodes; None for a dry run, which only asks whether
+    an operator can be taken (a scalar constant is then taken for 2).
+    """
+
+    def __init__(self, graph: DataflowGraph, constants: Constants | None) -> None:
+        self.graph = graph
+        self.steps: list[Step] = []
+        self.dims: list[tuple[int, ...]] = []
+        self.of_node: dict[int, int] = {}
+        self.constant_offsets: dict[int, int] = {}
+        self.blob = bytearray()
+        self.inputs: frozenset[int] = frozenset()
+        self.current: tuple[int, ...] = ()
+        """Calls being lowered."""
+        self._constants = constants
+
+    @property
+    def dry(self) -> bool:
+        """Whether constants have no values here."""
+        return self._constants is None
+
+    # Values
+
+    def new_value(self, dims: tuple[int, ...]) -> int:
+        if len(dims) > MAX_RANK:
+            raise UnsupportedError(f"oneDNN tensors have at most {MAX_RANK} dimensions")
+        if 0 in dims:
+            raise UnsupportedError("oneDNN runs no tensors without elements")
+        self.dims.append(tuple(dims) or (1,))
+        return len(self.dims) - 1
+
+    def define_input(self, index: int) -> int:
+        """A tensor that the function takes."""
+        self.of_node[index] = self.new_value(self._type_of(index))
+        return self.of_node[index]
+
+    def tensor(self, index: int) -> int:
+        """The value of a node that has been lowered, is an input or a constant."""
+        known = self.of_node.get(index)
+        if known is not None:
+            return known
+        if self.graph.nodes[index].form != "constant":
+            raise UnsupportedError(
+                f"{self.graph.nodes[index].op or 'a value'} is read before it is made"
+            )
+        dims = self._type_of(index)
+        value = self.new_value(dims)
+        if self._constants is not None:
+            self.add_constant(value, self._constants(index))
+        self.of_node[index] = value
+        return value
+
+    def add_constant(self, value: int, array: np.ndarray) -> None:
+        """Give a value its weights; they are 64-byte aligned in the blob."""
+        self.blob.extend(bytes(-len(self.blob) % 64))
+        self.constant_offsets[value] = len(self.blob)
+        self.blob.extend(np.ascontiguousarray(array, dtype=np.float32).tobytes())
+
+    def constant(self, array: np.ndarray) -> int:
+        """A constant that is in no node."""
+        value = self.new_value(array.shape)
+        self.add_constant(value, array)
+        return value
+
+    def is_constant(self, index: int) -> bool:
+        return self.graph.nodes[index].form == "constant"
+
+    def scalar(self, index: int) -> float | None:
+        """The value of a one-element constant; None for any other node."""
+        node = self.graph.nodes[index]
+        if node.form != "constant" or node.type.elements != 1:
+            return None
+        if self._constants is None:
+            return 2.0
+        return float(np.asarray(self._constants(index)).reshape(()))
+
+    def array(self, index: int) -> np.ndarray | None:
+        """A constant's values; None in a dry run or for another node."""
+        if self._constants is None or not self.is_constant(index):
+            return None
+        return self._constants(index)
+
+    def _type_of(self, index: int) -> tuple[int, ...]:
+        node = self.graph.nodes[index]
+        if node.is_tuple:
+            raise UnsupportedError("a tuple is no tensor")
+        if node.type.dtype != "float32":
+            raise UnsupportedError(f"the oneDNN runtime takes float32, not {node.type.dtype}")
+        return node.type.shape or (1,)
+
+    # Steps
+
+    def emit(self, op: str, dims: tuple[int, ...], **fields: Any) -> int:
+        """Append a step; returns the value it makes."""
+        out = self.new_value(dims)
+        self.steps.append(Step(op, out, self.dims[out], fields, nodes=self.current))
+        return out
+
+    def reshape(self, value: int, dims: tuple[int, ...]) -> int:
+        dims = tuple(dims) or (1,)
+        return value if self.dims[value] == dims else self.emit("reshape", dims, src=value)
+
+    def permute(self, value: int, axes: tuple[int, ...]) -> int:
+        if tuple(axes) == tuple(range(len(axes))):
+            return value
+        dims = tuple(self.dims[value][a] for a in axes)
+        return self.emit("permute", dims, src=value, axes=list(axes))
+
+    def eltwise(self, value: int, alg: str, alpha: float = 0.0, beta: float = 0.0) -> int:
+        fields = {"alg": alg, "alpha": float(alpha), "beta": float(beta)}
+        return self.emit("eltwise", self.dims[value], src=value, **fields)
+
+    def binary(self, alg: str, left: int, right: int) -> int:
+        """Two tensors that broadcast as in NumPy."""
+        rank = max(len(self.dims[left]), len(self.dims[right]))
+        left, right = (
+            self.reshape(v, (1,) * (rank - len(self.dims[v])) + self.dims[v]) for v in (left, right)
+        )
+        dims = tuple(max(a, b) for a, b in zip(self.dims[left], self.dims[right], strict=True))
+        return self.emit("binary", dims, alg=alg, src=left, other=right)
+
+    def as_json(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> dict[str, Any]:
+        """The plan; ``inputs`` and ``outputs`` are values in argument order."""
+        made: set[int] = {s.out for s in self.steps} | set(inputs)
+        constants = [
+            {"id": value, "dims": list(self.dims[value]), "offset": offset}
+            for value, offset in self.constant_offsets.items()
+            if value not in made
+        ]
+        return {
+            "input_ids": list(inputs),
+            "output_ids": list(outputs),
+            "constants": constants,
+            "steps": [self._named(s) for s in self.steps],
+        }
+
+    def _named(self, step: Step) -> dict[str, Any]:
+        out = step.as_json()
+        if step.nodes:
+            node: Node = self.graph.nodes[step.nodes[-1]]
+            out["name"] = node.name or f"{node.op} (node {node.index})"
+        return out

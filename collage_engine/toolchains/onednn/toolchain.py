@@ -1,0 +1,100 @@
+"""oneDNN 3.2 (the gomp build of 2023.2): the last wheel with a CPU engine of its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.native.toolchain import NativeToolchain
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+LIBRARY = "onednn-cpu-gomp"
+HEADERS = "onednn-devel-cpu-gomp"
+
+
+class OneDnnToolchain(NativeToolchain):
+    """oneDNN primitives with fused post-ops; layouts inside are the library's choice."""
+
+    name = "onednn"
+    licence = "Apache-2.0"
+    install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
+    depends = ("collage_engine.partition.patterns",)
+
+    def version(self) -> str:
+        """oneDNN's own version, from its header: the wheel is numbered by year."""
+        try:
+            importlib.metadata.version(LIBRARY)
+        except importlib.metadata.PackageNotFoundError:
+            raise ToolchainError(f"the package {LIBRARY} is not installed") from None
+        numbers = {}
+        header = self._headers() / "oneapi" / "dnnl" / "dnnl_version.h"
+        for line in header.read_text().splitlines():
+            words = line.split()
+            if len(words) == 3 and words[0] == "#define" and words[2].isdigit():
+                numbers[words[1]] = words[2]
+        parts = ("MAJOR", "MINOR", "PATCH")
+        return ".".join(numbers.get(f"DNNL_VERSION_{part}", "?") for part in parts)
+
+    def _headers(self) -> Path:
+        return find_in_wheel(HEADERS, "dnnl_version.h", "oneapi/dnnl").parents[2]
+
+    def library(self) -> Path:
+        return find_in_wheel(LIBRARY, "libdnnl.so.3")
+
+    def source(self) -> RuntimeSource:
+        library = self.library()
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / "dnnl_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            includes=(self._headers(),),
+            links=(library,),
+            beside=(("libdnnl.so.3", library),),
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain=self.name, threads=threads, precision=precision),)
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        from collage_engine.toolchains.onednn.generate import reason_against
+
+        return reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.onednn.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.toolchains.onednn.generate import generate
+
+        plan, inputs, outputs = generate(
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant
+        )
+        described = plan.as_json(inputs, outputs)
+        # float32 tensors multiplied in bfloat16, where the processor has instructions for it.
+        described["bfloat16"] = int(function.instance.precision == "bfloat16")
+        return described, bytes(plan.blob)
+
+    def environment(self, threads: int, spin: bool) -> dict[str, str]:
+        """libgomp reads these when it is loaded."""
+        chosen = {"OMP_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false"}
+        if not spin:
+            chosen |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+        return chosen
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        library = RuntimeLibrary(
+            file=str(self.library()), name="libdnnl.so.3", toolchain=self.name,
+            version=self.version(), licence=self.licence,
+        )  # fmt: skip
+        return library, self.own_library()
