@@ -13,6 +13,7 @@ import msgspec
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.rewrite import KernelCall, assemble, execution_order
 from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
+from collage_engine.placement.pack import pack_imports
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 
@@ -121,7 +122,9 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
                 shutil.copyfile(library.file, place)
             if library.linked:
                 options.append(str(place))
-        built.executable.export_library(str(folder / MODULE_FILE), options=options)
+        built.executable.export_library(
+            str(folder / MODULE_FILE), options=options, fpack_imports=pack_imports
+        )
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error

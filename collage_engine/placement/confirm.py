@@ -79,7 +79,7 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
     outcomes = list(distinct.values())
     field.total = 2 * len(outcomes) + settings.selection_rounds + settings.fresh_rounds + 1
     field.build([o for o in outcomes if not o.rival.python_session])
-    field.open(outcomes)
+    field.gather(outcomes)
     if not any(o.exportable for o in outcomes):
         reasons = "; ".join(f"{o.rival.name}: {o.reason}" for o in outcomes)
         raise ToolchainError(f"no placement could be built with right numbers ({reasons})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 
 from collage_engine.machine.worker import Worker
 from collage_engine.placement.build_job import BuildCover
-from collage_engine.placement.built import BuiltModule
+from collage_engine.placement.built import MODULE_FILE, BuiltModule
 from collage_engine.placement.npz import write_npz
 from collage_engine.placement.rival import Outcome
 from collage_engine.placement.rival_job import (
@@ -56,7 +58,11 @@ class ConfirmSettings:
     least_rounds: int = 3
     builders: int = 2
     drop_beyond: float = 1.25
-    """A rival this many times slower than the best after three rounds sits out the selection."""
+    """A rival this many times slower than the best after ``least_rounds`` sits out the rest."""
+    hopeless_beyond: float = 3.0
+    """And one so many times slower all but the first."""
+    most_at_once: int | None = None
+    """Rivals loaded at a time (at least 4); None: what memory holds."""
 
 
 class Field:
@@ -80,6 +86,7 @@ class Field:
         self.cancel = cancel
         self.tell = on_progress
         self.done = self.total = 0
+        self.lock = threading.Lock()
         self.workers: dict[int, Worker] = {}
         self.sample = folder / "sample"
         self.sample.mkdir(parents=True, exist_ok=True)
@@ -101,14 +108,13 @@ class Field:
         """Build covers in child processes, each on its own next folder."""
         record = self.model.record
         queue = list(enumerate(outcomes))
-        lock = threading.Lock()
 
         def work(number: int) -> None:
             with Worker(
                 "collage_engine.placement.build_job:BuildJob", name=f"collage-build-{number}"
             ) as worker:
                 while True:
-                    with lock:
+                    with self.lock:
                         if not queue:
                             return
                         position, outcome = queue.pop(0)
@@ -142,41 +148,81 @@ class Field:
             outcome.reason = str(error)
         outcome.build_s = time.perf_counter() - start
 
-    def open(self, outcomes: list[Outcome]) -> None:
-        """Load every rival in its own child and check its numbers."""
-        for position, outcome in enumerate(outcomes):
+    # ------------------------------------------------------------------ gathering
+
+    def gather(self, outcomes: list[Outcome]) -> None:
+        """Load every rival in its own child and check its numbers.
+
+        Two at a time; where memory does not hold them all, those there run a heat first and the
+        slow ones leave (their figures are the heat's).
+        """
+        room = self.room()
+        waiting = [o for o in outcomes if o.reason is None]
+        self.done += len(outcomes) - len(waiting)
+        while waiting:
+            pair, waiting = waiting[:2], waiting[2:]
+            if len(self.workers) + len(pair) > room:
+                self.heat(outcomes, room - len(pair))
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                for opened in [pool.submit(self.open, outcome) for outcome in pair]:
+                    opened.result()
+
+    def room(self) -> int:
+        """How many rivals fit into the memory there is: each holds its weights a few times."""
+        if self.settings.most_at_once is not None:
+            return max(4, self.settings.most_at_once)
+        each = 250e6 + 4.0 * self.model.record.weights_bytes
+        return max(4, int(psutil.virtual_memory().available * 0.6 / each))
+
+    def heat(self, outcomes: list[Outcome], places: int) -> None:
+        """A few rounds among those there; the slowest leave until ``places`` are kept."""
+        times = self.rounds(outcomes, self.settings.least_rounds, 0.0, steps=False)
+        here = [o for o in outcomes if id(o) in self.workers and o.reason is None]
+        here.sort(key=lambda o: _median_of(times[id(o)]))
+        for outcome in here[places:]:
+            outcome.heat = times[id(outcome)]
+            outcome.peak_memory_bytes = self.ask_memory(outcome)
+            self.workers.pop(id(outcome)).close()
+            if outcome.folder is not None:
+                (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
+                outcome.folder = None  # too slow to be exported
+
+    def open(self, outcome: Outcome) -> None:
+        with self.lock:
             self.step(f"checking {outcome.rival.name}")
-            if outcome.reason is not None:
-                continue
-            threads = max((i.threads for i, _ in outcome.rival.cover), default=1)
-            request = OpenRival(
-                module=None if outcome.folder is None else str(outcome.folder / "model.so"),
-                onnx=self.onnx_file() if outcome.folder is None else None,
-                threads=threads,
-                sample=str(self.sample),
-                inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
-                outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
-                tolerance=self.tolerance,
-            )
-            worker = Worker(
-                "collage_engine.placement.rival_job:RivalJob",
-                env=outcome.built.environment if outcome.built else {},
-                name=f"collage-rival-{position}",
-            )
+        if outcome.rival.python_session:
+            module, onnx_file = None, self.onnx_file()
+        else:
+            module, onnx_file = str(outcome.folder / MODULE_FILE) if outcome.folder else None, None
+        request = OpenRival(
+            module=module,
+            onnx=onnx_file,
+            threads=max((i.threads for i, _ in outcome.rival.cover), default=1),
+            sample=str(self.sample),
+            inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
+            outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
+        )
+        worker = Worker(
+            "collage_engine.placement.rival_job:RivalJob",
+            env=outcome.built.environment if outcome.built else {},
+            name="collage-rival",
+        )
+        with self.lock:
             self.workers[id(outcome)] = worker
-            try:
-                errors = worker.call(request, CALL_TIMEOUT_S, self.cancel)
-                outcome.max_abs_error, outcome.max_rel_error = errors
-                if outcome.max_rel_error > self.tolerance:
-                    outcome.reason = (
-                        f"wrong numbers: max_rel_error {outcome.max_rel_error:.2g} "
-                        f"is above {self.tolerance:.2g}"
-                    )
-            except Cancelled:
-                raise
-            except CollageError as error:
-                outcome.reason = str(error)
-            if outcome.reason is not None:
+        try:
+            errors = worker.call(request, CALL_TIMEOUT_S, self.cancel)
+            outcome.max_abs_error, outcome.max_rel_error = errors
+            if not outcome.max_rel_error <= self.tolerance:
+                outcome.reason = (
+                    f"wrong numbers: max_rel_error {outcome.max_rel_error:.2g} "
+                    f"is above {self.tolerance:.2g}"
+                )
+        except Cancelled:
+            raise
+        except CollageError as error:
+            outcome.reason = str(error)
+        if outcome.reason is not None:
+            with self.lock:
                 self.workers.pop(id(outcome)).close()
 
     def onnx_file(self) -> str:
@@ -193,30 +239,35 @@ class Field:
 
     # ------------------------------------------------------------------ timing
 
-    def rounds(self, outcomes: list[Outcome], count: int, budget_s: float) -> Rounds:
-        """Rounds over all rivals in changing order.
+    def rounds(
+        self, outcomes: list[Outcome], count: int, budget_s: float, *, steps: bool = True
+    ) -> Rounds:
+        """Rounds over all rivals there, in changing order.
 
-        From the fourth round on, those clearly slower than the best exportable one sit out:
-        their figure is known well enough. Stops when the budget is spent, not before
-        ``least_rounds``. A rival that fails gets its reason and leaves.
+        One that is hopelessly slower than the best sits out after the first round, one that is
+        clearly slower from the fourth on: their figures are known well enough. Ends when the
+        budget is spent, not before ``least_rounds``. A rival that fails gets its reason and
+        leaves; one that left in a heat brings its rounds from there.
         """
-        live = [o for o in outcomes if o.reason is None]
+        settings = self.settings
+        live = [o for o in outcomes if o.reason is None and id(o) in self.workers]
         taken: Rounds = {id(o): [] for o in live}
         shuffle = random.Random(count)
         end = time.monotonic() + budget_s
         sitting: set[int] = set()
         for number in range(count):
-            if number >= self.settings.least_rounds and time.monotonic() > end:
+            if number >= settings.least_rounds and time.monotonic() > end:
                 self.done += count - number
                 break
-            self.step(f"round {number + 1} of {count}, {len(live) - len(sitting)} rivals")
-            if number == self.settings.least_rounds:
-                medians = {id(o): float(np.median([m for m, _ in taken[id(o)]])) for o in live}
-                best = min((medians[id(o)] for o in live if o.exportable), default=0.0)
-                sitting = {k for k, m in medians.items() if m > best * self.settings.drop_beyond}
+            if number == 1:
+                sitting = self._behind(live, taken, settings.hopeless_beyond)
+            elif number == settings.least_rounds:
+                sitting |= self._behind(live, taken, settings.drop_beyond)
+            if steps:
+                self.step(f"round {number + 1} of {count}, {len(live) - len(sitting)} rivals")
             for outcome in shuffle.sample(live, len(live)):
                 if id(outcome) in sitting:
-                    taken[id(outcome)].append((float("nan"), []))
+                    taken[id(outcome)].append((math.nan, []))
                     continue
                 calls = self.one_round(outcome)
                 if outcome.reason is not None:
@@ -224,7 +275,15 @@ class Field:
                     del taken[id(outcome)]
                     continue
                 taken[id(outcome)].append((float(np.median(calls)), calls))
+        if steps:
+            taken.update({id(o): o.heat for o in outcomes if o.heat and o.reason is None})
         return taken
+
+    def _behind(self, live: list[Outcome], taken: Rounds, factor: float) -> set[int]:
+        """Those whose median so far is this many times the best exportable one's."""
+        medians = {id(o): _median_of(taken[id(o)]) for o in live}
+        best = min((medians[id(o)] for o in live if o.exportable), default=math.inf)
+        return {key for key, median in medians.items() if median > best * factor}
 
     def one_round(self, outcome: Outcome) -> list[float]:
         settings = self.settings
@@ -255,7 +314,13 @@ class Field:
     def peak_memory(self, outcomes: list[Outcome]) -> None:
         """Ask every rival still there for its largest resident size."""
         for outcome in outcomes:
-            if outcome.reason is None:
-                outcome.peak_memory_bytes = self.workers[id(outcome)].call(
-                    PeakMemory(), CALL_TIMEOUT_S, self.cancel
-                )
+            if outcome.reason is None and id(outcome) in self.workers:
+                outcome.peak_memory_bytes = self.ask_memory(outcome)
+
+    def ask_memory(self, outcome: Outcome) -> int | None:
+        size: int | None = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)
+        return size
+
+
+def _median_of(rounds: list[tuple[float, list[float]]]) -> float:
+    return float(np.nanmedian([median for median, _ in rounds]))

@@ -57,6 +57,8 @@ class Outcome:
     """Where its module lies, with ``built.json``."""
     built: BuiltModule | None = None
     build_s: float = 0.0
+    heat: list[tuple[float, list[float]]] = field(default_factory=list)
+    """Rounds of the heat it left in, where memory did not hold all rivals at once."""
 
     @property
     def exportable(self) -> bool:

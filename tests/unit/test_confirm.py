@@ -1,0 +1,247 @@
+"""The course of a confirmation, with scripted children in place of real ones."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from collage_engine.machine.worker import WorkerCrashed
+from collage_engine.placement import field as field_module
+from collage_engine.placement.build_job import BuildCover
+from collage_engine.placement.built import BuiltModule, Kernel, Part
+from collage_engine.placement.confirm import confirm
+from collage_engine.placement.field import ConfirmSettings
+from collage_engine.placement.rival import Rival
+from collage_engine.placement.rival_job import KernelTime, OpenRival, PeakMemory, RunRound
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.graph import TensorType
+from collage_engine.records.toolchain import ToolchainInstance
+
+
+class Stage:
+    """What every rival does, by its name (hidden in its instances' configuration)."""
+
+    def __init__(self) -> None:
+        self.us = defaultdict(lambda: 100.0)  # a number, or a function of the round
+        self.errors = {}
+        self.refuse_build = {}
+        self.crash_in_round = {}
+        self.loaded = set()
+        self.most_loaded = 0
+        self.rounds = defaultdict(int)
+        self.built = []
+        self.environments = {}
+
+    def worker(self, target, *, env=None, name=""):
+        return ScriptedWorker(self, env or {})
+
+
+class ScriptedWorker:
+    def __init__(self, stage, env):
+        self.stage, self.env, self.name = stage, env, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.stage.loaded.discard(self.name)
+
+    def call(self, request, timeout_s, cancel=None):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("stopped")
+        stage = self.stage
+        if isinstance(request, BuildCover):
+            name = request.cover[0][0].option("name")
+            if name in stage.refuse_build:
+                raise ToolchainError(stage.refuse_build[name])
+            stage.built.append(name)
+            folder = Path(request.folder)
+            folder.mkdir(parents=True)
+            (folder / "model.so").write_text(name)
+            parts = tuple(Part(instance=i, operators=tuple(o)) for i, o in request.cover)
+            kernels = tuple(Kernel(name=f"k{k}", part=k) for k in range(len(parts)))
+            return BuiltModule(parts=parts, kernels=kernels, libraries=(), threads=2, spin=False,
+                               environment={"RIVAL": name})  # fmt: skip
+        if isinstance(request, OpenRival):
+            self.name = Path(request.module).read_text() if request.module else "session"
+            stage.environments[self.name] = self.env
+            stage.loaded.add(self.name)
+            stage.most_loaded = max(stage.most_loaded, len(stage.loaded))
+            return stage.errors.get(self.name, (1e-6, 1e-6))
+        if isinstance(request, RunRound):
+            number = stage.rounds[self.name]
+            stage.rounds[self.name] += 1
+            if stage.crash_in_round.get(self.name) == number:
+                raise WorkerCrashed("killed by SIGSEGV")
+            us = stage.us[self.name]
+            return [(us(number) if callable(us) else us) * 1e-6] * 2
+        if isinstance(request, PeakMemory):
+            return 1 << 20
+        return [KernelTime(kernel="k0", us=5.0), KernelTime(kernel="cast", us=1.5)]
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    made = Stage()
+    monkeypatch.setattr(field_module, "Worker", made.worker)
+    monkeypatch.setattr(field_module, "REST_S", 0.0)
+    return made
+
+
+def rival(name, partitions=1, kind="collage", order=0, **more):
+    instance = ToolchainInstance(toolchain="x", config=(("name", name),), threads=2)
+    cover = tuple((instance, (number,)) for number in range(partitions))
+    return Rival(name=name, kind=kind, cover=cover, order=order, **more)
+
+
+def go(tmp_path, rivals, cancel=None, on_progress=None, **settings):
+    kind = TensorType((1,), "float32")
+    model = SimpleNamespace(
+        inputs=(("x", kind),), outputs=(("y", kind),),
+        record=SimpleNamespace(path=__file__, shapes={}, weights_bytes=0),
+    )  # fmt: skip
+    one = np.ones(1, "float32")
+    return confirm(
+        model, rivals, inputs={"x": one}, truth={"y": one}, tolerance=1e-4, folder=tmp_path,
+        settings=ConfirmSettings(**settings), cancel=cancel, on_progress=on_progress,
+    )  # fmt: skip
+
+
+def test_the_fastest_wins_and_is_reported_from_fresh_rounds(stage, tmp_path):
+    stage.us["fast"] = lambda n: 50.0 if n < 7 else 55.0
+    done = go(tmp_path, [rival("slow"), rival("fast", 3), rival("tvm", kind="whole-model")])
+    assert done.named == "collage" and done.winner.rival.name == "fast"
+    assert done.winner.measured_us == pytest.approx(55.0)
+    assert done.winner.selection_us[0] == pytest.approx(50.0)
+    assert (done.winner.folder / "model.so").read_text() == "fast"
+    assert stage.environments["fast"] == {"RIVAL": "fast"}
+    assert done.winner.peak_memory_bytes == 1 << 20
+    assert not stage.loaded  # every child was ended
+
+
+def test_in_place_times_and_strangers_are_told(stage, tmp_path):
+    done = go(tmp_path, [rival("a", 2)])
+    assert done.in_place_us == (5.0, 0.0)
+    assert [(k.kernel, k.us) for k in done.residual] == [("cast", 1.5)]
+
+
+def test_a_baseline_that_wins_is_named(stage, tmp_path):
+    stage.us["tvm"] = 10.0
+    done = go(tmp_path, [rival("a", 2), rival("tvm", kind="whole-model")])
+    assert done.named == "tvm"
+
+
+def test_a_cover_equal_to_a_baseline_is_built_once_and_goes_by_its_name(stage, tmp_path):
+    tvm = rival("tvm", kind="whole-model")
+    ours = Rival(name="collage", kind="collage", cover=tvm.cover)
+    done = go(tmp_path, [ours, tvm, rival("b")])
+    assert sorted(stage.built) == ["b", "tvm"]
+    assert done.named == "tvm"
+    assert [o.rival.name for o in done.outcomes] == ["collage", "tvm", "b"]
+    assert done.outcomes[0].measured_us == done.outcomes[1].measured_us
+
+
+def test_a_tie_goes_to_fewer_partitions(stage, tmp_path):
+    wobble = [1.0, -1.0, 0.5, -0.5, 0.0, 0.8, -0.8]
+    stage.us["many"] = lambda n: 99.9 + wobble[n % 7]
+    stage.us["few"] = lambda n: 100.0 - wobble[n % 7]
+    done = go(tmp_path, [rival("many", 5), rival("few", 2)])
+    assert done.winner.rival.name == "few"
+    assert done.tied == ("many",)
+    assert done.differences["many"].tied
+
+
+def test_onnx_runtime_in_python_is_timed_and_its_artifact_twin_exported(stage, tmp_path):
+    stage.us["session"] = 20.0
+    stage.us["ort"] = 21.0
+    baseline = rival("ort", kind="whole-model", python_session=True)
+    done = go(tmp_path, [rival("a"), baseline])
+    assert done.named == "ort"
+    assert done.winner.rival.name == "ort (artifact)"
+    assert done.winner.measured_us == pytest.approx(21.0)
+    assert done.outcomes[1].measured_us == pytest.approx(20.0)
+
+
+def test_a_selection_that_noise_misled_is_made_again(stage, tmp_path):
+    # "lucky" was quick in the seven rounds of the selection only.
+    stage.us["lucky"] = lambda n: 50.0 if n < 7 else 120.0
+    done = go(tmp_path, [rival("lucky"), rival("steady", 2)], drop_beyond=9.0)
+    assert done.winner.rival.name == "steady"
+    assert done.winner.measured_us == pytest.approx(100.0)
+
+
+def test_wrong_numbers_never_win_however_fast(stage, tmp_path):
+    stage.us["wrong"] = 1.0
+    stage.errors["wrong"] = (3.0, 0.5)
+    stage.us["nan"] = 1.0
+    stage.errors["nan"] = (float("nan"), float("nan"))
+    done = go(tmp_path, [rival("wrong"), rival("nan"), rival("right")])
+    assert done.winner.rival.name == "right"
+    assert "max_rel_error 0.5 is above 0.0001" in done.outcomes[0].reason
+    assert done.outcomes[0].measured_us is None
+    assert done.outcomes[1].reason is not None
+
+
+def test_a_refusal_and_a_crash_cost_only_their_rival(stage, tmp_path):
+    stage.refuse_build["shy"] = "x cannot take nn.conv3d"
+    stage.crash_in_round["wild"] = 4
+    stage.us["wild"] = 1.0
+    told = rival("whole", kind="whole-model", reason="cannot take nn.gru")
+    done = go(tmp_path, [rival("shy"), rival("wild"), told, rival("good")])
+    assert done.winner.rival.name == "good"
+    assert [o.reason for o in done.outcomes] == [
+        "x cannot take nn.conv3d", "killed by SIGSEGV", "cannot take nn.gru", None,
+    ]  # fmt: skip
+
+
+def test_when_nothing_can_be_built_every_reason_is_told(stage, tmp_path):
+    stage.refuse_build = {"a": "no a", "b": "no b"}
+    with pytest.raises(ToolchainError, match="a: no a; b: no b"):
+        go(tmp_path, [rival("a"), rival("b")])
+
+
+def test_the_slow_sit_out_and_the_hopeless_run_once_a_set(stage, tmp_path):
+    stage.us.update(slow=150.0, hopeless=5000.0)
+    done = go(tmp_path, [rival("best"), rival("slow"), rival("hopeless")])
+    assert stage.rounds == {"best": 16, "slow": 6, "hopeless": 2}
+    assert done.outcomes[2].measured_us == pytest.approx(5000.0)
+
+
+def test_where_memory_is_short_the_slow_leave_in_heats(stage, tmp_path):
+    rivals = [rival(f"r{k}") for k in range(12)]
+    for k in range(12):
+        stage.us[f"r{k}"] = 200.0 - 10 * k
+    done = go(tmp_path, rivals, most_at_once=5)
+    assert stage.most_loaded <= 5
+    assert done.winner.rival.name == "r11"
+    assert [o.measured_us for o in done.outcomes] == pytest.approx(
+        [200.0 - 10 * k for k in range(12)]
+    )
+    assert len(list(tmp_path.glob("rival*/model.so"))) <= 5
+
+
+def test_the_budget_ends_the_rounds_but_not_before_the_least(stage, tmp_path):
+    done = go(tmp_path, [rival("a"), rival("b")], budget_s=0.0)
+    assert stage.rounds == {"a": 6, "b": 6}
+    assert done.winner.measured_us == pytest.approx(100.0)
+
+
+def test_a_cancel_ends_every_child(stage, tmp_path):
+    cancel = threading.Event()
+
+    def progress(done, total, now):
+        assert done <= total
+        if now.startswith("round 2"):
+            cancel.set()
+
+    with pytest.raises(Cancelled):
+        go(tmp_path, [rival("a"), rival("b")], cancel=cancel, on_progress=progress)
+    assert not stage.loaded
