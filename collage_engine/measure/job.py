@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import resource
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -228,6 +229,7 @@ def _time(
             [guarded(place) for place in places],
             opened.settings,
             about_to_run=lambda at: about_to_run(places[at]),
+            interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
             seed=request.seed,
         )
         cold: dict[int, float] = {}

@@ -30,12 +30,12 @@ class ProtocolSettings:
     sample_s: float = 0.001
     """A sample lasts at least so long."""
     warm_calls: int = 2
-    min_rounds: int = 5
+    min_rounds: int = 7
     max_rounds: int = KEPT_REPEATS
     budget_s: float = 0.06
     """Per rival, while nothing is contested."""
-    contested_budget_s: float = 0.15
-    """Per rival that another one is too close to."""
+    contested_budget_s: float = 0.1
+    """Per rival, while the best of them is not known."""
     worse: float = 1.25
     """Clearly worse: its 20th percentile lies above the best's 80th by this factor."""
     hopeless: float = 4.0
@@ -45,6 +45,10 @@ class ProtocolSettings:
     """A call this long needs no second warm-up, and one sample if it is hopeless."""
     precise: float = 0.01
     """Half-width of the median's interval, relative, at which a rival needs no more samples."""
+    retries: int = 2
+    """How often a short sample that was interrupted is taken again."""
+    irrelevant_s: float = 0.1e-6
+    """Times nearer than this are equal: a launch alone costs more."""
 
 
 @dataclass
@@ -102,9 +106,13 @@ def time_rivals(
     *,
     clock: Callable[[], float] = time.perf_counter,
     about_to_run: Callable[[int], None] = lambda _: None,
+    interruptions: Callable[[], int] = lambda: 0,
     seed: int = 0,
 ) -> list[Timing]:
     """Time rivals in interleaved rounds; one ``Timing`` each, in order.
+
+    ``interruptions`` counts how often this process lost its processor to another one. A short
+    sample during which that happened says nothing about the rival and is taken again.
 
     ``about_to_run`` is told the rival's place before each of its samples, so that a crash has a
     culprit. Every rival gets at least ``hopeless_rounds`` samples, whatever they cost; a slow
@@ -119,6 +127,14 @@ def time_rivals(
         seconds = rivals[place](calls)
         timings[place].spent_s += max(clock() - start, seconds)
         return seconds / calls
+
+    def undisturbed(place: int, calls: int) -> float:
+        for _ in range(s.retries + 1):
+            before = interruptions()
+            each = sample(place, calls)
+            if interruptions() == before or rough[place] * calls > 5 * s.sample_s:
+                break
+        return each
 
     rough = [0.0] * len(rivals)
     for place, timing in enumerate(timings):
@@ -140,12 +156,12 @@ def time_rivals(
         order.shuffle(alive)
         for place in alive:
             timing = timings[place]
-            seconds = sample(place, timing.calls)
+            seconds = undisturbed(place, timing.calls)
             if timing.calls == 1 and seconds < s.sample_s / 2:
                 # Only its first call was slow: it set itself up.
                 rough[place] = seconds
                 timing.calls = math.ceil(s.sample_s / max(seconds, 1e-9))
-                seconds = sample(place, timing.calls)
+                seconds = undisturbed(place, timing.calls)
             rough[place] = min(rough[place], seconds)
             timing.samples.append(seconds)
             timing.rounds.append(number)
@@ -166,26 +182,27 @@ def time_rivals(
             continue
         if done < s.hopeless_rounds:
             continue
-        contested = contested_rivals([timings[p] for p in alive])
+        contested = contested_rivals([timings[p] for p in alive], s.irrelevant_s)
         limit = s.contested_budget_s if contested else s.budget_s
         if clock() - began >= s.budget_s * (len(rivals) - len(alive)) + limit * len(alive):
             break
-        if not contested and all(is_precise(timings[p], s.precise) for p in alive):
+        if not contested and all(is_precise(timings[p], s.precise, s.irrelevant_s) for p in alive):
             break
     return timings
 
 
-def is_precise(timing: Timing, relative: float) -> bool:
+def is_precise(timing: Timing, relative: float, absolute: float = 0.0) -> bool:
     """Whether the median's interval is narrow enough."""
     low, high = timing.interval()
-    return len(timing.samples) >= 6 and high - low <= 2 * relative * timing.median
+    wide = 2 * max(relative * timing.median, absolute)
+    return len(timing.samples) >= 6 and high - low <= wide
 
 
-def contested_rivals(timings: Sequence[Timing]) -> bool:
+def contested_rivals(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
     """Whether the best of these is not yet known to be better than the next.
 
     Decided on differences within rounds, which a slow moment of the machine cancels out of;
-    a difference known to be below one percent is a tie, and settled too.
+    one known to be below a percent, or ``irrelevant`` seconds, is a tie, and settled too.
     """
     if len(timings) < 2:
         return False
@@ -197,7 +214,7 @@ def contested_rivals(timings: Sequence[Timing]) -> bool:
         if len(differences) < 6:
             return True
         low, high = median_interval(differences)
-        if low <= 0 and high > 0.01 * ranked[0].median:
+        if low <= 0 and high > max(0.01 * ranked[0].median, irrelevant):
             return True
     return False
 

@@ -141,6 +141,38 @@ def test_close_rivals_get_more_time_than_clear_ones():
     assert spent(1e-3) < 2 * settings.contested_budget_s * 1.1
 
 
+def test_interrupted_samples_are_taken_again():
+    world = World(noise=0.001)
+    switches = [0]
+    plain = world.rival("a", 1e-5)
+    turn = [0]
+
+    def interrupted(calls: int) -> float:
+        turn[0] += 1
+        seconds = plain(calls)
+        if turn[0] % 2:
+            switches[0] += 1
+            world.now += 0.004
+            return seconds + 0.004
+        return seconds
+
+    settings = ProtocolSettings(budget_s=1.0)
+    (timing,) = time_rivals(
+        [interrupted], settings, clock=world.clock, interruptions=lambda: switches[0]
+    )
+    assert timing.high == pytest.approx(1e-5, rel=0.01)
+    (naive,) = time_rivals([interrupted], settings, clock=world.clock)
+    assert naive.high > 3e-5
+
+
+def test_a_machine_that_never_rests_is_measured_all_the_same():
+    world = World(noise=0.001)
+    count = iter(range(10**9))
+    rival = world.rival("a", 1e-5)
+    (timing,) = time_rivals([rival], clock=world.clock, interruptions=lambda: next(count))
+    assert len(timing.samples) >= 7 and timing.median == pytest.approx(1e-5, rel=0.01)
+
+
 def test_whose_turn_it_is_is_told_before_it_runs():
     world = World()
     turns: list[int] = []
