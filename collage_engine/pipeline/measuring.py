@@ -126,10 +126,3 @@ def with_costs(
         msgspec.structs.replace(record, cost=costs[record.key]) if record.key in costs else record
         for record in records
     ]
-
-
-def transition_constants(
-    workspace: Workspace, menu: Menu, settings: RunSettings
-) -> dict[str, float]:
-    """Launch and hand-over costs of this machine, measured once."""
-    return {}

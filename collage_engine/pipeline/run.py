@@ -18,7 +18,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.inputs import representative_inputs
-from collage_engine.pipeline.measuring import Measuring, transition_constants
+from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
     RUNNERS_UP,
@@ -31,6 +31,7 @@ from collage_engine.pipeline.problem import (
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import COLLAGE, baselines, cover_of
 from collage_engine.pipeline.stages import Emit, Stages
+from collage_engine.pipeline.transitions import transition_constants
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.confirm import Confirmation, confirm
@@ -147,8 +148,11 @@ class _Run:
             budget = Budget(self.settings.budget_s)
             measuring = Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit)
             self.records = measuring.measure(budget, report)
-            self.constants = transition_constants(self.workspace, menu, self.settings)
             counts = measuring.counts
+            done = counts.measured + counts.from_store
+            self.constants = transition_constants(
+                self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
+            )
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
                 f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
