@@ -143,7 +143,25 @@ class CallGraph:
         for operator in list(parent):
             root = find(operator)
             groups[root] = groups.get(root, 0) | 1 << operator
-        return {o: bits for bits in groups.values() for o in members(bits)}
+        return {o: bits for bits in self._hulls(list(groups.values())) for o in members(bits)}
+
+    def _hulls(self, groups: list[OperatorSet]) -> list[OperatorSet]:
+        """Convex sets around these sets, disjoint: what lies between belongs to them as well."""
+        hulls: list[OperatorSet] = []
+        for group in groups:
+            below = above = 0
+            for operator in members(group):
+                below |= self.downstream[operator]
+                above |= self.upstream[operator]
+            hull = group | below & above
+            apart = [h for h in hulls if not h & hull]
+            if len(apart) < len(hulls):
+                for other in hulls:
+                    hull |= other if other & hull else 0
+                hulls = self._hulls([*apart, hull])
+            else:
+                hulls.append(hull)
+        return hulls
 
     def close(self, operators: OperatorSet) -> OperatorSet:
         """The set with the atoms of its operators completed."""

@@ -76,6 +76,8 @@ class Pool:
         self.limits = limits
         self.found: list[CandidatePartition] = []
         self.place: dict[IndexSet, int] = {}
+        self.depths: list[int] = []
+        self.kinds: list[int] = []
         self.by_entry: dict[int, list[int]] = {}
         self.by_exit: dict[int, list[int]] = {}
         self.by_input: dict[int, list[int]] = {}
@@ -103,6 +105,8 @@ class Pool:
                 return
         place = len(self.found)
         self.found.append(candidate)
+        self.depths.append(sub_graph.depth)
+        self.kinds.append(KIND_ORDER[sub_graph.kind])
         self.place[inside] = place
         self.starting[first] = self.starting.get(first, 0) + 1
         for index in sub_graph.entry:
@@ -142,32 +146,37 @@ class AllSimple(CombinerRule):
     name: str = "all_simple"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        candidate = pool.found[new]
+        sub_graph = pool.found[new].sub_graph
         below: dict[int, None] = {}
-        for output in candidate.sub_graph.output:
+        for output in sub_graph.output:
             below.update(dict.fromkeys(pool.by_entry.get(output, ())))
         above: dict[int, None] = {}
-        for source in candidate.sub_graph.input:
+        for source in sub_graph.input:
             above.update(dict.fromkeys(pool.by_exit.get(source, ())))
-        for other in below:
-            joined = self._join(pool, candidate, pool.found[other])
-            if joined is not None:
-                yield joined
-        for other in above:
-            joined = self._join(pool, pool.found[other], candidate)
-            if joined is not None:
-                yield joined
+        inside = sub_graph.inside
+        room = pool.max_depth - pool.depths[new] if pool.max_depth else len(pool.graph)
+        for places, is_above in ((below, True), (above, False)):
+            for other in places:
+                # The cheap tests first: most pairs at a border fail one of them.
+                if pool.depths[other] > room or inside & pool.found[other].sub_graph.inside:
+                    continue
+                up, down = (new, other) if is_above else (other, new)
+                if self.fires(pool.kinds[up], pool.kinds[down]):
+                    joined = self._join(pool, pool.found[up], pool.found[down])
+                    if joined is not None:
+                        yield joined
+
+    def fires(self, upstream: int, downstream: int) -> bool:
+        """Whether a simple combiner takes these kinds (as numbers)."""
+        return any(
+            upstream <= KIND_ORDER[rule.upstream] and downstream <= KIND_ORDER[rule.downstream]
+            for rule in self.simple
+        )
 
     def _join(
         self, pool: Pool, above: CandidatePartition, below: CandidatePartition
     ) -> CandidatePartition | None:
         up, down = above.sub_graph, below.sub_graph
-        if up.inside & down.inside:
-            return None
-        if pool.max_depth and up.depth + down.depth > pool.max_depth:
-            return None
-        if not any(rule.fires(up, down) for rule in self.simple):
-            return None
         if not pool.improves(up.inside | down.inside, len(up.nested) + len(down.nested)):
             return None
         return above.union(below) if up.touches(down) else None

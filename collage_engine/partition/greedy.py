@@ -95,21 +95,19 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
             if not taken >> operator & 1 and offer.supports(index) is None:
                 taken |= 1 << operator
                 owner[operator] = place
-    partitions = []
+    by_region: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    units = [bits for _, (_, bits) in composites]
+    merged = merge_regions(calls, owner, units=units)
+    home = {o: place for place, (_, bits) in enumerate(merged) for o in members(bits)}
+    for _, (name, bits) in composites:
+        nodes = tuple(members(bits))
+        by_region.setdefault(home[nodes[0]], []).append((name, nodes))
+    partitions: list[GreedyPartition] = []
     uncovered: list[int] = []
-    for taker, operators in merge_regions(calls, owner):
-        if not isinstance(taker, int):
+    for place, (taker, operators) in enumerate(merged):
+        if isinstance(taker, int):
+            inside = tuple(sorted(by_region.get(place, ()), key=lambda c: c[1]))
+            partitions.append(GreedyPartition(offers[taker], tuple(members(operators)), inside))
+        else:
             uncovered.extend(members(operators))
-            continue
-        place = taker
-        inside = tuple(
-            (name, tuple(members(bits)))
-            for by, (name, bits) in composites
-            if by == place and bits & ~operators == 0
-        )
-        partitions.append(
-            GreedyPartition(
-                offers[place], tuple(members(operators)), tuple(sorted(inside, key=lambda c: c[1]))
-            )
-        )
     return GreedyCover(tuple(partitions), tuple(uncovered))

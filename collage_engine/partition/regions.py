@@ -16,67 +16,146 @@ from collage_engine.partition.call_graph import CallGraph, OperatorSet
 
 
 def merge_regions(
-    calls: CallGraph, owner: Sequence[Hashable | None], *, backwards: bool = False
+    calls: CallGraph,
+    owner: Sequence[Hashable | None],
+    *,
+    backwards: bool = False,
+    units: Sequence[OperatorSet] = (),
 ) -> list[tuple[Hashable | None, OperatorSet]]:
     """Disjoint regions of equally owned operators that together depend on each other acyclically.
 
     ``owner[o]`` is what operator ``o`` is assigned to; None, to nothing: such operators stay
-    alone. Returns (owner, operators) by first operator.
+    alone. ``units``: disjoint sets of one owner that stay together (composites), each left only
+    through its last operator. Returns (owner, operators) by first operator.
     """
-    order = range(calls.size - 1, -1, -1) if backwards else range(calls.size)
-    sources = calls.users if backwards else calls.inputs
-    region_of: dict[int, int] = {}
-    content: dict[int, OperatorSet] = {}
-    above: dict[int, int] = {}
-    """Region → bit set of the regions it depends on, however far."""
-    below: dict[int, int] = {}
-    """The same backwards, so that a change above reaches what depends on it."""
-    for operator in order:
-        parents = {region_of[s] for s in sources[operator]}
-        depends = 0
-        for parent in parents:
-            depends |= above[parent] | 1 << parent
+    order = _unit_order(calls, units)
+    regions = _RegionGraph(calls.size)
+    edges = calls.users if backwards else calls.inputs
+    for unit in reversed(order) if backwards else order:
+        operator = unit.bit_length() - 1
+        sources = {s for o in members(unit) for s in edges[o] if not unit >> s & 1}
+        parents = {regions.find(s) for s in sources}
         restricted = 0
         for parent in parents:
-            restricted |= above[parent]
+            restricted |= regions.above[parent]
         # A region that another parent depends on cannot also come after this operator.
+        own = owner[operator]
         joinable = [
             p
             for p in sorted(parents)
-            if owner[operator] is not None
-            and owner[_first(content[p])] == owner[operator]
-            and not restricted >> p & 1
+            if own is not None and not restricted >> p & 1 and owner[p] == own
         ]
-        if joinable:
-            target = joinable[0]
-            content[target] |= 1 << operator
-        else:
-            target = operator
-            content[target] = 1 << operator
-            above[target] = below[target] = 0
-        region_of[operator] = target
-        merged = 1 << target
-        for other in joinable[1:]:
-            merged |= 1 << other
-            content[target] |= content.pop(other)
-            for member in members(content[target]):
-                region_of[member] = target
-        up = depends & ~merged
-        down = 0
-        for region in members(merged):
-            up |= above[region]
-            down |= below[region]
-        up, down = up & ~merged, down & ~merged
-        for gone in members(merged & ~(1 << target)):
-            del above[gone], below[gone]
-        above[target], below[target] = up, down
-        replace = merged
-        for region in members(up):
-            below[region] = below[region] & ~replace | 1 << target | down
-        for region in members(down):
-            above[region] = above[region] & ~replace | 1 << target | up
-    found = [(owner[_first(bits)], bits) for bits in content.values()]
+        regions.add(operator, unit, parents, joinable)
+    found = [(owner[name], bits) for name, bits in regions.content.items()]
     return sorted(found, key=lambda r: r[1] & -r[1])
+
+
+def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
+    """Units, tuple-sharing operators and single operators, each after all it reads.
+
+    Raises ``ValueError`` when units depend on each other in a circle.
+    """
+    unit_of: dict[int, OperatorSet] = {}
+    for unit in (*units, *calls.atoms.values()):
+        whole = unit
+        for operator in members(unit):
+            whole |= unit_of.get(operator, 0)
+        for operator in members(whole):
+            unit_of[operator] = whole
+    if not unit_of:
+        return [1 << operator for operator in range(calls.size)]
+    waiting: dict[OperatorSet, int] = {}
+    readers: dict[OperatorSet, list[OperatorSet]] = {}
+    for operator in range(calls.size):
+        unit = unit_of.get(operator, 1 << operator)
+        if unit in waiting:
+            continue
+        sources = {
+            unit_of.get(s, 1 << s)
+            for o in members(unit)
+            for s in calls.inputs[o]
+            if not unit >> s & 1
+        }
+        waiting[unit] = len(sources)
+        for source in sources:
+            readers.setdefault(source, []).append(unit)
+    ready = [(unit.bit_length(), unit) for unit, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order: list[OperatorSet] = []
+    while ready:
+        _, unit = heapq.heappop(ready)
+        order.append(unit)
+        for reader in readers.get(unit, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (reader.bit_length(), reader))
+    if len(order) < len(waiting):
+        raise ValueError("units depend on each other in a circle")
+    return order
+
+
+class _RegionGraph:
+    """Regions, named by one of their operators, and what each depends on, however far.
+
+    A region that gains a dependency passes it on to the regions below it; these are few, since
+    operators come in topological order and a region with much below it seldom gains any.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.parent = list(range(size))
+        self.content: dict[int, OperatorSet] = {}
+        self.above: dict[int, int] = {}
+        self.below: dict[int, set[int]] = {}
+        """Regions that read a region directly; names may be those of merged ones."""
+
+    def find(self, operator: int) -> int:
+        while self.parent[operator] != operator:
+            self.parent[operator] = self.parent[self.parent[operator]]
+            operator = self.parent[operator]
+        return operator
+
+    def add(
+        self, operator: int, unit: OperatorSet, parents: set[int], joined: Sequence[int]
+    ) -> None:
+        """A new unit below ``parents``, in one region with those of them it joins."""
+        for member in members(unit):
+            self.parent[member] = operator
+        self.content[operator] = unit
+        self.above[operator] = 0
+        self.below[operator] = set()
+        target = joined[0] if joined else operator
+        merged = 1 << target
+        up = 0
+        for parent in parents:
+            up |= self.above[parent] | 1 << parent
+        for region in {*joined, operator} - {target}:
+            merged |= 1 << region
+            self.parent[region] = target
+            self.content[target] |= self.content.pop(region)
+            self.below[target] |= self.below.pop(region)
+            del self.above[region]
+        up &= ~merged
+        gained = up & ~self.above[target]
+        self.above[target] = self.above[target] & ~merged | up
+        for parent in parents.difference(joined):
+            self.below[parent].add(target)
+        if gained or len(joined) > 1:
+            self._pass_on(target, merged)
+
+    def _pass_on(self, region: int, merged: int) -> None:
+        """Bring what depends on a region up to date; ``merged``: names it now stands for."""
+        work = [region]
+        while work:
+            above = work.pop()
+            inherited = self.above[above] | 1 << above
+            for name in self.below[above]:
+                lower = self.find(name)
+                if lower == above:
+                    continue
+                updated = self.above[lower] & ~(merged & ~(1 << region)) | inherited
+                if updated != self.above[lower]:
+                    self.above[lower] = updated
+                    work.append(lower)
 
 
 def _first(bits: int) -> int:

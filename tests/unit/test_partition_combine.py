@@ -1,0 +1,207 @@
+"""The combine fix-point against a brute-force one, and its limits."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import members
+from collage_engine.partition.combiners import (
+    A_TO_A,
+    A_TO_B,
+    B_TO_R,
+    I_TO_I,
+    AllSimple,
+    CombineLimits,
+    TupleArgument,
+    TupleProjection,
+)
+from collage_engine.partition.rules import CombineRule, OpCallByKindRule
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import node_kind
+from collage_engine.records.graph import KIND_ORDER
+from tests.graphs import GraphBuilder, chain, instance, random_graph
+
+FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
+
+
+def combined(graph: DataflowGraph, combiners, depth: int, limits=None) -> set[int]:
+    rule = CombineRule("c", OpCallByKindRule(), combiners, depth, limits or CombineLimits())
+    found = PartitionSpec("s", instance("s"), rule).candidates(graph)
+    result = {c.sub_graph.inside for c in found}
+    assert len(result) == len(found)
+    return result
+
+
+class Naive:
+    """Rules on plain sets of nodes, with path searches, tried on all pairs until nothing is new."""
+
+    def __init__(self, graph: DataflowGraph, simple, depth: int, glue: bool) -> None:
+        self.graph = graph
+        self.simple = simple
+        self.max_depth = depth
+        self.glue = glue
+
+    def kind(self, nodes: frozenset[int]) -> int:
+        return max(KIND_ORDER[node_kind(self.graph.nodes[i])] for i in nodes)
+
+    def depth(self, nodes: frozenset[int]) -> int:
+        """Longest path from an entry to an exit, by enumerating paths."""
+        graph, deepest = self.graph, 0
+
+        def enters(i: int) -> bool:
+            return any(
+                s not in nodes and not graph.nodes[s].scalar and graph.nodes[s].form != "other"
+                for s in graph.nodes[i].inputs
+            )
+
+        def leaves(i: int) -> bool:
+            return bool(graph.output_set >> i & 1) or any(u not in nodes for u in graph.users[i])
+
+        def walk(i: int, length: int) -> None:
+            nonlocal deepest
+            if leaves(i):
+                deepest = max(deepest, length)
+            for user in graph.users[i]:
+                if user in nodes:
+                    walk(user, length + 1)
+
+        for i in nodes:
+            if enters(i):
+                walk(i, 1)
+        return deepest
+
+    def convex(self, nodes: frozenset[int]) -> bool:
+        seen: set[int] = set()
+        work = [u for i in nodes for u in self.graph.users[i] if u not in nodes]
+        while work:
+            index = work.pop()
+            if index in nodes:
+                return False
+            if index not in seen:
+                seen.add(index)
+                work.extend(self.graph.users[index])
+        return True
+
+    def join(self, up: frozenset[int], down: frozenset[int]) -> frozenset[int] | None:
+        graph = self.graph
+        if up & down or not any(u in down for i in up for u in graph.users[i]):
+            return None
+        if self.depth(up) + self.depth(down) > self.max_depth:
+            return None
+        kinds = self.kind(up), self.kind(down)
+        if not any(kinds[0] <= KIND_ORDER[u] and kinds[1] <= KIND_ORDER[d] for u, d in self.simple):
+            return None
+        return up | down if self.convex(up | down) else None
+
+    def glued(self, found: set[frozenset[int]]) -> set[frozenset[int]]:
+        graph, new = self.graph, set()
+        injective = [c for c in found if self.kind(c) <= KIND_ORDER["injective"]]
+
+        def reads_outside(c: frozenset[int], i: int) -> bool:
+            return bool(graph.output_set >> i & 1) or any(u not in c for u in graph.users[i])
+
+        for c in found:
+            for i in c:
+                for user in graph.users[i]:
+                    if graph.nodes[user].form == "projection" and user not in c:
+                        new.add(c | {user})
+        for consumer in injective:
+            tuples = {s for i in consumer for s in graph.nodes[i].inputs if s not in consumer}
+            for t in (t for t in tuples if graph.nodes[t].form == "tuple"):
+                choices = [
+                    [c for c in injective if f in c and reads_outside(c, f) and not c & consumer]
+                    for f in dict.fromkeys(graph.nodes[t].inputs)
+                    if f not in consumer
+                ]
+                if not choices:
+                    continue
+                for chosen in product(*choices):
+                    parts = set(chosen)
+                    union = consumer | {t} | frozenset().union(*parts)
+                    disjoint = len(union) == len(consumer) + 1 + sum(map(len, parts))
+                    if disjoint and self.convex(union):
+                        new.add(union)
+        return new
+
+    def run(self) -> set[int]:
+        found = {
+            frozenset({n.index})
+            for n in self.graph.nodes
+            if n.form == "call" and KIND_ORDER[n.kind] <= KIND_ORDER["anchor"]
+        }
+        while True:
+            new = {j for a in found for b in found if (j := self.join(a, b))}
+            if self.glue:
+                new |= self.glued(found)
+            if new <= found:
+                return {sum(1 << i for i in c) for c in found}
+            found |= new
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4))
+def test_equals_brute_force(seed: int, operators: int, depth: int) -> None:
+    graph = random_graph(random.Random(seed), operators, glue=False)
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)),)
+    assert combined(graph, combiners, depth) == Naive(graph, FUSION, depth, False).run()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 5))
+def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
+    graph = random_graph(random.Random(seed), operators)
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
+    limits = CombineLimits(tuple_choices=0)
+    assert combined(graph, combiners, 4, limits) == Naive(graph, FUSION, 4, True).run()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
+    graph = random_graph(random.Random(seed), operators, glue=False)
+    naive = Naive(graph, (("anchor", "anchor"),), 3, False)
+    assert combined(graph, (AllSimple((A_TO_A,)),), 3) == naive.run()
+
+
+def test_kinds_combine_to_the_greater() -> None:
+    # exp -> mean joins (B->R) to a reduction, which then takes no broadcast on (A->B does).
+    graph = chain("exp", "mean", "tanh")
+    assert combined(graph, (AllSimple((B_TO_R,)),), 8) == {0b10, 0b100, 0b1000, 0b110}
+    assert 0b1110 in combined(graph, (AllSimple((B_TO_R, A_TO_B)),), 8)
+    graph = chain("reshape", "nn.dense", "exp")
+    assert combined(graph, (AllSimple((I_TO_I,)),), 8) == {0b10, 0b100, 0b1000}
+    assert combined(graph, (AllSimple((A_TO_B,)),), 8) == {0b10, 0b100, 0b1000, 0b1100}
+
+
+def test_a_chain_gives_all_windows_and_no_pair_scan() -> None:
+    graph = chain(*["exp"] * 400)
+    found = combined(graph, (AllSimple((A_TO_B,)),), 6)
+    assert len(found) == sum(400 - length + 1 for length in range(1, 7))
+    assert {len(list(members(c))) for c in found} == set(range(1, 7))
+
+
+def star(width: int) -> DataflowGraph:
+    b = GraphBuilder()
+    x = b.call("exp", b.parameter())
+    return b.build(*[b.call("abs", x) for _ in range(width)])
+
+
+def test_limits_bound_wide_graphs_and_say_so() -> None:
+    unlimited = combined(star(8), (AllSimple((A_TO_B,)),), 4)
+    assert len(unlimited) == 2**8 - 1 + 1 + 8  # Every subset of readers with their source.
+    rule = CombineRule(
+        "c", OpCallByKindRule(), (AllSimple((A_TO_B,)),), 4, CombineLimits(max_exits=3)
+    )
+    notes: list[str] = []
+    spec = PartitionSpec("s", instance("s"), rule)
+    found = spec.candidates(star(8), notes)
+    # With its source a reader set has one exit more, the source, until all readers are inside.
+    assert max(len(c.sub_graph.exit) for c in found) <= 3
+    assert len(found) < 60 and "left out" in notes[0]
+    per_node = CombineLimits(per_node=5)
+    assert len(combined(star(8), (AllSimple((A_TO_B,)),), 4, per_node)) == 8 + 5

@@ -1,0 +1,288 @@
+"""Enumeration: what is always there, what never is, provenance, reasons."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collage_engine.model.index_set import members
+from collage_engine.partition.anchors import epilogues
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.candidate import candidate_id, from_record, shorten, to_record
+from collage_engine.partition.enumerate import (
+    Enumeration,
+    EnumerationSettings,
+    Offer,
+    enumerate_candidates,
+)
+from collage_engine.partition.patterns import anything, constant, op
+from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, tvm_rules, union_rules
+from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.spec import PartitionSpec
+from tests.graphs import GraphBuilder, bert, chain, conv_block, instance, random_graph, resnet
+
+CONV = op("nn.conv2d", anything("data"), constant("weight"))
+BIASED = op("add", CONV, constant("bias"))
+PATTERNS = [
+    ("conv2d_bias_sum_relu", op("nn.relu", op("add", BIASED, anything()))),
+    ("conv2d_bias_relu", op("nn.relu", BIASED)),
+    ("conv2d_bias", BIASED),
+    ("conv2d", CONV),
+    ("matmul", op("matmul", anything(), anything())),
+]
+NOT_IN_B = {"mean", "reshape", "concat", "nn.softmax", "split"}
+
+
+def offers(graph) -> list[Offer]:
+    """Three toolchains: one native that takes all, one with patterns, one that takes all."""
+
+    def everything(index: int) -> str | None:
+        return None
+
+    def some(index: int) -> str | None:
+        name = graph.nodes[index].op
+        return f"b has no {name}" if name in NOT_IN_B else None
+
+    def make(name: str, rule: PartitionRule, supports, native: bool = False) -> Offer:
+        spec = PartitionSpec(name, instance(name), rule, external=not native)
+        return Offer(instance(name), spec, supports, native=native)
+
+    return [
+        make("a", union_rules("a", tvm_rules(), anchor_rules()), everything, native=True),
+        make("b", byoc_rules(PATTERNS, "TVMFusion", name="b"), some),
+        make("c", byoc_rules(PATTERNS, "NoFusion", name="c"), everything),
+    ]
+
+
+def check_invariants(graph, found: Enumeration) -> None:
+    calls = call_graph(graph)
+    assert len({c.id for c in found.candidates}) == len(found.candidates)
+    supports = {o.instance.id: o.supports for o in found.offers}
+    for candidate in found.candidates:
+        operators = calls.of(candidate.nodes)
+        assert candidate.nodes == tuple(members(operators)) and candidate.nodes
+        assert calls.convex(operators)
+        for operator in candidate.nodes:
+            assert supports[candidate.instance.id](graph.operators[operator]) is None
+        closed = calls.to_nodes(operators)
+        inputs, outputs = graph.boundary(closed)
+        for index in (*inputs, *outputs):
+            assert not graph.nodes[index].is_tuple, "a tuple crosses the border"
+        for index in inputs:
+            assert graph.nodes[index].form != "constant" or graph.nodes[index].scalar
+        seen: set[int] = set()
+        for _, nodes in candidate.composites:
+            assert set(nodes) <= set(candidate.nodes) and not seen & set(nodes)
+            seen |= set(nodes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 14))
+def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
+    graph = random_graph(random.Random(seed), operators)
+    found = enumerate_candidates(graph, offers(graph))
+    check_invariants(graph, found)
+    calls = call_graph(graph)
+    for offer in found.offers:
+        mine = {c.nodes: c for c in found.of(offer.instance.id)}
+        for operator, index in enumerate(graph.operators):
+            held = any(operator in nodes for nodes in mine)
+            if calls.close(1 << operator) == 1 << operator:
+                assert held == (offer.supports(index) is None)
+    whole = tuple(range(calls.size))
+    for name in "ac":
+        record = next(c for c in found.of(name) if c.nodes == whole)
+        assert record.protected and "whole-model" in record.rule
+
+
+def test_resnet_numbers() -> None:
+    graph = resnet(16)
+    found = enumerate_candidates(graph, offers(graph))
+    check_invariants(graph, found)
+    for offer in found.offers:
+        mine = found.of(offer.instance.id)
+        assert 200 < len(mine) < 1500
+        assert len({c.label for c in mine}) <= 100
+    rules = {r for c in found.candidates for r in c.rule.split(" | ")}
+    assert {"operator", "fuse-ops", "greedy", "region", "whole-model", "block"} <= rules
+    assert {"a.tvm", "anchor.vertical"} <= rules
+    protected = {c.rule for c in found.candidates if c.protected}
+    assert protected and all(
+        any(r in rule for r in ("operator", "fuse-ops", "greedy", "region", "whole-model"))
+        for rule in protected
+    )
+    assert not any(c.protected for c in found.candidates if c.rule == "block")
+
+
+def test_bert_numbers() -> None:
+    graph = bert(4)
+    found = enumerate_candidates(graph, offers(graph))
+    check_invariants(graph, found)
+    assert all(50 < len(found.of(o.instance.id)) < 1500 for o in found.offers)
+
+
+def test_deterministic() -> None:
+    first, second = (enumerate_candidates(g, offers(g)) for g in (bert(1), bert(1)))
+    assert [(c.id, c.rule) for c in first.candidates] == [(c.id, c.rule) for c in second.candidates]
+
+
+def test_blocks_can_be_switched_off() -> None:
+    graph = resnet(4)
+    plain = enumerate_candidates(graph, offers(graph), EnumerationSettings(blocks=False))
+    assert not any("block" in c.rule for c in plain.candidates)
+    native = enumerate_candidates(graph, offers(graph), EnumerationSettings(native_blocks=True))
+    assert any(c.rule == "block" for c in native.of("a"))
+
+
+def test_composites_and_the_region_between() -> None:
+    b = GraphBuilder((1, 64, 8, 8))
+    x = conv_block(b, conv_block(b, b.parameter()))
+    graph = b.build(b.call("reshape", x))
+    found = enumerate_candidates(graph, offers(graph))
+    region = next(c for c in found.of("b") if "region" in c.rule)
+    assert region.nodes == (0, 1, 2, 3, 4, 5)
+    assert region.composites == (
+        ("conv2d_bias_relu", (0, 1, 2)),
+        ("conv2d_bias_relu", (3, 4, 5)),
+    )
+    assert region.label == "nn.conv2d+add+nn.relu+nn.conv2d+add+nn.relu"
+
+
+class TestWhyNot:
+    def test_unsupported(self) -> None:
+        graph = chain("abs", "mean")
+        found = enumerate_candidates(graph, offers(graph))
+        assert found.why_not("b", 1) == "b has no mean"
+        assert found.why_not("b", 0) is None
+        assert found.why_not("d", 0) == "d is not among the toolchains of this run"
+
+    def test_the_pattern_that_failed_and_on_what(self) -> None:
+        b = GraphBuilder()
+        x, w = b.parameter("x"), b.parameter("w")
+        graph = b.build(b.call("nn.conv2d", x, w, name="conv"))
+        spec = PartitionSpec("b", instance("b"), byoc_rules(PATTERNS))
+        from collage_engine.partition.enumerate import why_not
+
+        reason = why_not(graph, Offer(instance("b"), spec, lambda i: None), 2)
+        assert reason == "conv2d: expected constant 'weight', found parameter 'w'"
+
+    def test_kind_and_predicate(self) -> None:
+        from collage_engine.partition.enumerate import why_not
+
+        graph = chain("nn.softmax")
+        spec = PartitionSpec("a", instance("a"), tvm_rules())
+        reason = why_not(graph, Offer(instance("a"), spec, lambda i: None), 1)
+        assert reason == "op: nn.softmax (node 1) is opaque"
+        rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
+        spec = PartitionSpec("b", instance("b"), rules)
+        reason = why_not(graph, Offer(instance("b"), spec, lambda i: None), 1)
+        assert reason == "s: axis is not last"
+
+
+class TestTuples:
+    def test_a_tuple_read_directly_stays_inside(self) -> None:
+        b = GraphBuilder()
+        split = b.call("split", b.parameter(), fields=2)
+        graph = b.build(b.call("concat", split))
+        found = enumerate_candidates(graph, offers(graph)[:1])
+        assert {c.nodes for c in found.candidates} == {(0, 1)}
+        check_invariants(graph, found)
+
+    def test_what_lies_between_stays_inside_too(self) -> None:
+        b = GraphBuilder()
+        split = b.call("split", b.parameter(), fields=2)
+        side = b.call("exp", b.projection(split, 0))
+        other = b.call("abs", b.projection(split, 1))
+        direct = b.call("concat", split)
+        graph = b.build(b.call("add", direct, side), other)
+        found = enumerate_candidates(graph, offers(graph))
+        check_invariants(graph, found)
+        assert {c.nodes for c in found.of("a") if 0 in c.nodes and len(c.nodes) == 2} == {(0, 3)}
+        b = GraphBuilder()
+        split = b.call("split", b.parameter(), fields=2)
+        side = b.call("exp", b.projection(split, 0))
+        graph = b.build(b.call("stack", split, side))
+        found = enumerate_candidates(graph, offers(graph)[:1])
+        check_invariants(graph, found)
+        assert {c.nodes for c in found.candidates} == {(0, 1, 2)}
+
+    def test_projections_are_closed_over(self) -> None:
+        b = GraphBuilder()
+        split = b.call("split", b.parameter(), fields=2)
+        left, right = b.projection(split, 0), b.projection(split, 1)
+        graph = b.build(b.call("add", b.call("exp", left), right))
+        found = enumerate_candidates(graph, offers(graph)[:1])
+        check_invariants(graph, found)
+        single = next(c for c in found.candidates if c.nodes == (0,))
+        closed = graph.close(graph.to_indices(single.nodes))
+        assert graph.boundary(closed)[1] == (left, right)
+
+
+class TestRecords:
+    def test_round_trip(self) -> None:
+        graph = resnet(2)
+        spec = PartitionSpec("b", instance("b"), byoc_rules(PATTERNS, "TVMFusion"))
+        for candidate in spec.candidates(graph):
+            record = to_record(candidate)
+            back = from_record(record, graph, spec)
+            assert back.inside & candidate.sub_graph.inside == candidate.sub_graph.inside
+            assert tuple(
+                (n, graph.to_operators(bits)) for n, bits in sorted(back.composites)
+            ) == tuple(sorted(record.composites))
+
+    def test_id_is_stable_and_of_the_set(self) -> None:
+        name = instance("onnxruntime", level="basic")
+        first = candidate_id(name, [3, 1, 2])
+        assert first == candidate_id(name, (1, 2, 3)) != candidate_id(name, (1, 2))
+        prefix, digits = first.rsplit(":", 1)
+        assert prefix == "onnxruntime[level=basic]" and len(digits) == 10
+
+    def test_long_labels_are_cut_in_the_middle(self) -> None:
+        text = shorten("+".join(["nn.conv2d", "add", "nn.relu"] * 20))
+        assert len(text) <= 80 and "…" in text
+        assert text.startswith("nn.conv2d+add") and text.endswith("add+nn.relu")
+        assert shorten("a+b") == "a+b"
+        assert len(shorten("x" * 200)) <= 80
+
+
+class TestAnchors:
+    def test_vertical_takes_the_whole_epilogue(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        x = b.parameter()
+        y = conv_block(b, x, relu=False)
+        y = b.call("nn.relu", b.call("add", y, x))
+        graph = b.build(b.call("mean", b.call("tanh", y)))
+        calls = call_graph(graph)
+        assert [tuple(members(e)) for e in epilogues(calls, 0)] == [
+            (0,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4),
+        ]  # fmt: skip
+
+    def test_vertical_stops_at_a_cycle(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        conv = b.call("nn.conv2d", b.parameter(), b.constant((3, 3)))
+        graph = b.build(b.call("add", conv, b.call("nn.softmax", conv)))
+        assert epilogues(call_graph(graph), 0) == [1]
+
+    def test_horizontal_joins_query_key_value(self) -> None:
+        graph = bert(1)
+        calls = call_graph(graph)
+        matmuls = [o for o, i in enumerate(graph.operators) if graph.nodes[i].op == "matmul"]
+        found = enumerate_candidates(graph, offers(graph)[:1])
+        mine = {c.nodes: c for c in found.candidates}
+        assert tuple(matmuls[:3]) in mine
+        assert tuple(matmuls[:2]) in mine and (matmuls[0], matmuls[2]) in mine
+        biased = tuple(sorted(o for m in matmuls[:3] for o in (m, m + 1)))
+        assert biased in mine
+        assert len(calls.exits(calls.of(biased))) == 3
+
+    def test_horizontal_needs_equal_attributes(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        x, w = b.parameter(), b.constant((3, 3))
+        left = b.call("nn.conv2d", x, w, strides=[1, 1])
+        right = b.call("nn.conv2d", x, w, strides=[2, 2])
+        graph = b.build(left, right)
+        found = enumerate_candidates(graph, offers(graph)[:1])
+        joint = next(c for c in found.candidates if c.nodes == (0, 1))
+        assert "anchor" not in joint.rule

@@ -1,0 +1,181 @@
+"""FuseOps on the dataflow graph: phases, kinds, tuples, limits."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from collage_engine.model.index_set import members
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.fuse_ops import fuse_ops
+from tests.graphs import GraphBuilder, bert, chain, conv_block, random_graph, resnet
+
+
+def groups(graph, style="relax", **limits) -> list[tuple[int, ...]]:
+    return [tuple(members(g)) for g in fuse_ops(graph, style, **limits)]
+
+
+def by_label(graph, style="relax", **limits) -> list[str]:
+    return [
+        "+".join(graph.nodes[i].op or graph.nodes[i].form for i in g)
+        for g in groups(graph, style, **limits)
+    ]
+
+
+@pytest.mark.parametrize("style", ["relax", "relay"])
+class TestBothStyles:
+    def test_anchor_takes_its_epilogue(self, style) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        graph = b.build(conv_block(b, conv_block(b, b.parameter())))
+        assert by_label(graph, style) == ["nn.conv2d+add+nn.relu"] * 2
+
+    def test_elementwise_chain_then_reduction(self, style) -> None:
+        assert by_label(chain("abs", "exp", "mean", "tanh"), style) == ["abs+exp+mean", "tanh"]
+
+    def test_reduction_takes_no_epilogue(self, style) -> None:
+        assert by_label(chain("mean", "exp"), style) == ["mean", "exp"]
+
+    def test_injective_waits_for_the_second_phase(self, style) -> None:
+        assert by_label(chain("nn.relu", "reshape", "exp"), style) == ["nn.relu+reshape+exp"]
+        b = GraphBuilder((1, 64, 8, 8))
+        graph = b.build(b.call("reshape", conv_block(b, b.parameter())))
+        assert by_label(graph, style) == ["nn.conv2d+add+nn.relu", "reshape"]
+
+    def test_opaque_stays_alone(self, style) -> None:
+        assert by_label(chain("exp", "nn.softmax", "abs"), style) == ["exp", "nn.softmax", "abs"]
+
+    def test_diamond_fuses_to_the_post_dominator(self, style) -> None:
+        b = GraphBuilder()
+        x = b.call("exp", b.parameter())
+        graph = b.build(b.call("add", b.call("abs", x), b.call("tanh", x)))
+        assert by_label(graph, style) == ["exp+abs+tanh+add"]
+
+    def test_anchor_with_a_diamond_below(self, style) -> None:
+        b = GraphBuilder()
+        x = b.call("nn.conv2d", b.parameter(), b.constant((3, 3)))
+        graph = b.build(b.call("add", b.call("abs", x), b.call("tanh", x)))
+        assert by_label(graph, style) == ["nn.conv2d+abs+tanh+add"]
+
+    def test_one_anchor_a_group(self, style) -> None:
+        b = GraphBuilder()
+        x = b.parameter()
+        left = b.call("nn.conv2d", x, b.constant((3, 3)))
+        right = b.call("nn.conv2d", x, b.constant((3, 3)))
+        graph = b.build(b.call("add", left, right))
+        assert sorted(by_label(graph, style)) == ["nn.conv2d", "nn.conv2d+add"]
+
+    def test_a_value_that_leaves_ends_its_group(self, style) -> None:
+        b = GraphBuilder()
+        x = b.call("exp", b.parameter())
+        y = b.call("abs", x)
+        assert by_label(b.build(x, y), style) == ["exp", "abs"]
+
+    def test_group_limit(self, style) -> None:
+        graph = chain(*["exp"] * 300)
+        assert [len(g) for g in groups(graph, style)] == [256, 44]
+        assert max(len(g) for g in groups(graph, style, max_group=10)) == 10
+        assert all(len(g) == 1 for g in groups(graph, style, max_group=1))
+
+    def test_argument_limit(self, style) -> None:
+        b = GraphBuilder()
+        value = b.parameter("p0")
+        for number in range(1, 7):
+            value = b.call("add", value, b.parameter(f"p{number}"))
+        graph = b.build(value)
+        assert len(groups(graph, style)) == 1
+        limited = groups(graph, style, max_arguments=4)
+        assert len(limited) > 1
+        for group in limited:
+            read = {s for i in group for s in graph.nodes[i].inputs} - set(group)
+            assert len(read) + 1 <= 4
+
+    def test_groups_are_a_partition_into_convex_sets(self, style) -> None:
+        for seed in range(150):
+            graph = random_graph(random.Random(seed), 14)
+            calls = call_graph(graph)
+            seen = 0
+            for group in fuse_ops(graph, style):
+                assert not group & seen
+                seen |= group
+                operators = calls.from_nodes(group)
+                assert calls.convex(operators), (seed, tuple(members(group)))
+                anchors = sum(graph.nodes[i].kind == "anchor" for i in members(group))
+                assert anchors <= 1
+            assert calls.from_nodes(seen) == calls.everything
+
+    def test_resnet(self, style) -> None:
+        labels = by_label(resnet(16), style)
+        assert len([label for label in labels if label.startswith("nn.conv2d")]) == 53
+        # 16 residual additions join the last convolution of their block, with the relu.
+        assert labels.count("nn.conv2d+add+add+nn.relu") == 16
+
+
+class TestTuples:
+    def concat(self):
+        b = GraphBuilder()
+        x = b.parameter()
+        fields = b.tuple(b.call("exp", x), b.call("reshape", x))
+        return b.build(b.call("tanh", b.call("concat", fields)))
+
+    def test_fields_are_fused_into_their_reader(self) -> None:
+        assert by_label(self.concat(), "relax") == ["exp+reshape+concat+tanh"]
+        assert by_label(self.concat(), "relay") == ["exp+reshape+tuple+concat+tanh"]
+
+    def test_tuple_phase_needs_the_tuple_taken_in(self) -> None:
+        b = GraphBuilder()
+        x = b.parameter()
+        fields = b.tuple(b.call("exp", x), b.call("abs", x))
+        graph = b.build(b.call("nn.softmax", fields))  # An opaque reader takes no tuple.
+        assert by_label(graph, "relay") == ["exp", "abs", "tuple", "nn.softmax"]
+
+    def test_anchored_fields_stay_out(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        x = b.parameter()
+        fields = b.tuple(conv_block(b, x), b.call("exp", x))
+        graph = b.build(b.call("concat", fields))
+        for style in ("relax", "relay"):
+            labels = by_label(graph, style)
+            assert "nn.conv2d+add+nn.relu" in labels
+            assert any(label.startswith("exp+") for label in labels)
+
+    def test_a_tuple_that_leaves_is_left_alone(self) -> None:
+        b = GraphBuilder()
+        x = b.parameter()
+        graph = b.build(b.tuple(b.call("exp", x), b.call("abs", x)))
+        assert by_label(graph, "relay") == ["exp", "abs", "tuple"]
+        assert by_label(graph, "relax") == ["exp", "abs"]
+
+    def test_intermediate_tuples_are_not_fused_with_each_other(self) -> None:
+        b = GraphBuilder()
+        x = b.parameter()
+        first = b.call("concat", b.tuple(b.call("exp", x), b.call("abs", x)))
+        second = b.call("concat", b.tuple(first, b.call("tanh", x)))
+        graph = b.build(second)
+        assert by_label(graph, "relay") == ["exp+abs+tuple+concat+tanh+tuple+concat"]
+
+    def test_projections_join_their_reader(self) -> None:
+        b = GraphBuilder()
+        split = b.call("split", b.parameter(), fields=2)
+        left = b.call("exp", b.projection(split, 0))
+        right = b.call("abs", b.projection(split, 1))
+        graph = b.build(b.call("add", left, right))
+        assert len(groups(graph)) == 1
+
+
+def test_broadcast_over_an_equal_operand_is_elementwise_for_relax() -> None:
+    # A gate of smaller shape: Relay's edge to it is broadcast, so the anchor that makes it stays
+    # out; Relax sees one elementwise loop nest.
+    b = GraphBuilder((1, 64, 8, 8))
+    x = b.parameter()
+    gate = b.call("nn.conv2d", x, b.constant((64, 64, 1, 1)), shape=(1, 64, 1, 1))
+    graph = b.build(b.call("multiply", x, gate))
+    assert by_label(graph, "relax") == ["nn.conv2d+multiply"]
+    assert by_label(graph, "relay") == ["nn.conv2d", "multiply"]
+
+
+def test_bert_has_no_group_of_everything() -> None:
+    graph = bert(2)
+    labels = by_label(graph)
+    assert len(labels) > 20
+    assert labels.count("nn.softmax") == 2

@@ -1,0 +1,169 @@
+"""The pattern language: what matches, what is bound, and why something does not match."""
+
+from __future__ import annotations
+
+from collage_engine.model.index_set import index_set
+from collage_engine.partition.patterns import (
+    Failure,
+    Match,
+    Op,
+    Projection,
+    Through,
+    TupleOf,
+    all_matches,
+    anything,
+    constant,
+    match,
+    op,
+)
+from tests.graphs import GraphBuilder, chain
+
+
+def conv_graph():
+    """0 x, 1 weight, 2 conv, 3 bias, 4 add, 5 relu."""
+    b = GraphBuilder((1, 8, 8, 8))
+    x, w = b.parameter("x"), b.constant((8, 8, 3, 3), "w")
+    conv = b.call("nn.conv2d", x, w, strides=[2, 2], groups=1, name="conv1")
+    add = b.call("add", conv, b.constant((1, 8, 1, 1), "bias"), name="bias1")
+    return b.build(b.call("nn.relu", add, name="relu1"))
+
+
+def conv_pattern(**attributes):
+    conv = op("nn.conv2d", anything("data"), constant("weight"), **attributes)
+    biased = conv.optional(lambda c: op("add", c, constant("bias")))
+    return biased.optional(lambda c: op("nn.relu", c))
+
+
+def test_whole_chain_with_bindings() -> None:
+    found = match(conv_graph(), conv_pattern(), 5)
+    assert isinstance(found, Match)
+    assert found.nodes == index_set([1, 2, 3, 4, 5])  # Constants asked for are inside.
+    assert found.bindings == {"data": 0, "weight": 1, "bias": 3}
+
+
+def test_optional_parts() -> None:
+    found = match(conv_graph(), conv_pattern(), 4)
+    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4])
+    found = match(conv_graph(), conv_pattern(), 2)
+    assert isinstance(found, Match) and found.nodes == index_set([1, 2])
+
+
+def test_scalar_constants_stay_outside() -> None:
+    b = GraphBuilder()
+    graph = b.build(b.call("multiply", b.parameter(), b.constant()))
+    found = match(graph, op("multiply", anything(), constant(scalar=True)), 2)
+    assert isinstance(found, Match) and found.nodes == index_set([2])
+
+
+def test_attributes() -> None:
+    graph = conv_graph()
+    assert isinstance(match(graph, conv_pattern(strides=(2, 2)), 5), Match)
+    failed = match(graph, conv_pattern(groups=4), 5)
+    assert isinstance(failed, Failure)
+    assert "nn.conv2d[groups=4]" in failed.part
+    assert "has groups=1, not 4" in failed.found
+    assert failed.node == 2
+    assert isinstance(match(graph, conv_pattern(groups=lambda g: g < 2), 5), Match)
+    assert isinstance(match(graph, conv_pattern(groups=lambda g: g > 2), 5), Failure)
+
+
+def test_failure_names_the_part_that_got_furthest() -> None:
+    b = GraphBuilder()
+    x, y = b.parameter("x"), b.parameter("y")
+    conv = b.call("nn.conv2d", x, y, name="c")
+    graph = b.build(b.call("nn.relu", conv))
+    failed = match(graph, conv_pattern(), 3)
+    assert isinstance(failed, Failure)
+    assert failed.node == 1 and failed.part == "constant 'weight'"
+    assert failed.found == "parameter 'y'"
+    assert str(failed) == "expected constant 'weight', found parameter 'y'"
+
+
+def test_failure_at_the_root() -> None:
+    failed = match(chain("abs"), op("nn.relu", anything()), 1)
+    assert isinstance(failed, Failure)
+    assert str(failed) == "expected nn.relu, found abs (node 1)"
+
+
+def test_commutative_and_all_matches() -> None:
+    b = GraphBuilder()
+    x, w = b.parameter(), b.constant((3, 3))
+    left, right = b.call("nn.conv2d", x, w), b.call("nn.conv2d", x, w)
+    added = b.call("add", left, right)
+    graph = b.build(added)
+    pattern = op("add", op("nn.conv2d", anything(), constant()), anything())
+    assert {m.nodes for m in all_matches(graph, pattern, added)} == {
+        index_set([w, left, added]),
+        index_set([w, right, added]),
+    }
+    swapped = op("add", constant(), op("nn.conv2d", anything(), constant()))
+    assert isinstance(match(conv_graph(), swapped, 4), Match)
+    ordered = op("add", constant(), anything(), commutative=False)
+    assert isinstance(match(conv_graph(), ordered, 4), Failure)
+
+
+def test_one_part_twice_is_one_node() -> None:
+    b = GraphBuilder()
+    x, y = b.parameter("x"), b.parameter("y")
+    same, other = b.call("multiply", x, x), b.call("multiply", x, y)
+    graph = b.build(same, other)
+    value = anything("v")
+    square = op("multiply", value, value)
+    assert isinstance(match(graph, square, same), Match)
+    failed = match(graph, square, other)
+    assert isinstance(failed, Failure) and "another node than" in failed.found
+
+
+def test_where_gives_the_reason() -> None:
+    def large(_graph, node) -> str | None:
+        return None if node.type.elements > 1000 else f"only {node.type.elements} elements"
+
+    failed = match(chain("abs"), op("abs", anything(), where=large), 1)
+    assert isinstance(failed, Failure) and "only 100 elements" in failed.found
+
+
+def test_wrong_number_of_inputs_and_type() -> None:
+    failed = match(chain("abs"), op("abs", anything(), anything()), 1)
+    assert isinstance(failed, Failure) and failed.found.endswith("with 1 inputs")
+    failed = match(chain("abs"), op("abs", anything(), dtypes=("int8",)), 1)
+    assert isinstance(failed, Failure) and failed.found.endswith("is float32, not int8")
+
+
+def test_tuples_and_projections() -> None:
+    b = GraphBuilder()
+    split = b.call("split", b.parameter(), fields=2)
+    first, second = b.projection(split, 0), b.projection(split, 1)
+    joined = b.call("concat", b.tuple(first, second))
+    graph = b.build(joined)
+    part = op("split", anything(), name="split")
+    fields = TupleOf((Projection(part, 0), Projection(part, 1)))
+    found = match(graph, op("concat", fields), joined)
+    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4, 5])
+    wrong = op("concat", TupleOf((Projection(part, 1), anything())))
+    failed = match(graph, wrong, joined)
+    assert isinstance(failed, Failure) and failed.part == "field 1" and failed.node == 2
+    failed = match(graph, op("concat", TupleOf((anything(),))), joined)
+    assert isinstance(failed, Failure) and failed.found == "a tuple of 2"
+
+
+def test_through_takes_an_epilogue_of_any_length() -> None:
+    b = GraphBuilder((1, 8, 8, 8))
+    x = b.parameter()
+    conv = b.call("nn.conv2d", x, b.constant((3, 3)))
+    y = b.call("add", conv, x)
+    y = b.call("nn.relu", y)
+    y = b.call("multiply", y, x)
+    graph = b.build(y)
+    steps = Op(("add", "nn.relu", "multiply"))
+    pattern = Through(op("nn.conv2d", anything(), anything()), steps)
+    found = match(graph, pattern, y)
+    assert isinstance(found, Match) and found.nodes == index_set([conv, conv + 1, conv + 2, y])
+    assert isinstance(match(graph, pattern, conv), Match)
+    short = Through(op("nn.conv2d", anything(), anything()), steps, most=2)
+    assert isinstance(match(graph, short, y), Failure)
+    assert pattern.root_ops == {"nn.conv2d", "add", "nn.relu", "multiply"}
+
+
+def test_root_ops() -> None:
+    assert conv_pattern().root_ops == {"nn.conv2d", "add", "nn.relu"}
+    assert (op("abs", anything()) | anything()).root_ops is None

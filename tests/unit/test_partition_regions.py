@@ -1,0 +1,250 @@
+"""Regions, greedy partitions and blocks: their defining properties on many graphs."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collage_engine.model.index_set import members
+from collage_engine.partition.blocks import BlockLimits, blocks, post_dominators
+from collage_engine.partition.call_graph import CallGraph, call_graph
+from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.greedy import greedy
+from collage_engine.partition.offer import Offer
+from collage_engine.partition.patterns import anything, constant, op
+from collage_engine.partition.regions import grow, merge_regions, regions
+from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.spec import PartitionSpec
+from tests.graphs import GraphBuilder, bert, chain, conv_block, instance, random_graph, resnet
+
+
+def quotient_is_acyclic(calls: CallGraph, parts: list[int]) -> bool:
+    """Whether the parts (covering everything) can run one after the other."""
+    home = {o: p for p, part in enumerate(parts) for o in members(part)}
+    needs = {
+        p: {home[s] for o in members(part) for s in calls.inputs[o]} - {p}
+        for p, part in enumerate(parts)
+    }
+    while needs:
+        ready = [p for p, above in needs.items() if not above]
+        if not ready:
+            return False
+        for p in ready:
+            del needs[p]
+        for above in needs.values():
+            above.difference_update(ready)
+    return True
+
+
+def some_owner(rng: random.Random, calls: CallGraph, owners: int) -> list[int | None]:
+    return [None if (r := rng.randrange(owners + 1)) == owners else r for _ in range(calls.size)]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 16), st.booleans())
+def test_merged_regions_run_in_some_order(seed: int, operators: int, backwards: bool) -> None:
+    rng = random.Random(seed)
+    calls = call_graph(random_graph(rng, operators))
+    owner = some_owner(rng, calls, 2)
+    merged = merge_regions(calls, owner, backwards=backwards)
+    assert sum(bits for _, bits in merged) == calls.everything  # Disjoint, and all of them.
+    for own, bits in merged:
+        assert all(owner[o] == own for o in members(bits))
+        assert calls.convex(bits) and calls.connected(bits)
+        assert own is not None or bits.bit_count() == 1
+    assert quotient_is_acyclic(calls, [bits for _, bits in merged])
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 14))
+def test_regions_are_maximal(seed: int, operators: int) -> None:
+    rng = random.Random(seed)
+    calls = call_graph(random_graph(rng, operators))
+    supported = sum(1 << o for o in range(calls.size) if rng.random() < 0.75)
+    found = regions(calls, supported)
+    covered = 0
+    for region in found:
+        covered |= region
+        assert region & ~supported == 0
+        assert calls.convex(region) and calls.connected(region)
+        around = {n for o in members(region) for n in calls.neighbours(o)}
+        for neighbour in around:
+            bit = 1 << neighbour
+            if not region & bit and supported & bit:
+                assert not calls.convex(region | bit), "a supported neighbour could join"
+    assert covered == supported
+    assert len(set(found)) == len(found)
+    for backwards in (False, True):
+        owner = [True if supported >> o & 1 else None for o in range(calls.size)]
+        for own, bits in merge_regions(calls, owner, backwards=backwards):
+            if own is not None:
+                assert any(bits & ~region == 0 for region in found)
+
+
+def test_regions_depend_on_the_direction() -> None:
+    # relu -> unsupported -> add, and relu -> abs -> add: abs can go with relu or with add.
+    b = GraphBuilder()
+    r = b.call("nn.relu", b.parameter())
+    odd = b.call("nn.softmax", r)
+    side = b.call("abs", r)
+    graph = b.build(b.call("add", odd, side))
+    calls = call_graph(graph)
+    supported = calls.everything & ~(1 << 1)
+    assert regions(calls, supported) == [0b0101, 0b1100]
+
+
+def test_everything_supported_is_one_region() -> None:
+    for graph in (resnet(4), bert(2)):
+        calls = call_graph(graph)
+        assert regions(calls, calls.everything) == [calls.everything]
+        assert grow(calls, 1, calls.everything) == calls.everything
+
+
+def offer(graph, name: str, ops: set[str] | None, patterns=(), native: bool = False) -> Offer:
+    spec = PartitionSpec(name, instance(name), byoc_rules(patterns, "NoFusion"))
+
+    def supports(index: int) -> str | None:
+        op_name = graph.nodes[index].op
+        return None if ops is None or op_name in ops else f"{name} has no {op_name}"
+
+    return Offer(instance(name), spec, supports, native=native)
+
+
+class TestGreedy:
+    def test_first_toolchain_wins(self) -> None:
+        graph = chain("abs", "exp", "tanh")
+        a = offer(graph, "a", {"abs", "exp"})
+        b = offer(graph, "b", {"exp", "tanh"})
+        cover = greedy(graph, [a, b])
+        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+            ("a", (0, 1)),
+            ("b", (2,)),
+        ]
+        cover = greedy(graph, [b, a])
+        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+            ("a", (0,)),
+            ("b", (1, 2)),
+        ]
+
+    def test_native_takes_what_is_left_wherever_it_stands(self) -> None:
+        graph = chain("abs", "exp", "abs")
+        native, other = offer(graph, "tvm", None, native=True), offer(graph, "a", {"abs"})
+        cover = greedy(graph, [native, other])
+        assert [p.offer.instance.id for p in cover.partitions] == ["a", "tvm", "a"]
+        assert cover.uncovered == ()
+
+    def test_what_nobody_takes_is_named(self) -> None:
+        graph = chain("abs", "exp")
+        assert greedy(graph, [offer(graph, "a", {"abs"})]).uncovered == (1,)
+
+    def test_composites_in_the_order_of_the_table(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        graph = b.build(conv_block(b, b.parameter()))
+        conv = op("nn.conv2d", anything(), constant())
+        biased = op("add", conv, constant())
+        ops = {"nn.conv2d", "add", "nn.relu"}
+        patterns = [("conv_bias_relu", op("nn.relu", biased)), ("conv_bias", biased)]
+        (whole,) = greedy(graph, [offer(graph, "a", ops, patterns)]).partitions
+        assert whole.composites == (("conv_bias_relu", (0, 1, 2)),)
+        (whole,) = greedy(graph, [offer(graph, "a", ops, patterns[::-1])]).partitions
+        assert whole.composites == (("conv_bias", (0, 1)),)
+
+    def test_a_composite_whose_inside_is_read_outside_is_rejected(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        conv = b.call("nn.conv2d", b.parameter(), b.constant((3, 3)))
+        relu = b.call("nn.relu", conv)
+        graph = b.build(b.call("add", relu, conv))
+        pattern = op("nn.relu", op("nn.conv2d", anything(), constant()))
+        taker = offer(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_relu", pattern)])
+        (whole,) = greedy(graph, [taker]).partitions
+        assert whole.composites == () and whole.operators == (0, 1, 2)
+
+    def test_a_composite_is_never_torn_apart(self) -> None:
+        # The convolution could join the region above, but its addition then could not: it also
+        # reads what another toolchain makes from that region.
+        b = GraphBuilder((1, 64, 8, 8))
+        first = b.call("nn.relu", b.parameter())
+        odd = b.call("mean", first)
+        conv = b.call("nn.conv2d", first, b.constant((3, 3)))
+        graph = b.build(b.call("add", conv, odd))
+        pattern = op("add", op("nn.conv2d", anything(), constant()), anything())
+        taker = offer(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_sum", pattern)])
+        cover = greedy(graph, [taker, offer(graph, "tvm", None, native=True)])
+        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+            ("a", (0,)),
+            ("tvm", (1,)),
+            ("a", (2, 3)),
+        ]
+        assert cover.partitions[2].composites == (("conv_sum", (2, 3)),)
+
+    def test_is_an_acyclic_cover(self) -> None:
+        for seed in range(100):
+            rng = random.Random(seed)
+            graph = random_graph(rng, 14)
+            calls = call_graph(graph)
+            present = sorted({n.op for n in graph.nodes if n.form == "call"})
+            mine = {o for o in present if rng.random() < 0.5}
+            offers = [offer(graph, "a", mine), offer(graph, "tvm", None, native=True)]
+            parts = [calls.of(p.operators) for p in greedy(graph, offers).partitions]
+            assert sum(parts) == calls.everything
+            assert quotient_is_acyclic(calls, parts)
+
+
+class TestBlocks:
+    def test_post_dominators(self) -> None:
+        b = GraphBuilder()
+        x = b.call("exp", b.parameter())
+        left = b.call("abs", x)
+        right = b.call("tanh", b.call("abs", x))
+        joined = b.call("add", left, right)
+        calls = call_graph(b.build(b.call("nn.relu", joined)))
+        assert post_dominators(calls) == [4, 4, 3, 4, 5, -1]
+
+    def test_residual_blocks_are_among_them(self) -> None:
+        graph = resnet(8)
+        calls = call_graph(graph)
+        found = blocks(calls, fuse_ops(graph))
+        adds = [
+            o
+            for o, i in enumerate(graph.operators)
+            if graph.nodes[i].op == "add" and len(calls.inputs[o]) == 2
+        ]
+        for first, second in pairwise(adds):
+            start, end = first + 1, second + 1  # From one block's relu to the next one's.
+            wanted = calls.downstream[start] & calls.upstream[end] | 1 << end
+            assert wanted in found
+
+    def test_convex_connected_bounded_and_left_through_one_value(self) -> None:
+        for graph in (resnet(16), bert(4)):
+            calls = call_graph(graph)
+            groups = fuse_ops(graph)
+            found = blocks(calls, groups)
+            assert len(found) == len(set(found)) < 6 * len(groups)
+            for block in found:
+                assert 2 <= block.bit_count() <= BlockLimits().max_operators
+                assert calls.convex(block)
+
+    def test_number_grows_linearly(self) -> None:
+        counts = [
+            len(blocks(call_graph(g), fuse_ops(g))) for g in (resnet(16), resnet(32), resnet(64))
+        ]
+        assert counts[2] - counts[1] < 2.3 * (counts[1] - counts[0])
+
+    def test_branches(self) -> None:
+        b = GraphBuilder((1, 64, 8, 8))
+        x = conv_block(b, b.parameter())
+        left = conv_block(b, conv_block(b, x))
+        graph = b.build(b.call("concat", b.tuple(left, conv_block(b, x))))
+        calls = call_graph(graph)
+        found = blocks(calls, fuse_ops(graph))
+        assert calls.of(range(3, 9)) in found and calls.of(range(9, 12)) in found
+
+    def test_random_graphs(self) -> None:
+        for seed in range(100):
+            graph = random_graph(random.Random(seed), 16)
+            calls = call_graph(graph)
+            for block in blocks(calls, fuse_ops(graph)):
+                assert calls.convex(block), seed
