@@ -194,6 +194,8 @@ def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> D
         elif glue and choice < 0.2:
             split = b.call("split", rng.choice(recent), fields=2)
             used = [0, 1] if rng.random() < 0.7 else [rng.randrange(2)]
+            if rng.random() < 0.2:  # Its tuple is also read as it is.
+                values.append(b.call("stack", split, rng.choice(values)))
             values.extend(b.projection(split, f) for f in used)
         elif choice < 0.5:
             op = rng.choice(["add", "multiply"])

@@ -14,7 +14,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.partition.call_graph import OperatorSet, call_graph
 from collage_engine.partition.patterns import Match
-from collage_engine.partition.regions import merge_regions
+from collage_engine.partition.regions import merge_regions, supported_set
 from collage_engine.partition.sub_graph import SubGraph
 
 if TYPE_CHECKING:
@@ -91,8 +91,10 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
             composites.append((place, composite))
             for operator in members(composite[1]):
                 owner[operator] = place
-        for operator, index in enumerate(graph.operators):
-            if not taken >> operator & 1 and offer.supports(index) is None:
+        supported = supported_set(calls, offer.supports) & ~taken
+        for operator in members(supported):
+            # Operators that share a tuple go together or not at all.
+            if not calls.atoms.get(operator, 0) & ~supported:
                 taken |= 1 << operator
                 owner[operator] = place
     by_region: dict[int, list[tuple[str, tuple[int, ...]]]] = {}

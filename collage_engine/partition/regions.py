@@ -25,11 +25,13 @@ def merge_regions(
     """Disjoint regions of equally owned operators that together depend on each other acyclically.
 
     ``owner[o]`` is what operator ``o`` is assigned to; None, to nothing: such operators stay
-    alone. ``units``: disjoint sets of one owner that stay together (composites), each left only
-    through its last operator. Returns (owner, operators) by first operator.
+    alone. ``units``: disjoint convex sets that stay together (composites), as do operators that
+    share a tuple; one whose operators have different owners belongs to nothing. Returns
+    (owner, operators) by first operator.
     """
     order = _unit_order(calls, units)
     regions = _RegionGraph(calls.size)
+    taker: dict[int, Hashable | None] = {}
     edges = calls.users if backwards else calls.inputs
     for unit in reversed(order) if backwards else order:
         operator = unit.bit_length() - 1
@@ -39,14 +41,15 @@ def merge_regions(
         for parent in parents:
             restricted |= regions.above[parent]
         # A region that another parent depends on cannot also come after this operator.
-        own = owner[operator]
+        owners = {owner[o] for o in members(unit)}
+        own = taker[operator] = owners.pop() if len(owners) == 1 else None
         joinable = [
             p
             for p in sorted(parents)
-            if own is not None and not restricted >> p & 1 and owner[p] == own
+            if own is not None and not restricted >> p & 1 and taker[p] == own
         ]
         regions.add(operator, unit, parents, joinable)
-    found = [(owner[name], bits) for name, bits in regions.content.items()]
+    found = [(taker[name], bits) for name, bits in regions.content.items()]
     return sorted(found, key=lambda r: r[1] & -r[1])
 
 
@@ -202,12 +205,21 @@ def _sweep(
         enqueue(operator)
     while queue:
         operator = sign * heapq.heappop(queue)
-        # A cycle needs a path region → s → operator with s outside the region.
-        if any(reached >> s & 1 and not region >> s & 1 for s in sources[operator]):
+        if region >> operator & 1:
             continue
-        region |= 1 << operator
-        reached |= reach[operator]
-        enqueue(operator)
+        joining = calls.atoms.get(operator, 0)
+        if joining:
+            if joining & ~supported or not calls.convex(region | joining):
+                continue
+        else:
+            # A cycle needs a path region → s → operator with s outside the region.
+            if any(reached >> s & 1 and not region >> s & 1 for s in sources[operator]):
+                continue
+            joining = 1 << operator
+        for joined in members(joining & ~region):
+            region |= 1 << joined
+            reached |= reach[joined]
+            enqueue(joined)
     return region
 
 
@@ -215,17 +227,18 @@ def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
     """Maximal regions of the supported operators, found from both directions, each once.
 
     They may overlap: each is convex, connected, and no supported neighbour can join it.
+    Operators that share a tuple (``CallGraph.atoms``) join together or not at all.
     """
+    for atom in calls.atoms.values():
+        if atom & ~supported:
+            supported &= ~atom  # Nothing can hold a part of it.
     owner: list[Hashable | None] = [True if supported >> o & 1 else None for o in range(calls.size)]
     found: dict[OperatorSet, None] = {}
-    grown: list[OperatorSet] = []
     for backwards in (False, True):
         for own, region in merge_regions(calls, owner, backwards=backwards):
             if own is None:
                 continue
-            largest = grow(calls, region, supported)
-            found.setdefault(largest, None)
-            grown.append(largest)
+            found.setdefault(grow(calls, region, supported), None)
     return sorted(found, key=lambda bits: (_first(bits), -bits.bit_count(), bits))
 
 
