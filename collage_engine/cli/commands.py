@@ -20,7 +20,11 @@ from collage_engine.report.numbers import time_text
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine, Listener
 
-OUT = Console(soft_wrap=True, highlight=False)
+OUT = Console(
+    highlight=False,
+    # Into a file or a pipe, lines are not wrapped to a terminal nobody looks at.
+    width=None if sys.stdout.isatty() else 160,
+)
 ERR = Console(stderr=True, highlight=False)
 
 

@@ -101,18 +101,20 @@ def latency_table(run: Run) -> Table:
     table.add_column("against chosen", justify="right")
     table.add_column("estimated", justify="right")
     rows: list[tuple[float, tuple[str, ...]]] = []
-    if run.winner == "collage":
+    ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)
+    if ours is not None:
+        mark = " ← chosen" if run.winner == "collage" else ""
         rows.append(
-            (chosen or 0.0, ("Collage", "placement", time_text(chosen),
-             _spread(run.placement.spread_us), "", time_text(run.placement.estimated_us)))
+            (ours.measured_us or float("inf"),
+             ("Collage" + mark, f"{len(ours.partitions)} partitions", time_text(ours.measured_us),
+              _spread(ours.spread_us), "" if mark else _delta(ours.measured_us, chosen),
+              time_text(ours.estimated_us)))
         )  # fmt: skip
     for base in run.baselines:
         if base.measured_us is None:
             rows.append((float("inf"), (base.name, base.kind, "–", "", base.reason or "", "")))
             continue
-        delta = ""
-        if chosen and base.name != run.winner:
-            delta = f"{(base.measured_us / chosen - 1) * 100:+.1f} %"
+        delta = _delta(base.measured_us, chosen) if base.name != run.winner else ""
         mark = " ← chosen" if base.name == run.winner else ""
         rows.append(
             (base.measured_us, (base.name + mark, base.kind, time_text(base.measured_us),
@@ -121,6 +123,10 @@ def latency_table(run: Run) -> Table:
     for _, row in sorted(rows, key=lambda item: item[0]):
         table.add_row(*row)
     return table
+
+
+def _delta(us: float | None, chosen: float | None) -> str:
+    return "" if not us or not chosen else f"{(us / chosen - 1) * 100:+.1f} %"
 
 
 def _spread(spread: tuple[float, float] | None) -> str:

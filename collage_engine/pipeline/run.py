@@ -309,7 +309,7 @@ class _Run:
             peak_memory_bytes=winner.peak_memory_bytes,
             warnings=self.warnings,
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
-            rivals=list(placements[1:]),
+            rivals=self.runners_up(placements, confirmation),
         )
 
     def exported(self, placements: Sequence[Placement], confirmation: Confirmation) -> Placement:
@@ -342,6 +342,30 @@ class _Run:
             ),
             spin=bool(winner.built and winner.built.spin),
         )
+
+    def runners_up(
+        self, placements: Sequence[Placement], confirmation: Confirmation
+    ) -> list[Placement]:
+        """The search's covers that are not exported, with their end-to-end times."""
+        found = []
+        for outcome in confirmation.outcomes:
+            if outcome.rival.kind != "collage" or outcome is confirmation.winner:
+                continue
+            placement = placements[outcome.rival.order]
+            measured, estimated = outcome.measured_us, placement.estimated_us
+            found.append(
+                msgspec.structs.replace(
+                    placement,
+                    measured_us=measured,
+                    spread_us=outcome.spread_us,
+                    additive_error_us=(
+                        measured - estimated
+                        if measured is not None and estimated is not None
+                        else None
+                    ),
+                )
+            )
+        return found
 
     def as_placement(self, outcome: Outcome) -> Placement:
         """A baseline's cover as a placement; its estimate where its candidates were measured."""

@@ -132,11 +132,13 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 def _bars(run: Run) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    if run.placement is not None and run.winner == "collage":
+    won = run.winner == "collage"
+    ours = run.placement if won else next(iter(run.rivals), None)
+    if ours is not None:
         rows.append(
             {
-                "name": "Collage", "kind": "placement", "us": run.placement.measured_us,
-                "spread": run.placement.spread_us, "reason": None, "chosen": True,
+                "name": "Collage", "kind": f"{len(ours.partitions)} partitions",
+                "us": ours.measured_us, "spread": ours.spread_us, "reason": None, "chosen": won,
             }
         )  # fmt: skip
     rows += [
