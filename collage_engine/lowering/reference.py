@@ -151,7 +151,7 @@ class _Recorder:
                 node = self.graph.nodes[calls[0]]
                 raise MeasureError(
                     f"no true value for {node.op} ({node.name}): ONNX: {error}; "
-                    f"Relax: {str(failure).strip().splitlines()[-1:] or [failure]}"
+                    f"Relax: {_first_line(failure)}"
                 ) from failure
             self.by_relax.append(self.graph.operator_number[calls[0]])
         for index, array in zip(outputs, results, strict=True):
@@ -228,21 +228,24 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     try:
         import onnxruntime
     except ImportError:
-        from onnx.reference import ReferenceEvaluator
-
-        evaluator = ReferenceEvaluator(model if not isinstance(model, Path) else str(model))
-        return [np.asarray(value) for value in evaluator.run(None, dict(feeds))]
+        return evaluate_onnx(model, feeds)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     # A file of an old IR version lists its initializers among the inputs; they need no value.
-    wanted = {i.name for i in session.get_inputs()} | {
-        i.name for i in session.get_overridable_initializers()
-    }
+    wanted = {i.name for i in session.get_inputs()}
     results = session.run(None, {k: np.asarray(v) for k, v in feeds.items() if k in wanted})
     return [np.asarray(value) for value in results]
+
+
+def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The same with ONNX's own reference evaluator: slow, but it has every operator."""
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+    return [np.asarray(value) for value in evaluator.run(None, dict(feeds))]
 
 
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:
@@ -262,18 +265,27 @@ def original_outputs(
 ) -> dict[str, np.ndarray]:
     """What the *user's* file computes, untouched by clean-up and import, by output name.
 
-    ONNX Runtime runs the file; the cleaned model stands in for a file that is gone.
+    ONNX Runtime runs the file, ONNX's reference evaluator what it cannot take; the cleaned model
+    stands in for a file that is gone.
     """
     path = Path(model.record.path) if model.record.path else None
     source: Any = path if path is not None and path.is_file() else model.onnx
     try:
         results = run_onnx(source, inputs)
-    except Exception as error:
-        raise ModelError(
-            f"{model.record.path or 'the model'} cannot be run for reference: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
-        ) from error
+    except Exception as refusal:
+        try:
+            results = evaluate_onnx(source, inputs)
+        except Exception as error:
+            reasons = "; ".join(_first_line(e) for e in (refusal, error))
+            raise ModelError(
+                f"{model.record.path or 'the model'} cannot be run for reference: {reasons}"
+            ) from error
     return {
         name: array.astype(numpy_dtype(kind.dtype), copy=False).reshape(kind.shape)
         for (name, kind), array in zip(model.outputs, results, strict=True)
     }
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

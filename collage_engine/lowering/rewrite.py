@@ -73,11 +73,15 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     for position in order:
         function = partitions[position]
         toolchain = get(function.instance.toolchain)
-        if toolchain.native:
-            lowered[position] = toolchain.lower(function)
-            callees[position] = _add_kernels(builder, lowered[position], function)
-        else:
-            externals.append(toolchain.compile(function))
+        try:
+            if toolchain.native:
+                lowered[position] = toolchain.lower(function)
+                callees[position] = _add_kernels(builder, lowered[position], function)
+            else:
+                externals.append(toolchain.compile(function))
+        except ToolchainError as error:
+            operators = _span(graph.to_operators(function.nodes))
+            raise ToolchainError(f"{function.symbol} ({operators}): {error}") from error
     if not any(callees.values()):
         # Without a PrimFunc TVM would compile an empty C file to stand in for one.
         _add_placeholder(builder)
@@ -109,6 +113,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     if externals:
         module = module.with_attr("external_mods", externals)
     return Assembled(module, order, tuple(calls))
+
+
+def _span(operators: tuple[int, ...]) -> str:
+    if len(operators) == 1:
+        return f"operator {operators[0]}"
+    return f"{len(operators)} operators from {operators[0]} to {operators[-1]}"
 
 
 def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:

@@ -1,0 +1,106 @@
+"""A small model confirmed in real child processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.machine.worker import Worker
+from collage_engine.model.importer import import_model
+from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.confirm import confirm
+from collage_engine.placement.field import ConfirmSettings
+from collage_engine.placement.rival import Rival
+from collage_engine.placement.rival_job import OpenRival, RivalJob, RunRound, peak_memory_bytes
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from tests.engine.test_placement_artifact import MNIST
+
+ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
+DNN = ToolchainInstance(toolchain="onednn", threads=1)
+QUICK = ConfirmSettings(selection_rounds=3, fresh_rounds=3, round_s=0.005, builders=1)
+
+
+def test_a_mixed_cover_and_its_baselines(tmp_path):
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    truth = original_outputs(model, inputs)
+    count = len(model.graph.operators)
+    everything = tuple(range(count))
+    rivals = [
+        Rival(name="collage", kind="collage",
+              cover=((ORT, everything[:4]), (DNN, everything[4:]))),
+        Rival(name="onnxruntime", kind="whole-model", cover=((ORT, everything),), order=1,
+              python_session=True),
+        Rival(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
+        Rival(name="broken", kind="user", order=3, cover=((DNN, everything[1:]),)),
+    ]  # fmt: skip
+    told = []
+    done = confirm(
+        model, rivals, inputs=inputs, truth=truth, tolerance=1e-4, folder=tmp_path / "work",
+        settings=QUICK, on_progress=lambda d, t, now: told.append((d, t, now)),
+    )  # fmt: skip
+    collage, ort, tvm, broken = done.outcomes
+    assert collage.reason is None and collage.measured_us > 0 and collage.max_rel_error < 1e-5
+    assert ort.measured_us > 0 and ort.folder is None  # the Python session is no artifact
+    assert tvm.reason == "cannot take it" and tvm.measured_us is None
+    assert "no partition covers operators 0" in broken.reason
+    assert collage.peak_memory_bytes > 50e6
+    assert done.named in ("collage", "onnxruntime")
+    assert done.winner.built is not None
+    assert len(done.in_place_us) == len(done.winner.rival.cover)
+    assert all(us > 0 for us in done.in_place_us)
+    assert done.residual == ()
+    assert [d for d, _, _ in told] == sorted(d for d, _, _ in told)
+    assert all(d <= t for d, t, _ in told)
+
+    out = write_artifact(
+        model, done.winner.folder, tmp_path / "out",
+        ArtifactContents(inputs=inputs, outputs=truth, tolerance=1e-4),
+    )  # fmt: skip
+    assert run_artifact(out)["max_rel_error"] < 1e-5
+
+
+def test_a_child_that_was_not_opened_says_so():
+    with pytest.raises(ToolchainError, match="was not opened"):
+        RivalJob()(RunRound(warm_s=0, seconds=0, least=1))
+
+
+def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
+    from collage_engine.placement import field as field_module
+
+    monkeypatch.setattr(
+        field_module, "Worker",
+        lambda target, **more: Worker(
+            "tests.engine.test_placement_confirm:Suicidal" if "rival_job" in target else target,
+            **more,
+        ),
+    )  # fmt: skip
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    everything = tuple(range(len(model.graph.operators)))
+    with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
+        confirm(
+            model, [Rival(name="x", kind="collage", cover=((DNN, everything),))],
+            inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
+            folder=tmp_path, settings=QUICK,
+        )  # fmt: skip
+
+
+class Suicidal(RivalJob):
+    """Dies of what a library may do when it loads."""
+
+    def __call__(self, request):
+        if isinstance(request, OpenRival):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().__call__(request)
+
+
+def test_the_peak_of_this_process_is_known():
+    before = peak_memory_bytes()
+    block = bytearray(64 << 20)
+    block[::4096] = b"x" * len(block[::4096])
+    assert peak_memory_bytes() >= max(before, 64 << 20)
