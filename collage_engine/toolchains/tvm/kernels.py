@@ -1,0 +1,91 @@
+"""From a fused PrimFunc to a scheduled one: which schedule, with which fall-backs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from collage_engine.toolchains.tvm.expressions import NotUnderstood
+from collage_engine.toolchains.tvm.program import Program, Stage, inline, read_program
+from collage_engine.toolchains.tvm.schedules import conv, matmul, rows
+from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.target import Cpu
+
+SCHEDULE = "collage.schedule"
+"""PrimFunc attribute: which schedule wrote it."""
+REASON = "collage.reason"
+"""PrimFunc attribute: why a better schedule was not used."""
+
+Writer = Callable[[Program, Stage, Context], Any]
+FAMILIES: dict[str, Writer] = {
+    "conv": conv.write,
+    "matmul": matmul.write,
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A scheduled PrimFunc and how it came about."""
+
+    function: tirx.PrimFunc
+    plain: tirx.PrimFunc
+    """What it was scheduled from: the same computation, slow and beyond doubt."""
+    schedule: str
+    reason: str = ""
+    """Why a better schedule was not used, when one was tried."""
+
+
+_kernels: dict[tuple[int, Cpu], Kernel] = {}
+
+
+def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
+    """The scheduled form of a fused PrimFunc; equal functions are scheduled once a process."""
+    key = (tvm_ffi.structural_hash(function), cpu)
+    found = _kernels.get(key)
+    if found is None or not tvm_ffi.structural_equal(found.plain, function):
+        found = schedule(function, cpu)
+        _kernels[key] = found
+    return found
+
+
+def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
+    """Tries the anchor's own schedule, then rows and loops, then leaves the plain loops."""
+    try:
+        program = inline(read_program(function))
+    except NotUnderstood as error:
+        return _kernel(function, None, "plain", str(error))
+    reason = ""
+    anchors = [s for s in program.stages if s.note]
+    if len(anchors) == 1:
+        family = anchors[0].note["family"]
+        name = " ".join([family, *([anchors[0].note["way"]] if "way" in anchors[0].note else [])])
+        context = Context(cpu)
+        try:
+            body = FAMILIES[family](program, anchors[0], context)
+            return _kernel(function, context.kernel(body), name)
+        except NotUnderstood as error:
+            reason = f"{name}: {error}"
+    context = Context(cpu)
+    try:
+        body = rows.write_program(program, context)
+    except NotUnderstood as error:
+        return _kernel(function, None, "plain", f"{reason}; {error}".lstrip("; "))
+    name = "rows" if any(s.is_reduction for s in program.stages) else "pointwise"
+    return _kernel(function, context.kernel(body), name, reason)
+
+
+def _kernel(plain: tirx.PrimFunc, body: Any, name: str, reason: str = "") -> Kernel:
+    """A PrimFunc of the plain one's parameters with this body; without one, its own loops."""
+    attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, SCHEDULE: name}
+    if reason:
+        attributes[REASON] = reason
+    function = plain
+    if body is not None:
+        # Relax's passes look into every kernel and expect a root block around its loops.
+        root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
+        function = tirx.PrimFunc(list(plain.params), root, plain.ret_type)
+    return Kernel(function.with_attr(attributes), plain, name, reason)

@@ -1,0 +1,1 @@
+"""Operators as computations whose constant operands are packed for the schedules."""

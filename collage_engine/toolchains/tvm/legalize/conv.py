@@ -1,0 +1,202 @@
+"""Convolutions with constant float32 weights: choice of the way, packing, computation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
+
+from collage_engine.toolchains.tvm.legalize.common import (
+    ANCHOR,
+    const,
+    constant_of,
+    dtype_of,
+    note,
+    static_shape,
+)
+from collage_engine.toolchains.tvm.schedules import conv_channels, conv_spatial
+from collage_engine.toolchains.tvm.schedules.conv_shape import product
+from collage_engine.toolchains.tvm.target import Cpu
+
+SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
+MINIMUM_USE = 0.6
+"""Share of vector lanes below which positions are not put into them."""
+
+
+def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
+    """The convolution with its weight packed, or None when it is not one of ours."""
+    data, kernel = call.args
+    shape, weight = static_shape(data), constant_of(kernel)
+    out = static_shape(call)
+    if shape is None or out is None or weight is None:
+        return None
+    if dtype_of(data) != "float32" or dtype_of(call) != "float32" or weight.dtype != np.float32:
+        return None
+    axes = SPATIAL.get(len(shape))
+    attributes = call.attrs
+    if axes is None or str(attributes.out_layout or attributes.data_layout) != str(
+        attributes.data_layout
+    ):
+        return None
+    layout, kernel_layout = str(attributes.data_layout), str(attributes.kernel_layout)
+    if layout not in (f"NC{axes}", f"N{axes}C") or sorted(kernel_layout) != sorted(f"OI{axes}"):
+        return None
+    weight = weight.transpose([kernel_layout.index(a) for a in f"OI{axes}"])
+    geometry = Geometry(
+        layout == f"N{axes}C", shape, out, weight.shape, int(attributes.groups),
+        [int(v) for v in attributes.strides], [int(v) for v in attributes.padding],
+        [int(v) for v in attributes.dilation],
+    )  # fmt: skip
+    way = geometry.way(cpu)
+    packed = geometry.pack(weight, way, cpu)
+    return builder.call_te(
+        lambda x, w: geometry.compute(x, w, way),
+        data,
+        const(packed),
+        primfunc_name_hint=f"conv{len(axes)}d",
+        primfunc_attrs=ANCHOR,
+    )
+
+
+class Geometry:
+    """Sizes of one convolution, in TVM's argument conventions."""
+
+    def __init__(
+        self,
+        channels_last: bool,
+        data: tuple[int, ...],
+        out: tuple[int, ...],
+        weight: tuple[int, ...],
+        groups: int,
+        strides: list[int],
+        padding: list[int],
+        dilation: list[int],
+    ) -> None:
+        self.channels_last = channels_last
+        self.data, self.out_shape, self.weight = data, out, weight
+        self.groups, self.strides, self.dilation = groups, strides, dilation
+        dims = len(data) - 2
+        if len(padding) == 1:
+            padding = padding * (2 * dims)
+        elif len(padding) == dims:
+            padding = padding * 2
+        self.padding = padding
+        self.dims = dims
+        self.kernel = tuple(weight[2:])
+        self.co, self.ci_group = weight[0], weight[1]
+        self.co_group = self.co // groups
+        self.ci = self.ci_group * groups
+        self.size = data[1:-1] if channels_last else data[2:]
+        self.out = out[1:-1] if channels_last else out[2:]
+
+    @property
+    def depthwise(self) -> bool:
+        if self.ci_group != 1 or self.groups == 1:
+            return False
+        return not self.channels_last or self.co == self.groups
+
+    def way(self, cpu: Cpu) -> str:
+        if self.depthwise:
+            return "depthwise"
+        if self.channels_last:
+            return "channels"
+        lanes = cpu.lanes("float32")
+        positions = product(self.out)
+        if positions < lanes:
+            return "channels"
+        if self._positions() * MINIMUM_USE > positions and self.co_group >= lanes:
+            return "channels"
+        return "spatial"
+
+    def _positions(self) -> int:
+        """Vector lanes' worth of positions the spatial way computes, surplus included."""
+        pitches = [
+            -(-(b + s + a) // stride)
+            for b, s, a, stride in zip(
+                self.padding[: self.dims], self.size, self.padding[self.dims :], self.strides,
+                strict=True,
+            )
+        ]  # fmt: skip
+        span = 0
+        for o, p in zip(self.out, pitches, strict=True):
+            span = span * p + (o - 1)
+        lanes = 16
+        return -(-(span + 1) // lanes) * lanes
+
+    def pack(self, weight: np.ndarray, way: str, cpu: Cpu) -> np.ndarray:
+        if way == "depthwise":
+            flat = weight.reshape(self.co, *self.kernel)
+            return flat.transpose(*range(1, self.dims + 1), 0) if self.channels_last else flat
+        groups, co, ci = self.groups, self.co_group, self.ci_group
+        grouped = weight.reshape(groups, co, ci, *self.kernel)
+        positions = self.out[-1]
+        if all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides):
+            positions = product(self.out)
+        if way == "channels":
+            block = conv_channels.block_of(cpu, co, positions)
+        else:
+            block = conv_spatial.rows_of(cpu, co, self._positions())
+        blocks = -(-co // block)
+        padded = np.zeros((groups, blocks * block, ci, *self.kernel), np.float32)
+        padded[:, :co] = grouped
+        split = padded.reshape(groups, blocks, block, ci, *self.kernel)
+        taps = tuple(range(4, 4 + self.dims))
+        if way == "channels":
+            return split.transpose(0, 1, *taps, 3, 2)
+        return split.transpose(0, 1, 3, *taps, 2)
+
+    def compute(self, data: Any, weight: Any, way: str) -> Any:
+        """The reference computation over the packed weight; the schedules' specification."""
+        taps = [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(self.kernel)]
+        channel = te.reduce_axis((0, self.ci_group), "rc")
+        block = int(weight.shape[-1])
+        before = self.padding[: self.dims]
+        padded = any(self.padding)
+
+        def element(*index: Any) -> Any:
+            n = index[0]
+            c = index[-1] if self.channels_last else index[1]
+            place = index[1:-1] if self.channels_last else index[2:]
+            at = [
+                p * s + k * d - b
+                for p, s, k, d, b in zip(
+                    place, self.strides, taps, self.dilation, before, strict=True
+                )
+            ]
+            if way == "depthwise":
+                source = c if self.co == self.ci else tirx.floordiv(c, self.co // self.ci)
+            else:
+                group = tirx.floordiv(c, self.co_group) if self.groups > 1 else 0
+                source = group * self.ci_group + channel if self.groups > 1 else channel
+            x = data(n, *at, source) if self.channels_last else data(n, source, *at)
+            if padded:
+                tests = [t for a, s in zip(at, self.size, strict=True) for t in (a >= 0, a < s)]
+                x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32"))
+            if way == "depthwise":
+                w = weight(*taps, c) if self.channels_last else weight(c, *taps)
+                return te.sum(x * w, axis=taps)
+            inner = tirx.floormod(c, self.co_group) if self.groups > 1 else c
+            b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
+            if way == "channels":
+                w = weight(group, b, *taps, channel, r)
+            else:
+                w = weight(group, b, channel, *taps, r)
+            return te.sum(x * w, axis=[channel, *taps])
+
+        return te.compute(
+            self.out_shape,
+            element,
+            name="conv",
+            attrs=note(
+                family="conv",
+                way=way,
+                channels_last=self.channels_last,
+                groups=self.groups,
+                kernel=list(self.kernel),
+                strides=self.strides,
+                padding=self.padding,
+                dilation=self.dilation,
+            ),
+        )

@@ -1,0 +1,79 @@
+"""Matrix products in float32, constant right operands packed by blocks of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
+
+from collage_engine.toolchains.tvm.legalize.common import (
+    ANCHOR,
+    const,
+    constant_of,
+    dtype_of,
+    note,
+    static_shape,
+)
+from collage_engine.toolchains.tvm.schedules.conv_shape import product
+from collage_engine.toolchains.tvm.schedules.matmul import block_of
+from collage_engine.toolchains.tvm.target import Cpu
+
+
+def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
+    """The product as a computation our schedules know, or None."""
+    left, right = call.args
+    a, b, out = static_shape(left), static_shape(right), static_shape(call)
+    if a is None or b is None or out is None or len(a) < 2 or len(b) < 2:
+        return None
+    if not dtype_of(left) == dtype_of(right) == dtype_of(call) == "float32":
+        return None
+    array = constant_of(right)
+    if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
+        packed = pack(array.reshape(b[-2:]), block_of(cpu, product(a[:-1]), b[-1]))
+        return builder.call_te(
+            lambda x, w: packed_product(x, w, out),
+            left, const(packed), primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
+        )  # fmt: skip
+    return builder.call_te(
+        lambda x, y: product_of(x, y, out),
+        left, right, primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
+    )  # fmt: skip
+
+
+def pack(array: np.ndarray, block: int) -> np.ndarray:
+    """[depth, columns] → [blocks, depth, block], zeros behind the last column."""
+    depth, columns = array.shape
+    blocks = -(-columns // block)
+    padded = np.zeros((depth, blocks * block), array.dtype)
+    padded[:, :columns] = array
+    return padded.reshape(depth, blocks, block).transpose(1, 0, 2)
+
+
+def packed_product(left: Any, right: Any, out: tuple[int, ...]) -> Any:
+    block = int(right.shape[-1])
+    k = te.reduce_axis((0, int(right.shape[1])), "k")
+
+    def element(*index: Any) -> Any:
+        *lead, n = index
+        weight = right(tirx.floordiv(n, block), k, tirx.floormod(n, block))
+        return te.sum(left(*lead, k) * weight, axis=k)
+
+    return te.compute(out, element, name="matmul", attrs=note(family="matmul", packed=True))
+
+
+def product_of(left: Any, right: Any, out: tuple[int, ...]) -> Any:
+    k = te.reduce_axis((0, int(left.shape[-1])), "k")
+
+    def element(*index: Any) -> Any:
+        *batch, m, n = index
+
+        def of(tensor: Any, *last: Any) -> Any:
+            lead = [int(e) for e in tensor.shape[:-2]]
+            places = batch[len(batch) - len(lead) :]
+            return tensor(*(p if e > 1 else 0 for p, e in zip(places, lead, strict=True)), *last)
+
+        return te.sum(of(left, m, k) * of(right, k, n), axis=k)
+
+    return te.compute(out, element, name="matmul", attrs=note(family="matmul", packed=False))

@@ -1,0 +1,53 @@
+"""From a Relax function to scheduled kernels: fold, lay out, legalise, fuse, schedule."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from collage_engine.toolchains.tvm.kernels import Kernel, kernel_for
+from collage_engine.toolchains.tvm.legalize.table import table
+from collage_engine.toolchains.tvm.target import Cpu
+
+
+@dataclass
+class Lowered:
+    """A module of scheduled kernels and what is known of them, by kernel name."""
+
+    module: tvm.IRModule
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    layout: str = "plain"
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
+    """Schedules everything ``main`` does; kernels are named by what they compute."""
+    start = time.perf_counter()
+    legal = tvm.transform.Sequential(
+        [
+            relax.transform.LegalizeOps(table(cpu)),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
+    middle = time.perf_counter()
+    lowered = Lowered(legal)
+    for variable, function in list(legal.functions.items()):
+        if isinstance(function, tirx.PrimFunc):
+            kernel = kernel_for(function, cpu)
+            legal.update_func(variable, kernel.function)
+            lowered.kernels[str(variable.name_hint)] = kernel
+    lowered.module = legal
+    lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
+    return lowered
+
+
+def structural_name(function: Any) -> str:
+    return f"{tvm_ffi.structural_hash(function) & 0xFFFFFFFFFFFF:012x}"

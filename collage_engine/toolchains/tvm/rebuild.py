@@ -1,0 +1,55 @@
+"""A function's operators as a Relax module of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.base import Function
+
+
+def relax_module(function: Function) -> tvm.IRModule:
+    """``main(inputs) → outputs`` with the model's own operators, constants in place."""
+    model, graph = function.model, function.graph
+    builder = relax.BlockBuilder()
+    callees = {
+        variable: builder.add_func(callee, variable.name_hint)
+        for variable, callee in model.module.functions.items()
+        if isinstance(callee, tvm.tirx.PrimFunc)
+    }
+    known: dict[Any, Any] = {}
+    parameters = []
+    for index in function.inputs:
+        kind = graph.nodes[index].type
+        parameter = relax.Var(f"v{index}", relax.TensorType(kind.shape, kind.dtype))
+        known[model.var(index)] = parameter
+        parameters.append(parameter)
+
+    def moved(e: Any) -> Any:
+        if isinstance(e, relax.Var):
+            return known.get(e, e)
+        if isinstance(e, GlobalVar):
+            return callees.get(e, e)
+        if isinstance(e, Call):
+            return Call(e.op, [moved(a) for a in e.args], e.attrs, e.ty_args)
+        if isinstance(e, Tuple):
+            return Tuple([moved(f) for f in e.fields])
+        if isinstance(e, TupleGetItem):
+            return TupleGetItem(moved(e.tuple_value), e.index)
+        return e
+
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            for index in function.members:
+                if graph.nodes[index].form in ("call", "projection"):
+                    known[model.var(index)] = builder.emit(moved(model.expr(index)))
+            results = [known.get(model.var(index)) for index in function.outputs]
+            if any(r is None for r in results):
+                raise ToolchainError(f"{function.symbol} gives a value it does not compute")
+            result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
+        builder.emit_func_output(result)
+    return builder.get()

@@ -1,0 +1,1 @@
+"""How kernels are written, one file per operator family."""

@@ -1,0 +1,177 @@
+"""Depthwise convolution: every channel (times a multiplier) by itself.
+
+Channels last: channels in the vector lanes, weight packed [*kernel, channels].
+Channels first: each channel's padded plane is made in the first-level cache and read by
+vectors of positions; weight [channels, *kernel].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from collage_engine.toolchains.tvm.emit import (
+    ForKind,
+    Stmt,
+    allocate,
+    int64,
+    load,
+    loop,
+    nest,
+    parallel,
+    pieces,
+    seq,
+    split_index,
+    workspace,
+)
+from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below, tile
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product, write_padded
+from collage_engine.toolchains.tvm.schedules.planes import layout_of, write_plane, Planes
+from collage_engine.toolchains.tvm.schedules.pointwise import Context
+
+UNROLL_TAPS = 25
+TILE_ROWS = 4
+TILE_VECTORS = 4
+
+
+def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    return (_last if shape.channels_last else _first)(shape, epilogue, context)
+
+
+def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
+    kind = ForKind.UNROLLED if shape.taps <= UNROLL_TAPS else ForKind.SERIAL
+    return lambda step: nest(shape.kernel, step, kind)
+
+
+def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    lanes = context.cpu.lanes("float32")
+    size, pitches = layout_of(shape)
+    multiplier = shape.co // shape.ci
+    plane = workspace((size + (TILE_VECTORS + 1) * lanes,), name="plane")
+    planes = Planes(plane, size, pitches, shape.strides, None)
+    width = shape.out[-1]
+    vectors = -(-width // lanes)
+    wide = min(vectors, TILE_VECTORS)
+    # A tile: some rows by some vectors, enough sums in flight to hide their latency.
+    height = 1
+    if len(shape.out) > 1:
+        height = max(
+            h for h in range(1, TILE_ROWS + 1) if h == 1 or (h * wide <= 8 and h <= shape.out[-2])
+        )
+    outer = shape.out[:-2]
+    rows = shape.out[-2] if len(shape.out) > 1 else 1
+
+    def one(n: Any, channel: Any, place: Any, row: Any, count: int, first: Any, vs: int) -> Stmt:
+        def term(r: Any, column: Any, *k: Any) -> Any:
+            inside: Any = int64(0)
+            where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
+            for p, e in zip(where, pitches, strict=False):
+                inside = inside * e + p
+            inside = inside * pitches[-1] + (first + column)
+            return load(shape.weight, channel, *k) * load(
+                plane, planes.offset(k, shape.dilation) + inside
+            )
+
+        def finish(r: Any, column: Any, value: Any) -> Stmt:
+            where = (*place, row + r) if len(shape.out) > 1 else ()
+            return epilogue.store((n, channel, *where, first + column), value)
+
+        columns = [(v * lanes, lanes) for v in range(vs)]
+        kept = None
+        if isinstance(first, int) and first + vs * lanes > width:
+            kept = columns_below(columns, width - first)
+        return tile(count, columns, _taps(shape), term, finish, kept)
+
+    def line(n: Any, channel: Any, place: Any, row: Any, count: int) -> Stmt:
+        """All columns of ``count`` rows."""
+        whole = width // (wide * lanes)
+        rest = width - whole * wide * lanes
+        return seq(
+            loop(
+                whole, lambda t: one(n, channel, place, row, count, int64(t) * (wide * lanes), wide)
+            )
+            if whole
+            else None,
+            one(n, channel, place, row, count, whole * wide * lanes, -(-rest // lanes))
+            if rest
+            else None,
+        )
+
+    def task(index: Any) -> Stmt:
+        n, c = split_index(index, (shape.batch, shape.ci))
+        full, rest = divmod(rows, height)
+
+        def channel_body(j: Any) -> Stmt:
+            channel = c * multiplier + j
+
+            def at(*place: Any) -> Stmt:
+                return seq(
+                    loop(full, lambda t: line(n, channel, place, int64(t) * height, height))
+                    if full
+                    else None,
+                    line(n, channel, place, int64(full * height), rest) if rest else None,
+                )
+
+            return nest(outer, at)
+
+        return seq(
+            allocate(plane),
+            write_plane(shape, context, plane, int64(0), index),
+            loop(multiplier, channel_body),
+        )
+
+    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    return share(shape.batch * shape.ci, task)
+
+
+def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    lanes = context.cpu.lanes("float32")
+    data, prepare = write_padded(shape, context)
+    padded = shape.padded
+    channels = shape.ci
+    width = shape.out[-1]
+    columns = [(s, w) for s, w in pieces(channels % (2 * lanes), lanes)]
+    full_blocks = channels // (2 * lanes)
+    height = max(h for h in range(1, min(8, width) + 1) if width % h == 0)
+    if height < 4 <= width:
+        height = min(8, width)
+
+    def one(n: Any, row: Any, first: Any, count: int, channel: Any, vs: Any) -> Stmt:
+        def term(r: Any, column: Any, *k: Any) -> Any:
+            at: Any = int64(n)
+            place = (*row, first + r)
+            for p, s, t, d, e in zip(place, shape.strides, k, shape.dilation, padded, strict=True):
+                at = at * e + (p * s + t * d)
+            c = channel + column
+            return load(data, at * channels + c) * load(shape.weight, *k, c)
+
+        def finish(r: Any, column: Any, value: Any) -> Stmt:
+            return epilogue.store((n, *row, first + r, channel + column), value)
+
+        return tile(count, vs, _taps(shape), term, finish)
+
+    def task(index: Any) -> Stmt:
+        n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
+        full, rest = divmod(width, height)
+
+        def along(first: Any, count: int) -> Stmt:
+            both = [(0, lanes), (lanes, lanes)]
+            return seq(
+                loop(
+                    full_blocks,
+                    lambda b: one(n, row, first, count, int64(b) * (2 * lanes), both),
+                )
+                if full_blocks
+                else None,
+                one(n, row, first, count, int64(full_blocks * 2 * lanes), columns)
+                if columns
+                else None,
+            )
+
+        return seq(
+            loop(full, lambda t: along(int64(t) * height, height)) if full else None,
+            along(int64(full * height), rest) if rest else None,
+        )
+
+    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    return seq(prepare, share(shape.batch * product(shape.out[:-1]), task))

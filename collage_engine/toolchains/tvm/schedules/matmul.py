@@ -1,0 +1,245 @@
+"""Matrix products: two-dimensional, batched, with packed constant or runtime operands.
+
+Columns in the vector lanes, rows broadcast. A constant right operand is packed by blocks of
+columns [blocks, depth, block]; a runtime one is read where it lies, or copied to that form
+first when enough rows use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.toolchains.tvm.emit import (
+    Stmt,
+    int64,
+    load,
+    loop,
+    parallel,
+    pieces,
+    seq,
+    split_index,
+    store,
+    vectorized,
+    workspace,
+)
+from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
+from collage_engine.toolchains.tvm.program import Program, Stage, shape_of
+from collage_engine.toolchains.tvm.schedules.anchor import (
+    Epilogue,
+    columns_below,
+    cost,
+    fits,
+    surround,
+    tile,
+)
+from collage_engine.toolchains.tvm.schedules.conv_shape import product
+from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.target import Cpu
+
+PACK_ROWS = 32
+"""Rows from which copying a large runtime operand pays."""
+
+
+def block_of(cpu: Cpu, rows: int, columns: int) -> int:
+    """Columns per block of a packed operand: whole vectors, fewest estimated cycles."""
+    lanes = cpu.lanes("float32")
+    vectors = -(-columns // lanes)
+    if rows == 1:
+        # One row: bound by reading the operand; several sums in flight hide the latency.
+        return min(8, vectors) * lanes
+    choices = []
+    for v in range(1, min(4, vectors) + 1):
+        padded = -(-vectors // v) * v
+        heights = [h for h in range(1, min(28, rows) + 1) if fits(cpu, h, v)] or [1]
+        choices.append((min(cost(cpu, rows, padded, h, v) for h in heights), -v))
+    return -min(choices)[1] * lanes
+
+
+def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
+    heights = [h for h in range(1, min(28, rows) + 1) if fits(cpu, h, vectors)] or [1]
+    return min(heights, key=lambda h: (cost(cpu, rows, vectors, h, vectors), -h))
+
+
+def write(program: Program, anchor: Stage, context: Context) -> Stmt:
+    sources = [access.source for access in loads(anchor.value)]
+    if len(sources) != 2:
+        raise NotUnderstood("a product that does not read two tensors")
+    left, right = sources
+    if anchor.note["packed"]:
+        return surround(
+            program, anchor, context, lambda e: _packed(left, right, anchor, e, context)
+        )
+    return surround(program, anchor, context, lambda e: _runtime(left, right, anchor, e, context))
+
+
+def _packed(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: Context) -> Stmt:
+    """All leading axes of the left operand are rows; the right one is [blocks, depth, block]."""
+    cpu = context.cpu
+    lanes = cpu.lanes("float32")
+    blocks, depth, block = shape_of(right)
+    lead = anchor.extents[:-1]
+    rows, columns = product(lead), anchor.extents[-1]
+    flat = context.views.flat(left)
+    collapsed = epilogue.collapsed(0, len(lead)) if lead else None
+    height = height_of(cpu, rows, block // lanes)
+    vectors = [(i * lanes, lanes) for i in range(block // lanes)]
+    inside = 4 * product(shape_of(right)) <= cpu.l2_bytes // 2
+
+    def one(first: Any, count: int, b: Any) -> Stmt:
+        def term(r: Any, column: Any, k: Any) -> Any:
+            return load(flat, (int64(first) + r) * depth + k) * load(right, b, k, column)
+
+        def finish(r: Any, column: Any, value: Any) -> Stmt:
+            row = int64(first) + r
+            at = b * block + column
+            if collapsed is not None:
+                return collapsed.store((), row, (at,), value)
+            return epilogue.store((*split_index(row, lead), at) if lead else (at,), value)
+
+        def with_columns(kept: Any) -> Stmt:
+            return tile(count, vectors, lambda step: loop(depth, step), term, finish, kept)
+
+        rest = columns - (blocks - 1) * block
+        if rest == block:
+            return with_columns(None)
+        last = with_columns(columns_below(vectors, rest))
+        if blocks == 1:
+            return last
+        from tvm import tirx
+
+        return tirx.IfThenElse(b < blocks - 1, with_columns(None), last)
+
+    full, rest_rows = divmod(rows, height)
+    share = parallel if context.threads and cpu.threads > 1 else loop
+
+    def cover(tiles: int, first: int, count: int) -> Stmt | None:
+        if tiles == 0:
+            return None
+
+        def task(index: Any) -> Stmt:
+            if inside:
+                t, b = split_index(index, (tiles, blocks))
+            else:
+                b, t = split_index(index, (blocks, tiles))
+            return one(int64(t) * height + first, count, b)
+
+        return share(tiles * blocks, task)
+
+    return seq(cover(full, 0, height), cover(1 if rest_rows else 0, full * height, rest_rows))
+
+
+def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: Context) -> Stmt:
+    """Batched; leading axes broadcast as numpy's do; both operands are row-major."""
+    cpu = context.cpu
+    lanes = cpu.lanes("float32")
+    a_shape, b_shape = shape_of(left), shape_of(right)
+    if len(a_shape) < 2 or len(b_shape) < 2:
+        raise NotUnderstood("a product with a vector")
+    batch = anchor.extents[:-2]
+    rows, depth, columns = a_shape[-2], a_shape[-1], b_shape[-1]
+    a_flat, b_flat = context.views.flat(left), context.views.flat(right)
+    block = block_of(cpu, rows, columns)
+    wide = max(1, block // lanes)
+    height = height_of(cpu, rows, wide)
+    pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes and columns >= block
+    share = parallel if context.threads and cpu.threads > 1 else loop
+    matrices = product(b_shape[:-2])
+    statements: list[Stmt | None] = []
+    blocks = -(-columns // block)
+    packed = None
+    if pack:
+        packed = workspace((matrices * blocks * depth * block,), name="packed")
+        context.buffers.append(packed)
+
+        def copy(index: Any) -> Stmt:
+            m, k = split_index(index, (matrices, depth))
+
+            def vector(column: int, width: int) -> Stmt:
+                b, inner = divmod(column, block)
+                at = ((int64(m) * blocks + b) * depth + k) * block + inner
+                return vectorized(
+                    width,
+                    lambda x: store(
+                        packed,
+                        load(b_flat, (int64(m) * depth + k) * columns + (column + x)),
+                        at + x,
+                    ),
+                )
+
+            count = columns // block
+
+            def whole(b: Any) -> Stmt:
+                return seq(
+                    *(
+                        vectorized(
+                            lanes,
+                            lambda x, v=v: store(
+                                packed,
+                                load(
+                                    b_flat,
+                                    (int64(m) * depth + k) * columns
+                                    + (int64(b) * block + v * lanes + x),
+                                ),
+                                ((int64(m) * blocks + b) * depth + k) * block + (v * lanes + x),
+                            ),
+                        )
+                        for v in range(wide)
+                    )
+                )
+
+            return seq(
+                loop(count, whole) if count else None,
+                *(vector(count * block + s, w) for s, w in pieces(columns - count * block, lanes)),
+            )
+
+        statements.append(share(matrices * depth, copy))
+
+    def matrix(places: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+        """Number of the operand's matrix for a place in the batch."""
+        lead = shape[:-2]
+        index: Any = int64(0)
+        for p, e in zip(places[len(places) - len(lead) :], lead, strict=True):
+            index = index * e + (p if e > 1 else 0)
+        return index
+
+    def one(places: tuple[Any, ...], first: Any, count: int, b: Any, vectors: Any) -> Stmt:
+        a_base = matrix(places, a_shape) * (rows * depth)
+        m = matrix(places, b_shape)
+
+        def term(r: Any, column: Any, k: Any) -> Any:
+            a = load(a_flat, a_base + (int64(first) + r) * depth + k)
+            if packed is not None:
+                at = ((m * blocks + b) * depth + k) * block + column
+                return a * load(packed, at)
+            return a * load(b_flat, (m * depth + k) * columns + (int64(b) * block + column))
+
+        def finish(r: Any, column: Any, value: Any) -> Stmt:
+            return epilogue.store((*places, int64(first) + r, int64(b) * block + column), value)
+
+        return tile(count, vectors, lambda step: loop(depth, step), term, finish)
+
+    full_blocks, rest_columns = divmod(columns, block)
+
+    def cover(
+        tiles: int, first: int, count: int, low: int, number: int, vectors: Any
+    ) -> Stmt | None:
+        if tiles == 0 or number == 0 or not vectors:
+            return None
+        extents = (*batch, number, tiles)
+
+        def task(index: Any) -> Stmt:
+            *places, b, t = split_index(index, extents)
+            return one(tuple(places), int64(t) * height + first, count, int64(b) + low, vectors)
+
+        return share(product(extents), task)
+
+    full, rest = divmod(rows, height)
+    whole = [(i * lanes, lanes) for i in range(wide)]
+    part = pieces(rest_columns, lanes)
+    statements += [
+        cover(full, 0, height, 0, full_blocks, whole),
+        cover(full, 0, height, full_blocks, 1, part),
+        cover(1 if rest else 0, full * height, rest, 0, full_blocks, whole),
+        cover(1 if rest else 0, full * height, rest, full_blocks, 1, part),
+    ]
+    return seq(*statements)

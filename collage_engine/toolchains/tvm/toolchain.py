@@ -1,0 +1,92 @@
+"""TVM with schedules of our own: the toolchain's face."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.tvm.operators import reason_against
+
+if TYPE_CHECKING:
+    from collage_engine.partition.spec import PartitionSpec
+
+INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
+
+
+class TvmToolchain(Toolchain):
+    """Relax functions lowered to kernels that this toolchain's own schedules write."""
+
+    name = "tvm"
+    licence = "Apache-2.0"
+    native = True
+
+    def probe(self) -> ToolchainState:
+        def missing(reason: str) -> ToolchainState:
+            return ToolchainState(name=self.name, available=False, reason=reason, install=INSTALL)
+
+        try:
+            version = importlib.metadata.version("apache-tvm")
+        except importlib.metadata.PackageNotFoundError:
+            return missing("the package apache-tvm is not installed")
+        try:
+            import tvm
+        except Exception as error:
+            return missing(f"apache-tvm {version} does not load: {error}")
+        if not tvm.runtime.enabled("llvm"):
+            return missing(f"apache-tvm {version} was built without LLVM")
+        return ToolchainState(
+            name=self.name, available=True, version=version, devices=("cpu",), licence=self.licence
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain=self.name, threads=threads, precision=precision),)
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        return reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.partition.rule_trees import tvm_rules
+        from collage_engine.partition.spec import PartitionSpec
+        from collage_engine.partition.sub_graph import SubGraph
+
+        def validate(sub_graph: SubGraph) -> str | None:
+            for index in graph.to_operators(sub_graph.inside):
+                reason = reason_against(graph, graph.operators[index])
+                if reason is not None:
+                    return reason
+            return None
+
+        return PartitionSpec(instance.id, instance, tvm_rules(), validate, external=False)
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        return ()
+
+    def lower(self, function: Function) -> Any:
+        from collage_engine.toolchains.tvm.lowering import lower_module
+        from collage_engine.toolchains.tvm.rebuild import relax_module
+        from collage_engine.toolchains.tvm.target import cpu
+
+        try:
+            return lower_module(relax_module(function), cpu(function.instance.threads)).module
+        except ToolchainError:
+            raise
+        except Exception as error:
+            # TVM's errors come as several exception types, often with a C++ trace for a text.
+            text = str(error).strip().splitlines()
+            reason = text[-1].strip() if text else type(error).__name__
+            raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
+
+    def environment(self, threads: int, spin: bool) -> dict[str, str]:
+        settings = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
+        if not spin:
+            settings["TVM_THREAD_POOL_SPIN_COUNT"] = "0"
+        return settings
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        from collage_engine.toolchains.tvm.inside import describe
+
+        return describe(module)
