@@ -1,0 +1,95 @@
+"""Models of the zoo cut at random, mixed over toolchains, against what the file computes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.reference import TrueValues, original_outputs
+from collage_engine.lowering.tensors import from_numpy, to_numpy
+from collage_engine.model.importer import import_onnx
+from collage_engine.placement.build import build_cover
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.registry import get
+from tests import zoo
+
+EXTERNAL = ("onednn", "onnxruntime")
+WITH_TVM = ("tiny", "several", "outputs", "split_concat", "residual_block")
+
+
+def random_cover(model, tools, pieces, seed):
+    """Runs of operators in topological order, each on a toolchain that says it can take them."""
+    graph = model.graph
+    count = len(graph.operators)
+    draw = random.Random(seed)
+    instances = [ToolchainInstance(toolchain=name, threads=1) for name in tools]
+
+    def takes(instance, operators):
+        toolchain = get(instance.toolchain)
+        return all(
+            toolchain.supports(graph, graph.operators[n], instance) is None for n in operators
+        )
+
+    cuts = [0, *sorted(draw.sample(range(1, count), min(pieces, count) - 1)), count]
+    cover = []
+    for begin, end in itertools.pairwise(cuts):
+        operators = tuple(range(begin, end))
+        able = [instance for instance in instances if takes(instance, operators)]
+        assert able, [graph.nodes[graph.operators[n]].op for n in operators]
+        cover.append((draw.choice(able), operators))
+    return cover
+
+
+def check(name, tools, pieces, seed=0):
+    import tvm
+    from tvm import relax
+
+    model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
+    inputs = model.random_inputs(seed)
+    truth = original_outputs(model, inputs)
+    built = build_cover(model, random_cover(model, tools, pieces, seed))
+    vm = relax.VirtualMachine(built.executable, tvm.cpu())
+    result = vm["main"](*[from_numpy(inputs[n], kind) for n, kind in model.inputs])
+    tensors = [result] if len(model.outputs) == 1 else list(result)
+    found = [
+        (to_numpy(tensor, kind), truth[n])
+        for tensor, (n, kind) in zip(tensors, model.outputs, strict=True)
+    ]
+    assert worst(found)[1] <= (1e-2 if name == "float16" else 2e-5)
+
+
+# Whole GELUs only: cut in two, oneDNN takes neither half.
+@pytest.mark.parametrize("name", [n for n in zoo.SMALL if n not in ("vit", "bert", "encoder")])
+def test_mixed_external_covers_compute_the_models_numbers(name):
+    check(name, EXTERNAL, pieces=6)
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "encoder"])
+def test_transformers_in_pieces(name):
+    check(name, ("onnxruntime",), pieces=9)
+
+
+@pytest.mark.parametrize("name", WITH_TVM)
+def test_three_toolchains_in_one_module(name):
+    check(name, ("tvm", *EXTERNAL), pieces=4, seed=3)
+
+
+@pytest.mark.parametrize("name", zoo.SMALL)
+def test_every_value_of_the_graph_is_recorded_and_right(name, tmp_path):
+    model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
+    inputs = model.random_inputs(0)
+    truth = original_outputs(model, inputs)
+    values = TrueValues.record(model, inputs, tmp_path)
+    assert values.relax_operators == ()
+    graph = model.graph
+    for index in graph.operators:
+        assert graph.nodes[index].is_tuple or index in values
+    found = [
+        (values.value(index), truth[output])
+        for (output, _), index in zip(model.outputs, graph.record.outputs, strict=True)
+        if graph.nodes[index].form != "constant"
+    ]
+    assert worst(found)[1] <= (1e-3 if name == "float16" else 1e-6)
