@@ -6,10 +6,10 @@ three phases: anchors with their epilogues and elementwise chains; injective one
 fields into tuples whose reader has taken the tuple in.
 
 The passes differ in what they see. Relax has no tuple nodes (arguments of ``call_tir`` are
-flat) and infers kinds from the loop nest, where an operator that reads one input elementwise
-and broadcasts others is elementwise. Relay has tuple nodes and calls only the *edge* to an
-operand of the result's own type elementwise. Values that leave the function are never fused
-into what reads them.
+flat) and infers kinds from the loop nest (``LOOP_KINDS``), where an operator that reads one
+input elementwise and broadcasts others is elementwise. Relay has tuple nodes and calls only the
+*edge* to an operand of the result's own type elementwise. Values that leave the function are
+never fused into what reads them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
 
 MAX_GROUP = 256
 """Upstream's ``relax.FuseOps.max_depth``: nodes in one group."""
+
+
+LOOP_KINDS: dict[str, int] = {
+    **dict.fromkeys(("mean", "variance", "std", "argmax", "argmin"), A),
+    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), A),
+    **dict.fromkeys(("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"), A),
+    **dict.fromkeys(("take", "gather_elements", "gather_nd"), O),
+    "nn.batch_norm": I,
+    "nn.prelu": E,
+}
+"""What ``AnnotateTIROpPattern`` makes of Relax's lowered operators (TVM 0.27, observed) where it
+differs from Relay's table: reductions in several blocks count as anchors, gathers as opaque."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,8 @@ def fuse_ops(
 
 
 def _loop_kind(graph: DataflowGraph, node: Node) -> int:
-    """Kind as Relax infers it: elementwise when any operand has the result's shape."""
-    kind = KIND_ORDER[node.kind]
+    """Kind as Relax infers it; elementwise when any operand has the result's shape."""
+    kind = LOOP_KINDS.get(node.op, KIND_ORDER[node.kind])
     if kind == B and node.types:
         for source in node.inputs:
             types = graph.nodes[source].types
