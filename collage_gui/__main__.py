@@ -1,0 +1,5 @@
+"""``python -m collage_gui``."""
+
+from collage_gui.app import main
+
+raise SystemExit(main())

@@ -1,0 +1,103 @@
+"""``collage-explorer``: arguments, application, window."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+
+def parser() -> argparse.ArgumentParser:
+    from collage_engine import __version__
+
+    made = argparse.ArgumentParser(
+        prog="collage-explorer",
+        description="See, question, pin, re-run, compare and export placements of a model.",
+    )
+    made.add_argument("files", nargs="*", metavar="MODEL|SESSION")
+    made.add_argument("--engine", default=None, metavar="CONNECTION",
+                      help="local, ssh:HOST, python:PATH or command:…")  # fmt: skip
+    made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
+    made.add_argument("--run", action="store_true", help="run as soon as the model is open")
+    made.add_argument("--toolchains", default="", metavar="NAME,…")
+    made.add_argument("--screenshot", metavar="DIR",
+                      help="write overview.png, candidates.png and compare.png")  # fmt: skip
+    made.add_argument("--export", metavar="DIR", help="write artifact, report, graph and tables")
+    made.add_argument("--quit", action="store_true", help="end when all that is done")
+    made.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS",
+                      help="give up after this time (with --quit)")  # fmt: skip
+    made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    made = parser()
+    options = made.parse_args(arguments)
+    automatic = options.run or options.screenshot or options.export or options.quit
+    if automatic and len(options.files) != 1:
+        made.error("--run, --screenshot, --export and --quit need one model or session")
+    from collage_gui.connections import parse_connection
+
+    connection = None
+    if options.engine:
+        try:
+            connection = parse_connection(options.engine)
+        except ValueError as error:
+            made.error(str(error))
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        if not options.quit and "QT_QPA_PLATFORM" not in os.environ:
+            print("collage-explorer: there is no display (for use without one: --quit, or "
+                  "QT_QPA_PLATFORM=offscreen)", file=sys.stderr)  # fmt: skip
+            return 1
+        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    import faulthandler
+    import signal
+
+    faulthandler.enable()
+    from PySide6.QtCore import QTimer
+    from PySide6.QtWidgets import QApplication
+
+    from collage_gui.automation import Automation
+    from collage_gui.main_window import MainWindow
+    from collage_gui.preferences import Preferences
+    from collage_gui.theme import Theme
+
+    app = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(app, QApplication)
+    app.setApplicationName("Collage Explorer")
+    app.setDesktopFileName("collage-explorer")
+    preferences = Preferences()
+    theme = Theme(preferences)
+    if options.theme:
+        theme.forced = options.theme
+        theme.apply()
+    window = MainWindow(preferences, theme, connection)
+    signal.signal(signal.SIGINT, lambda *_: QApplication.exit(130))
+    # Python sees signals only between its own instructions: give it some.
+    ticker = QTimer(interval=250)
+    ticker.timeout.connect(lambda: None)
+    ticker.start()
+    window.show()
+    automation = None
+    if automatic:
+        automation = Automation(
+            window, path=options.files[0], run=options.run,
+            toolchains=tuple(name for name in options.toolchains.split(",") if name),
+            screenshots=options.screenshot, export=options.export, quit_after=options.quit,
+            limit_s=options.limit,
+        )  # fmt: skip
+        QTimer.singleShot(0, automation, automation.begin)
+    else:
+        for path in options.files:
+            QTimer.singleShot(0, window, lambda p=path: window.open_path(p))
+    QTimer.singleShot(0, window, window.start_engine)
+    status = app.exec()
+    window.closing = True
+    window.close()
+    return automation.status if automation is not None and automation.status else status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,188 @@
+"""``--run … --quit``: the same window without a person, for documentation and tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtWidgets import QApplication
+
+from collage_gui.document_window import DocumentWindow
+from collage_gui.main_window import MainWindow
+
+SIZE = (1600, 1000)
+
+
+class Automation(QObject):
+    """Open, run, take pictures, export, quit; the first thing that fails ends it with 1."""
+
+    def __init__(
+        self,
+        window: MainWindow,
+        *,
+        path: str,
+        run: bool,
+        toolchains: tuple[str, ...],
+        screenshots: str | None,
+        export: str | None,
+        quit_after: bool,
+        limit_s: float,
+    ) -> None:
+        super().__init__(window)
+        self.window, self.path, self.run = window, path, run
+        self.toolchains, self.screenshots, self.export = toolchains, screenshots, export
+        self.quit_after = quit_after
+        self.status = 0
+        self._ended = False
+        self._limit = QTimer(self, singleShot=True)
+        self._limit.timeout.connect(lambda: self.fail(f"not done after {limit_s:.0f} s"))
+        self._limit.start(int(limit_s * 1000))
+        self.page: DocumentWindow | None = None
+
+    def begin(self) -> None:
+        if self.screenshots:
+            self.window.resize(*SIZE)
+        self.window.client.stopped.connect(self.fail)
+        if self.window.client.state == "ready":
+            self._open()
+        else:
+            self.window.client.ready.connect(lambda _: QTimer.singleShot(0, self, self._open))
+
+    def fail(self, reason: str) -> None:
+        if not self._ended:
+            self._ended = True
+            self.status = 1
+            print(f"collage-explorer: {reason}", file=sys.stderr, flush=True)
+            self._quit()
+
+    def _open(self) -> None:
+        self.page = self.window.open_path(self.path)
+        document = self.page.document
+        document.failed.connect(self.fail)
+        document.opened.connect(lambda: self._wait(lambda: bool(self.window.states), self._opened))
+
+    def _opened(self) -> None:
+        assert self.page is not None
+        if self.toolchains:
+            unknown = self.page.run_settings.choose(self.toolchains)
+            if unknown:
+                known = ", ".join(s.name for s in self.window.states if s.available)
+                self.fail(f"no such toolchain here: {', '.join(unknown)} (there are {known})")
+                return
+        if not self.run:
+            self._pictures()
+            return
+        self.page.document.run_finished.connect(self._finished)
+        self.page.run()
+
+    def _finished(self, state: str, reason: str) -> None:
+        if state != "finished":
+            self.fail(reason or state)
+        else:
+            self._pictures()
+
+    def _pictures(self) -> None:
+        if not self.screenshots:
+            self._export()
+            return
+        assert self.page is not None
+        page, document = self.page, self.page.document
+        folder = Path(self.screenshots)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(f"{folder}: {error.strerror}")
+            return
+
+        def settled() -> bool:
+            return page.picture is not None and not page._layouts.busy
+
+        def overview() -> None:
+            page.fit()
+            self._shoot(folder / "overview.png", then=question)
+
+        def question() -> None:
+            shown = document.shown
+            if shown is not None and shown.placement.partitions:
+                dear = max(shown.placement.partitions, key=lambda p: p.estimated_us or 0.0)
+                document.select(dear.nodes, dear.nodes[0])
+            else:
+                document.select([0], 0)
+            page.zoom_selection()
+            asked = document.explanation_changed
+            ready = {"done": False}
+            asked.connect(lambda: ready.update(done=document.explanation is not None))
+            QTimer.singleShot(4000, self, lambda: ready.update(done=True))
+            self._wait(
+                lambda: ready["done"], lambda: self._shoot(folder / "candidates.png", compare)
+            )
+
+        def compare() -> None:
+            document.select(())
+            page.fit()
+            page.docks["runs"].raise_()
+            page.runs.tabs.setCurrentIndex(1)
+            for dock in ("outline", "settings", "pins", "candidates", "why", "inside"):
+                page.docks[dock].setVisible(False)
+            from PySide6.QtCore import Qt
+
+            tall = round(page.height() * 0.6)
+            page.resizeDocks([page.docks["runs"]], [tall], Qt.Orientation.Vertical)
+            self._shoot(folder / "compare.png", self._export)
+
+        self._wait(settled, overview)
+
+    def _shoot(self, path: Path, then: Callable[[], None]) -> None:
+        def take() -> None:
+            if not self.window.grab().save(str(path)):
+                self.fail(f"{path} cannot be written")
+            else:
+                then()
+
+        # Two turns of the event loop: layouts settle in the first, pictures in the second.
+        QTimer.singleShot(250, self, lambda: QTimer.singleShot(250, self, take))
+
+    def _export(self) -> None:
+        if not self.export:
+            self._done()
+            return
+        assert self.page is not None
+        page = self.page
+        folder = self.export
+        os.makedirs(folder, exist_ok=True)
+        from collage_gui import exports
+
+        exports.save_tables(page.tables(), os.path.join(folder, "tables"))
+        if page.picture is not None:
+            exports.save_svg(page.picture, os.path.join(folder, "graph.svg"), page.stem, False)
+        report = os.path.join(folder, "report.html")
+        if page.document.visible_runs:
+            artifact = os.path.join(folder, "artifact")
+            page.export_report_to(report, lambda: page.export_artifact_to(artifact, self._done))
+        else:
+            page.export_report_to(report, self._done)
+
+    def _done(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._quit()
+
+    def _quit(self) -> None:
+        self._limit.stop()
+        if self.quit_after or self.status:
+            self.window.closing = True
+            self.window.close()
+            app = QApplication.instance()
+            if app is not None:
+                QTimer.singleShot(0, app, lambda: QApplication.exit(self.status))
+
+    def _wait(self, ready: Callable[[], bool], then: Callable[[], None]) -> None:
+        if self._ended:
+            return
+        if ready():
+            then()
+        else:
+            QTimer.singleShot(40, self, lambda: self._wait(ready, then))

@@ -1,0 +1,61 @@
+"""Where the engine runs: this machine, another one over ssh, or another Python."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["local", "ssh", "python", "command"]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to start an engine. ``target``: host for ssh, path for python, a command line."""
+
+    kind: Kind = "local"
+    target: str = ""
+
+    @property
+    def command(self) -> list[str]:
+        if self.kind == "ssh":
+            # BatchMode: a password prompt would hang a process without a terminal.
+            return ["ssh", "-o", "BatchMode=yes", "--", self.target, "collage", "serve"]
+        if self.kind == "python":
+            return [self.target, "-m", "collage_engine.service"]
+        if self.kind == "command":
+            return shlex.split(self.target)
+        return [sys.executable, "-m", "collage_engine.service"]
+
+    @property
+    def is_remote(self) -> bool:
+        """Paths of this machine mean nothing there: models go by value."""
+        return self.kind == "ssh"
+
+    @property
+    def title(self) -> str:
+        return {
+            "local": "this machine",
+            "ssh": f"ssh {self.target}",
+            "python": self.target,
+            "command": self.target,
+        }[self.kind]
+
+    @property
+    def text(self) -> str:
+        """What is kept in the settings and typed at ``--engine``."""
+        return self.kind if self.kind == "local" else f"{self.kind}:{self.target}"
+
+
+def parse_connection(text: str) -> Connection:
+    """``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``. Raises ValueError."""
+    kind, _, target = text.partition(":")
+    if kind == "local":
+        return Connection()
+    if kind in ("ssh", "python", "command") and target.strip():
+        target = target.strip()
+        if kind == "ssh" and target.startswith("-"):
+            raise ValueError(f"{target!r} is no host name")
+        return Connection(kind, target)  # type: ignore[arg-type]
+    raise ValueError(f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…")

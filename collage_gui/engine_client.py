@@ -1,0 +1,386 @@
+"""The engine as the desktop sees it: a process that answers requests and sends notifications.
+
+The window must survive anything that process does. It may crash (its requests fail with the
+reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
+in slices of the event loop and notifications are gathered to 20 a second), answer late (answers
+find their request by id, answers nobody waits for are dropped), speak another version or no
+protocol at all. Nothing here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+
+from collage_engine.service import protocol
+from collage_gui.connections import Connection
+
+HELLO_S = 20.0
+"""An engine that has not said hello by then is given up."""
+PING_AFTER_S = 6.0
+PING_S = 4.0
+FLUSH_MS = 50
+_SLICE_S = 0.02
+_MAX_LINE = 256 << 20
+
+
+class _Message(msgspec.Struct):
+    id: int | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: dict[str, Any] | None = None
+
+
+OnResult = Callable[[Any], None]
+OnError = Callable[[str], None]
+
+
+@dataclass
+class _Pending:
+    method: str
+    on_result: OnResult | None
+    on_error: OnError | None
+    sent: float = field(default_factory=time.monotonic)
+
+
+class EngineClient(QObject):
+    """One engine process. ``state`` is starting, ready or stopped."""
+
+    ready = Signal(object)
+    """HelloAnswer"""
+    stopped = Signal(str)
+    """Why the engine is gone; nothing is emitted when it was shut down on purpose."""
+    unresponsive = Signal(bool)
+    notified = Signal(str, object)
+    """Method and its params, gathered: at most one ``measured`` and ``progress`` a document."""
+    logged = Signal(str)
+    """A line of the engine's standard error."""
+
+    def __init__(self, connection: Connection, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.connection = connection
+        self.state = "stopped"
+        self.hello: protocol.HelloAnswer | None = None
+        self._process: QProcess | None = None
+        self._pending: dict[int, _Pending] = {}
+        self._waiting: list[tuple[str, Any, OnResult | None, OnError | None]] = []
+        self._next = 1
+        self._buffer = bytearray()
+        self._lines: deque[bytes] = deque()
+        self._events: list[tuple[str, Any]] = []
+        self._errors: deque[str] = deque(maxlen=8)
+        self._heard = time.monotonic()
+        self._silent = False
+        self._flush = QTimer(self, interval=FLUSH_MS, singleShot=True)
+        self._flush.timeout.connect(self.flush)
+        self._slice = QTimer(self, interval=0, singleShot=True)
+        self._slice.timeout.connect(self._work)
+        self._watch = QTimer(self, interval=1000)
+        self._watch.timeout.connect(self._watchdog)
+        self._hello_timer = QTimer(self, singleShot=True)
+        self._hello_timer.timeout.connect(self._no_hello)
+
+    # -- life --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process; ``ready`` or ``stopped`` follows."""
+        if self._process is not None:
+            return
+        self.state = "starting"
+        self._buffer.clear()
+        self._lines.clear()
+        self._events.clear()
+        self._errors.clear()
+        process = QProcess(self)
+        environment = QProcessEnvironment.systemEnvironment()
+        environment.insert("PYTHONUNBUFFERED", "1")
+        # The engine finds the same packages as the window, also from a checkout.
+        import collage_engine
+
+        root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
+        known = environment.value("PYTHONPATH")
+        environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
+        process.setProcessEnvironment(environment)
+        process.readyReadStandardOutput.connect(self._read)
+        process.readyReadStandardError.connect(self._read_errors)
+        process.finished.connect(self._finished)
+        process.errorOccurred.connect(self._failed)
+        self._process = process
+        self._heard = time.monotonic()
+        command = self.connection.command
+        process.start(command[0], command[1:])
+        if self._process is None:
+            return
+        self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._refused)
+        self._hello_timer.start(int(HELLO_S * 1000))
+        self._watch.start()
+
+    def restart(self) -> None:
+        self.shutdown()
+        self.start()
+
+    def shutdown(self, wait_ms: int = 1500) -> None:
+        """End the process: it sees its input close, and is killed if that does not do."""
+        process, self._process = self._process, None
+        self._stop_timers()
+        self.state = "stopped"
+        self._fail_all("the engine was shut down")
+        if process is None:
+            return
+        for signal in (process.readyReadStandardOutput, process.readyReadStandardError,
+                       process.finished, process.errorOccurred):  # fmt: skip
+            signal.disconnect()
+        if process.state() != QProcess.ProcessState.NotRunning:
+            process.closeWriteChannel()
+            if not process.waitForFinished(wait_ms):
+                process.kill()
+                process.waitForFinished(1000)
+        process.deleteLater()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._watch, self._hello_timer, self._flush, self._slice):
+            timer.stop()
+
+    @property
+    def process_id(self) -> int:
+        return int(self._process.processId()) if self._process is not None else 0
+
+    # -- requests ----------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        params: Any = None,
+        on_result: OnResult | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        """Ask; exactly one of the two functions is called later, with the result or a sentence.
+
+        Requests made before the engine has said hello wait for it.
+        """
+        if self.state == "ready":
+            self._send(method, params, on_result, on_error)
+        elif self.state == "starting":
+            self._waiting.append((method, params, on_result, on_error))
+        elif on_error is not None:
+            # Later, as every answer: callers need not expect it inside their own call.
+            QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
+
+    def _send(
+        self, method: str, params: Any, on_result: OnResult | None, on_error: OnError | None
+    ) -> int:
+        number, self._next = self._next, self._next + 1
+        self._pending[number] = _Pending(method, on_result, on_error)
+        message = {"jsonrpc": "2.0", "id": number, "method": method}
+        if params is not None:
+            message["params"] = params
+        if self._process is not None:
+            self._process.write(msgspec.json.encode(message) + b"\n")
+        return number
+
+    @property
+    def pending(self) -> list[str]:
+        return [waiting.method for waiting in self._pending.values()]
+
+    # -- what arrives ------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if self._process is None:
+            return
+        self._heard = time.monotonic()
+        if self._silent:
+            self._silent = False
+            self.unresponsive.emit(False)
+        arrived = self._process.readAllStandardOutput().data()
+        self._buffer += arrived
+        if len(self._buffer) > _MAX_LINE:
+            self._end("the engine sent a line longer than 256 MiB")
+            return
+        if b"\n" not in arrived:
+            return
+        *lines, rest = self._buffer.split(b"\n")
+        self._lines.extend(bytes(line) for line in lines if line.strip())
+        self._buffer = bytearray(rest)
+        if self._lines:
+            self._slice.start()
+
+    def _work(self) -> None:
+        until = time.monotonic() + _SLICE_S
+        while self._lines and time.monotonic() < until:
+            self._line(self._lines.popleft())
+        if self._lines:
+            self._slice.start()
+
+    def _line(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line, type=_Message)
+        except msgspec.MsgspecError:
+            text = line[:200].decode("utf-8", "replace")
+            self.logged.emit(f"not a message of the protocol: {text}")
+            return
+        if message.method is not None:
+            self._notification(message.method, message.params)
+            return
+        waiting = self._pending.pop(message.id, None) if message.id is not None else None
+        if waiting is None:
+            return
+        # An answer must not overtake the notifications that were sent before it.
+        self.flush()
+        if message.error is not None:
+            if waiting.on_error is not None:
+                waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
+            return
+        try:
+            result = msgspec.json.decode(
+                message.result or b"null", type=protocol.METHODS[waiting.method][1]
+            )
+        except msgspec.MsgspecError as error:
+            if waiting.method == "hello":
+                self._end(f"the engine speaks another protocol ({error})")
+            elif waiting.on_error is not None:
+                waiting.on_error(f"the engine's answer to {waiting.method} is malformed: {error}")
+            return
+        if waiting.on_result is not None:
+            waiting.on_result(result)
+
+    def _notification(self, method: str, raw: msgspec.Raw) -> None:
+        kind = protocol.NOTIFICATIONS.get(method)
+        if kind is None:
+            return
+        try:
+            params = msgspec.json.decode(raw, type=kind)
+        except msgspec.MsgspecError as error:
+            self.logged.emit(f"malformed notification {method}: {error}")
+            return
+        self._events.append((method, params))
+        if not self._flush.isActive():
+            self._flush.start()
+
+    def flush(self) -> None:
+        """Hand on what has gathered: costs merged, of progress only the newest, logs capped."""
+        events, self._events = self._events, []
+        self._flush.stop()
+        costs: dict[str, dict[str, Any]] = {}
+        newest: dict[str, int] = {}
+        logs = [at for at, (method, _) in enumerate(events) if method == "log"]
+        dropped = set(logs[:-200])
+        for at, (method, params) in enumerate(events):
+            if method == "measured":
+                costs.setdefault(params.document, {}).update(params.costs)
+            elif method == "progress":
+                newest[params.document] = at
+        for document, found in costs.items():
+            merged = protocol.MeasuredMany(document=document, costs=found)
+            self.notified.emit("measured", merged)
+        for at, (method, params) in enumerate(events):
+            if method == "measured" or at in dropped:
+                continue
+            if method == "progress" and newest[params.document] != at:
+                continue
+            self.notified.emit(method, params)
+
+    def _read_errors(self) -> None:
+        if self._process is None:
+            return
+        text = self._process.readAllStandardError().data().decode("utf-8", "replace")
+        for line in text.splitlines()[-200:]:
+            if line.strip():
+                self._errors.append(line.strip())
+                self.logged.emit(line.rstrip())
+
+    # -- trouble -----------------------------------------------------------------------
+
+    def _greeted(self, answer: protocol.HelloAnswer) -> None:
+        self._hello_timer.stop()
+        if answer.version != protocol.VERSION:
+            self._end(
+                f"the engine speaks protocol version {answer.version}, this window "
+                f"{protocol.VERSION}: install the same version on both sides"
+            )
+            return
+        self.hello = answer
+        self.state = "ready"
+        waiting, self._waiting = self._waiting, []
+        self.ready.emit(answer)
+        for each in waiting:
+            self._send(*each)
+
+    def _refused(self, reason: str) -> None:
+        if self._process is not None:
+            self._end(reason)
+
+    def _no_hello(self) -> None:
+        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
+
+    def _watchdog(self) -> None:
+        now = time.monotonic()
+        pings = [w.sent for w in self._pending.values() if w.method == "hello"]
+        if self.state != "ready":
+            return
+        if pings:
+            if now - min(pings) > PING_S and now - self._heard > PING_S and not self._silent:
+                self._silent = True
+                self.unresponsive.emit(True)
+        elif self._pending and now - self._heard > PING_AFTER_S:
+            oldest = min(w.sent for w in self._pending.values())
+            if now - oldest > PING_AFTER_S:
+                self._send("hello", protocol.Hello(client="ping"), None, None)
+
+    def _failed(self, error: QProcess.ProcessError) -> None:
+        if error == QProcess.ProcessError.FailedToStart:
+            self._end(f"the engine could not be started: {self.connection.command[0]} not found")
+
+    def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
+        self._read_errors()
+        self._read()
+        while self._lines:
+            self._line(self._lines.popleft())
+        self.flush()
+        if status == QProcess.ExitStatus.CrashExit:
+            what = f"the engine crashed (signal {code})" if code else "the engine crashed"
+        else:
+            what = f"the engine ended with exit status {code}"
+        last = self._errors[-1] if self._errors else ""
+        self._end(f"{what}: {last}" if last else what)
+
+    def _end(self, reason: str) -> None:
+        process, self._process = self._process, None
+        if process is None and self.state == "stopped":
+            return
+        self._stop_timers()
+        self.state = "stopped"
+        self._silent = False
+        if process is not None:
+            for signal in (process.readyReadStandardOutput, process.readyReadStandardError,
+                           process.finished, process.errorOccurred):  # fmt: skip
+                signal.disconnect()
+            if process.state() != QProcess.ProcessState.NotRunning:
+                process.kill()
+                process.waitForFinished(500)
+            process.deleteLater()
+        self._fail_all(reason)
+        self.stopped.emit(reason)
+
+    def _fail_all(self, reason: str) -> None:
+        pending, self._pending = self._pending, {}
+        waiting, self._waiting = self._waiting, []
+        for each in pending.values():
+            if each.on_error is not None and each.method != "hello":
+                each.on_error(reason)
+        for _, _, _, on_error in waiting:
+            if on_error is not None:
+                on_error(reason)
+
+
+def model_by_value(path: str) -> protocol.ModelOpen:
+    """``model.open`` with the file's content, for an engine elsewhere. Raises OSError."""
+    with open(path, "rb") as file:
+        return protocol.ModelOpen(content=file.read(), name=os.path.basename(path))

@@ -1,0 +1,72 @@
+"""Pictures and tables of a document as files."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from PySide6.QtCore import QRectF
+
+from collage_engine.drawing.svg import render
+from collage_gui.graph_view.picture import Picture
+from collage_gui.graph_view.view import GraphView
+from collage_gui.pins_file import write_beside
+
+TILE_PX = 8192
+LARGEST_SCALE = 1.0
+
+
+def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
+    """A part of the graph as PNG, at most 16,384 px a side. Raises OSError."""
+    scale = min(scale, 16_384 / max(area.width(), area.height(), 1.0))
+    _write(view.image(area, scale), path)
+
+
+def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0) -> list[str]:
+    """The whole graph as PNG; in tiles ``NAME-r0c0.png`` when one picture would be too large."""
+    bounds = picture.bounds
+    columns = math.ceil(bounds.width() * scale / TILE_PX)
+    rows = math.ceil(bounds.height() * scale / TILE_PX)
+    if rows * columns == 1:
+        _write(view.image(bounds, scale), path)
+        return [path]
+    stem, suffix = os.path.splitext(path)
+    step = TILE_PX / scale
+    written = []
+    for row in range(rows):
+        for column in range(columns):
+            tile = QRectF(
+                bounds.left() + column * step, bounds.top() + row * step,
+                min(step, bounds.right() - bounds.left() - column * step),
+                min(step, bounds.bottom() - bounds.top() - row * step),
+            )  # fmt: skip
+            name = f"{stem}-r{row}c{column}{suffix or '.png'}"
+            _write(view.image(tile, scale), name)
+            written.append(name)
+    return written
+
+
+def _write(image, path: str) -> None:
+    beside = f"{path}.{os.getpid()}.tmp"
+    if not image.save(beside, "PNG"):
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise OSError(f"{path} cannot be written")
+    os.replace(beside, path)
+
+
+def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
+    text = render(picture.scene, picture.looks, picture.legend, picture.outlines, title, dark)
+    write_beside(path, text.encode())
+
+
+def save_tables(tables: dict[str, str], folder: str) -> list[str]:
+    """CSV text by name, one file each, into a folder that is made if need be."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in tables.items():
+        path = os.path.join(folder, f"{name}.csv")
+        write_beside(path, text.encode())
+        written.append(path)
+    return written

@@ -1,0 +1,93 @@
+"""Layout in a process under the event loop: asked again, the old one is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+
+from collage_engine.drawing.layout import Layout, LayoutRequest
+from collage_engine.drawing.layout_process import COMMAND
+
+LIMIT_S = 60
+
+
+class LayoutClient(QObject):
+    """One layout at a time; the newest wins."""
+
+    failed = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._process: QProcess | None = None
+        self._limit = QTimer(self, singleShot=True)
+        self._limit.timeout.connect(self._too_slow)
+        self._request: LayoutRequest | None = None
+        self._then: Callable[[Layout], None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._process is not None
+
+    def ask(self, request: LayoutRequest, then: Callable[[Layout], None]) -> None:
+        """Lay out; ``then`` is called with the layout unless another is asked before."""
+        self.cancel()
+        self._request, self._then = request, then
+        process = QProcess(self)
+        environment = QProcessEnvironment.systemEnvironment()
+        import collage_engine
+
+        root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
+        known = environment.value("PYTHONPATH")
+        environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
+        process.setProcessEnvironment(environment)
+        process.finished.connect(self._finished)
+        self._process = process
+        process.start(COMMAND[0], list(COMMAND[1:]))
+        process.write(msgspec.json.encode(request))
+        process.closeWriteChannel()
+        self._limit.start(LIMIT_S * 1000)
+
+    def cancel(self) -> None:
+        self._limit.stop()
+        process, self._process = self._process, None
+        if process is not None:
+            process.finished.disconnect()
+            process.kill()
+            process.waitForFinished(500)
+            process.deleteLater()
+
+    def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
+        process, self._process = self._process, None
+        self._limit.stop()
+        if process is None:
+            return
+        output = process.readAllStandardOutput().data()
+        process.deleteLater()
+        then, request = self._then, self._request
+        assert then is not None and request is not None
+        try:
+            if code or status != QProcess.ExitStatus.NormalExit:
+                raise msgspec.DecodeError(f"layout ended with {code}")
+            layout = msgspec.json.decode(output, type=Layout)
+        except msgspec.MsgspecError as error:
+            self._fall_back(str(error))
+            return
+        then(layout)
+
+    def _too_slow(self) -> None:
+        request = self._request
+        self.cancel()
+        if request is not None:
+            self._fall_back(f"layout took longer than {LIMIT_S} s")
+
+    def _fall_back(self, reason: str) -> None:
+        request, then = self._request, self._then
+        if request is None or then is None:
+            return
+        if request.engine != "layered":
+            self.ask(msgspec.structs.replace(request, engine="layered"), then)
+        else:
+            self.failed.emit(f"The graph could not be laid out: {reason}")

@@ -1,0 +1,120 @@
+"""What the colours mean, in the corner of the graph; a click isolates one of them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
+
+from collage_engine.drawing.looks import LegendEntry
+from collage_gui.graph_view.painter import BRUSHES, Style
+
+ROW = 22
+
+
+class _Row(QWidget):
+    def __init__(self, entry: LegendEntry, style: Style, legend: Legend) -> None:
+        super().__init__(legend)
+        self.entry, self.style_, self.legend = entry, style, legend
+        self.chosen = False
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setAccessibleName(f"{entry.label}: {entry.count} operators")
+        self.setToolTip(f"{entry.label}: {entry.count} operators. Click to see only these.")
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        metrics = self.fontMetrics()
+        wide = metrics.horizontalAdvance(f"{self.entry.label}  {self.entry.count}")
+        return QSize(36 + wide + 14, max(ROW, metrics.height() + 6))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        c = self.style_.colours
+        if self.chosen or self.hasFocus():
+            painter.setPen(QPen(QColor(c.accent), 1.2))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
+        chip = QRectF(5, (self.height() - 16) / 2, 26, 16)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(self.entry.colour))
+        painter.drawRoundedRect(chip, 3, 3)
+        if self.entry.pattern != "solid":
+            ink = QColor(self.entry.text)
+            ink.setAlphaF(0.3)
+            painter.setBrush(QBrush(ink, BRUSHES[self.entry.pattern]))
+            painter.drawRoundedRect(chip, 3, 3)
+            painter.setBrush(QColor(self.entry.colour))
+            painter.drawRect(chip.adjusted(5, 2, -5, -2))
+        painter.setPen(QColor(self.entry.text))
+        painter.setFont(self.style_.sized(10, bold=True))
+        painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, self.entry.tag)
+        painter.setFont(self.font())
+        painter.setPen(QColor(c.text))
+        rest = QRectF(37, 0, self.width() - 43, self.height())
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, self.entry.label)
+        painter.setPen(QColor(c.quiet))
+        painter.drawText(
+            rest, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, str(self.entry.count)
+        )
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.legend.choose(self.entry)
+
+    def keyPressEvent(self, event) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.legend.choose(self.entry)
+        else:
+            super().keyPressEvent(event)
+
+
+class Legend(QWidget):
+    isolated = Signal(object)
+    """LegendEntry, or None when all are shown again."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("legend")
+        self._rows: list[_Row] = []
+        self._box = QVBoxLayout(self)
+        self._box.setContentsMargins(6, 6, 6, 6)
+        self._box.setSpacing(0)
+        self._chosen: str | None = None
+        self._style: Style | None = None
+        self.hide()
+
+    def show_entries(self, entries: list[LegendEntry], style: Style) -> None:
+        self._style = style
+        for row in self._rows:
+            self._box.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._rows = [_Row(entry, style, self) for entry in entries[:12]]
+        if self._chosen not in [entry.key for entry in entries]:
+            self._chosen = None
+        for row in self._rows:
+            row.chosen = row.entry.key == self._chosen
+            self._box.addWidget(row)
+            row.show()
+        self.setVisible(bool(entries))
+        self.adjustSize()
+
+    def choose(self, entry: LegendEntry) -> None:
+        self._chosen = None if self._chosen == entry.key else entry.key
+        for row in self._rows:
+            row.chosen = row.entry.key == self._chosen
+            row.update()
+        self.isolated.emit(entry if self._chosen is not None else None)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._style is None:
+            return
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        c = self._style.colours
+        background = QColor(c.panel)
+        background.setAlpha(236)
+        painter.setBrush(background)
+        painter.setPen(QPen(QColor(c.line), 1))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)

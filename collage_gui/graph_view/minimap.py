@@ -1,0 +1,89 @@
+"""The whole graph in a corner, with the part in view; drag to go there."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtWidgets import QWidget
+
+from collage_gui.graph_view.painter import Style, paint
+from collage_gui.graph_view.picture import Marks, Picture
+
+LARGEST = QSize(216, 150)
+
+
+class Minimap(QWidget):
+    """A cached picture; only the rectangle is painted anew while the view moves."""
+
+    def __init__(self, view) -> None:
+        super().__init__(view)
+        self._view = view
+        self._cache: QPixmap | None = None
+        self._bounds = QRectF()
+        self.setObjectName("minimap")
+        self.setAccessibleName("Minimap")
+        self.setToolTip("The whole graph. Drag to move the view.")
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.hide()
+
+    def refresh(self, picture: Picture | None, style: Style) -> None:
+        """Make the cached picture anew: after a layout, or when colours changed."""
+        if picture is None or not len(picture.rectangles):
+            self._cache = None
+            self.hide()
+            return
+        self._bounds = picture.bounds
+        size = self._bounds.size().toSize()
+        size.scale(LARGEST, Qt.AspectRatioMode.KeepAspectRatio)
+        size = size.expandedTo(QSize(24, 24))
+        ratio = self.devicePixelRatioF()
+        pixmap = QPixmap(size * ratio)
+        pixmap.setDevicePixelRatio(ratio)
+        pixmap.fill(QColor(style.colours.canvas))
+        painter = QPainter(pixmap)
+        scale_x = size.width() / self._bounds.width()
+        scale_y = size.height() / self._bounds.height()
+        painter.scale(scale_x, scale_y)
+        painter.translate(-self._bounds.topLeft())
+        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), style)
+        painter.end()
+        self._cache = pixmap
+        self._border = style.colours.border
+        self._accent = style.colours.accent
+        self.resize(size)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self._cache is None:
+            return
+        painter.drawPixmap(0, 0, self._cache)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        visible = self._view.visible_area().intersected(self._bounds)
+        x = self.width() / self._bounds.width()
+        y = self.height() / self._bounds.height()
+        shown = QRectF(
+            (visible.left() - self._bounds.left()) * x,
+            (visible.top() - self._bounds.top()) * y,
+            visible.width() * x,
+            visible.height() * y,
+        )
+        painter.setPen(QPen(QColor(self._border), 1))
+        painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
+        painter.setPen(QPen(QColor(self._accent), 1.5))
+        painter.drawRect(shown.adjusted(1, 1, -1, -1))
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self._go(event.position())
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if event.buttons() & Qt.MouseButton.LeftButton:
+            self._go(event.position())
+
+    def _go(self, point: QPointF) -> None:
+        self._view.centre_on(
+            QPointF(
+                self._bounds.left() + point.x() / self.width() * self._bounds.width(),
+                self._bounds.top() + point.y() / self.height() * self._bounds.height(),
+            )
+        )

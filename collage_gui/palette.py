@@ -1,0 +1,157 @@
+"""The command palette (every action by name) and the page of shortcuts."""
+
+from __future__ import annotations
+
+from html import escape
+
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import (
+    QDialog,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QTextBrowser,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_gui.actions import ACTIONS, MENUS
+
+
+def score(query: str, title: str) -> int | None:
+    """How well a title fits: all letters in order; word starts and runs count. None: not at all."""
+    text, at, total, last = title.lower(), 0, 0, -2
+    for letter in query.lower().replace(" ", ""):
+        at = text.find(letter, at)
+        if at < 0:
+            return None
+        total += 4 if at == last + 1 else 0
+        total += 3 if at == 0 or text[at - 1] in " :-" else 0
+        last = at
+        at += 1
+    return total * 10 - len(title)
+
+
+class CommandPalette(QDialog):
+    def __init__(self, actions: dict[str, QAction], parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setObjectName("commandPalette")
+        self.actions_by_id = actions
+        self.text = QLineEdit(placeholderText="What do you want to do?")
+        self.text.setObjectName("paletteText")
+        self.text.setAccessibleName("Command")
+        self.list = QListWidget()
+        self.list.setObjectName("paletteList")
+        self.list.setUniformItemSizes(True)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(8, 8, 8, 8)
+        box.addWidget(self.text)
+        box.addWidget(self.list)
+        self.text.textChanged.connect(self.refresh)
+        self.text.installEventFilter(self)
+        self.list.itemActivated.connect(lambda _: self.choose())
+        self.list.itemClicked.connect(lambda _: self.choose())
+        self.resize(560, 420)
+        self.refresh()
+
+    def open_over(self, window: QWidget) -> None:
+        corner = window.mapToGlobal(window.rect().topLeft())
+        self.move(corner.x() + (window.width() - self.width()) // 2, corner.y() + 90)
+        self.show()
+        self.text.setFocus()
+
+    def refresh(self) -> None:
+        self.list.clear()
+        query = self.text.text()
+        found = []
+        for number, spec in enumerate(ACTIONS):
+            fits = score(query, f"{spec.title} {spec.menu}") if query else -number
+            if fits is not None and spec.id in self.actions_by_id and spec.id != "palette":
+                found.append((fits, number, spec))
+        for _, _, spec in sorted(found, key=lambda each: (-each[0], each[1])):
+            action = self.actions_by_id[spec.id]
+            keys = f"    {spec.keys[0]}" if spec.keys else ""
+            item = QListWidgetItem(f"{spec.menu}: {spec.title.rstrip('…')}{keys}")
+            item.setData(Qt.ItemDataRole.UserRole, spec.id)
+            if not action.isEnabled():
+                item.setFlags(Qt.ItemFlag.NoItemFlags)
+            self.list.addItem(item)
+        for row in range(self.list.count()):
+            if self.list.item(row).flags():
+                self.list.setCurrentRow(row)
+                break
+
+    def eventFilter(self, watched, event) -> bool:
+        if watched is self.text and event.type() == QEvent.Type.KeyPress:
+            step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(event.key())
+            if step:
+                count = self.list.count()
+                row = self.list.currentRow() + step
+                while 0 <= row < count and not self.list.item(row).flags():
+                    row += step
+                if 0 <= row < count:
+                    self.list.setCurrentRow(row)
+                return True
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.choose()
+                return True
+        return super().eventFilter(watched, event)
+
+    def choose(self) -> None:
+        item = self.list.currentItem()
+        self.hide()
+        if item is not None and item.flags():
+            self.actions_by_id[item.data(Qt.ItemDataRole.UserRole)].trigger()
+
+
+MOUSE = (
+    ("Wheel", "Zoom at the pointer; with Shift: scroll sideways; two fingers: pan"),
+    ("Drag", "Pan"),
+    ("Shift+drag", "Select what the rectangle touches"),
+    ("Ctrl+drag", "Zoom to an area"),
+    ("Shift+click", "Add to the selection"),
+    ("Double click", "Open a collapsed group, or select the partition"),
+    ("Arrows", "Walk along edges"),
+    ("Enter, Backspace", "Into a group, out of it"),
+)
+
+
+class ShortcutsPage(QDialog):
+    """Help: every shortcut, by menu."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("shortcutsPage")
+        self.setWindowTitle("Shortcuts")
+        title = QLabel("Shortcuts")
+        title.setProperty("title", True)
+        text = QTextBrowser()
+        text.setObjectName("shortcutsText")
+        text.setAccessibleName("List of shortcuts")
+        text.setFrameShape(QTextBrowser.Shape.NoFrame)
+        out = ["<table cellspacing='0' cellpadding='3' width='100%'>"]
+
+        def section(name: str, rows) -> None:
+            if rows:
+                out.append(f"<tr><td colspan='2'><br><b>{escape(name)}</b></td></tr>")
+                out.extend(
+                    f"<tr><td width='190'>{escape(keys)}</td><td>{escape(what)}</td></tr>"
+                    for keys, what in rows
+                )
+
+        section("In the graph", MOUSE)
+        for menu in MENUS:
+            section(menu, [
+                (", ".join(spec.keys), spec.title.rstrip("…") + (f" · {spec.tip}" if spec.tip else ""))
+                for spec in ACTIONS if spec.menu == menu and spec.keys
+            ])  # fmt: skip
+        out.append("</table>")
+        text.setHtml("".join(out))
+        box = QVBoxLayout(self)
+        box.setContentsMargins(20, 18, 20, 12)
+        box.addWidget(title)
+        box.addWidget(text)
+        self.resize(680, 640)

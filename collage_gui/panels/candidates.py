@@ -1,0 +1,280 @@
+"""Every candidate that contains the selection: rivals as bars, all of them as a table."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.words import DASH, duration_text, significant, time_text
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.session import Document
+from collage_gui.theme import Theme
+
+STATES = (
+    ("", "All states"),
+    ("measured", "Measured"),
+    ("invalid", "Invalid"),
+    ("unknown", "Not measured"),
+)
+
+
+def cost_tip(cost: Cost) -> str:
+    """Median, spread, repeats, when, on what."""
+    if cost.state == "invalid":
+        return f"Invalid: {cost.reason}"
+    if cost.state == "unknown":
+        return "Not measured yet"
+    lines = [f"Median {time_text(cost.median_us)} of {cost.count} repeats"]
+    if cost.low_us is not None and cost.high_us is not None:
+        lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
+    if cost.cold_us is not None:
+        lines.append(f"With cold weights {time_text(cost.cold_us)}")
+    if cost.max_rel_error is not None:
+        lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
+    if cost.threads is not None:
+        lines.append(f"{cost.threads} threads, device {cost.fingerprint or DASH}")
+    if cost.measured_at:
+        lines.append(f"Measured {cost.measured_at}{', from the store' if cost.from_store else ''}")
+    return "\n".join(lines)
+
+
+class CandidatesPanel(QWidget):
+    """Linked both ways: selection → candidates; a chosen candidate → its nodes in the graph."""
+
+    measure_wanted = Signal(bool)
+    """Measure the selection now; True: the chosen candidate again, longer."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("candidatesPanel")
+        d = document
+        self.model = RowsModel(
+            [
+                Column("Toolchain", lambda r: r.instance.id, toolchain=lambda r: r.instance.toolchain,
+                       text=lambda r: toolchain_title(r.instance.id),
+                       tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}", width=150),
+                Column("Operators", lambda r: r.label, width=150,
+                       tip=lambda r: f"{r.label}\n{len(r.nodes)} operators"),
+                Column("№", lambda r: len(r.nodes), "number", width=44),
+                Column("Cost", lambda r: d.cost(r.id).at(), "time",
+                       tip=lambda r: cost_tip(d.cost(r.id)), width=82),
+                Column("±", self._spread, "percent", text=self._spread_text,
+                       tip=lambda r: cost_tip(d.cost(r.id)), width=56),
+                Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
+                       tip=lambda r: "Least cost of any placement with it, less the least cost"),
+                Column("State", self._state, width=96, tip=lambda r: cost_tip(d.cost(r.id))),
+                Column("Reason", lambda r: d.cost(r.id).reason or "", width=260,
+                       text=lambda r: d.cost(r.id).reason or ""),
+            ]
+        )  # fmt: skip
+        self.model.bold = lambda r: r.id in self._chosen_ids()
+        self.model.faded = lambda r: not d.cost(r.id).usable
+        self.table = Table(self.model, "candidatesTable", "Candidates", theme)
+        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.table.sortByColumn(3, Qt.SortOrder.AscendingOrder)
+        self.chart = BarChart(
+            theme, "rivalsChart", "Rivals",
+            "Costs appear here once the candidates are measured: choose Run.",
+        )  # fmt: skip
+        self.chart.chosen.connect(document.select_candidate)
+        self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
+        self.filter.setObjectName("candidatesFilter")
+        self.filter.setAccessibleName("Filter candidates")
+        self.state = QComboBox()
+        self.state.setObjectName("candidatesState")
+        self.state.setAccessibleName("State of candidates")
+        for value, label in STATES:
+            self.state.addItem(label, value)
+        self.filter.textChanged.connect(self._filter)
+        self.state.currentIndexChanged.connect(self._filter)
+        self.count = QLabel()
+        self.count.setProperty("small", True)
+        self.measure = QPushButton("Measure on every toolchain now")
+        self.measure.setObjectName("measureNow")
+        self.measure.clicked.connect(lambda: self.measure_wanted.emit(False))
+        self.again = QPushButton("Measure again, longer")
+        self.again.setObjectName("measureLonger")
+        self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
+        self.heading = QLabel("Rivals")
+        self.heading.setProperty("heading", True)
+        self.hint = QLabel(wordWrap=True)
+        self.hint.setProperty("quiet", True)
+
+        top = QHBoxLayout()
+        top.addWidget(self.heading)
+        top.addStretch()
+        top.addWidget(self.count)
+        bar = QHBoxLayout()
+        bar.addWidget(self.filter, 1)
+        bar.addWidget(self.state)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.measure)
+        buttons.addWidget(self.again)
+        buttons.addStretch()
+        box = QVBoxLayout(self)
+        box.setContentsMargins(10, 8, 10, 8)
+        box.setSpacing(8)
+        box.addLayout(top)
+        box.addWidget(self.hint)
+        box.addWidget(self.chart)
+        box.addLayout(bar)
+        box.addWidget(self.table, 1)
+        box.addLayout(buttons)
+
+        document.selection_changed.connect(self.refresh)
+        document.explanation_changed.connect(self.refresh)
+        document.candidates_changed.connect(self.refresh)
+        document.placement_changed.connect(self._recost)
+        document.costs_changed.connect(self._recost)
+        document.running_changed.connect(self._enable)
+        self.refresh()
+
+    def _state(self, row: CandidateRecord) -> str:
+        cost = self.document.cost(row.id)
+        if cost.state == "measured":
+            return "stored" if cost.from_store else "measured"
+        return cost.state
+
+    def _spread(self, row: CandidateRecord) -> float | None:
+        cost = self.document.cost(row.id)
+        if cost.median_us and cost.low_us is not None and cost.high_us is not None:
+            return (cost.high_us - cost.low_us) / 2 / cost.median_us * 100
+        return None
+
+    def _spread_text(self, row: CandidateRecord) -> str:
+        spread = self._spread(row)
+        return DASH if spread is None else significant(spread, 2)
+
+    def _chosen_ids(self) -> set[str]:
+        return {p.candidate for p in self._partitions()}
+
+    def _partitions(self):
+        owners = self.document.partitions
+        return {owners[n].id: owners[n] for n in self.document.selection if n in owners}.values()
+
+    def refresh(self) -> None:
+        """Take the candidates of the selection; without one, all of them."""
+        document = self.document
+        if document.selection:
+            rows = list(document.explained)
+            if not rows:
+                rows = [
+                    c for c in document.candidates.values()
+                    if not document.selection.isdisjoint(c.nodes)
+                ]  # fmt: skip
+        else:
+            rows = list(document.candidates.values())
+        keep = document.candidate
+        if [r.id for r in rows] != [r.id for r in self.model.rows]:
+            self.table.selectionModel().blockSignals(True)
+            self.model.set_rows(rows)
+            self.table.selectionModel().blockSignals(False)
+        else:
+            self.model.refresh()
+        if keep is not None:
+            self._show(keep)
+        self._recost(refresh=False)
+
+    def _recost(self, refresh: bool = True) -> None:
+        if refresh:
+            self.model.refresh()
+        document = self.document
+        total = len(self.model.rows)
+        shown = self.model.rowCount()
+        known = sum(document.cost(r.id).state != "unknown" for r in self.model.rows)
+        self.count.setText(f"{shown} of {total} candidates · {known} measured" if total else "")
+        if not document.candidates:
+            self.hint.setText(self._empty_text())
+        elif not document.selection:
+            self.hint.setText("Select a node or a partition to see only its candidates.")
+        else:
+            self.hint.setText("")
+        self.hint.setVisible(bool(self.hint.text()))
+        self._bars()
+        self._enable()
+
+    def _empty_text(self) -> str:
+        if self.document.graph is None:
+            return "Open a model to see what could run it."
+        found = self.document.preflight
+        expected = f" It takes about {duration_text(found.expected_s)}." if found else ""
+        return (
+            "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
+            f"measures each, and searches for the fastest cover.{expected}"
+        )
+
+    def _bars(self) -> None:
+        """The cheapest candidates on the same operators as the chosen one, chosen first."""
+        document = self.document
+        chosen = self._chosen_ids()
+        if not document.selection:
+            self.chart.show_bars([])
+            self.chart.hide()
+            return
+        self.chart.show()
+        partitions = list(self._partitions())
+        same = set(partitions[0].nodes) if len(partitions) == 1 else set(document.selection)
+        rows = [r for r in self.model.rows if set(r.nodes) == same]
+        rows = rows or [r for r in self.model.rows if document.selection <= set(r.nodes)]
+        rows.sort(key=lambda r: (r.id not in chosen, document.cost(r.id).at()))
+        bars = []
+        best = min(
+            (document.cost(r.id).at() for r in rows if document.cost(r.id).usable), default=0
+        )
+        for row in rows[:8]:
+            cost = document.cost(row.id)
+            look = toolchain_look(row.instance.toolchain)
+            note = "" if cost.usable else (cost.reason or "not measured")[:48]
+            if cost.usable and best and cost.at() > best:
+                note = f"+{(cost.at() / best - 1) * 100:.0f} %"
+            if row.id in chosen:
+                note = ("chosen  " + note).strip()
+            bars.append(
+                Bar(
+                    toolchain_title(row.instance.id), cost.median_us if cost.usable else None,
+                    cost.low_us, cost.high_us, look.colour, look.pattern, note, row.id,
+                    row.id in chosen,
+                )
+            )  # fmt: skip
+        self.chart.show_bars(bars)
+
+    def _enable(self) -> None:
+        free = (
+            bool(self.document.selection)
+            and not self.document.running
+            and bool(self.document.handle)
+        )
+        self.measure.setEnabled(free)
+        self.again.setEnabled(free)
+
+    def _filter(self) -> None:
+        wanted = self.state.currentData()
+        keep = None
+        if wanted:
+            keep = lambda r: self.document.cost(r.id).state == wanted  # noqa: E731
+        self.model.set_filter(self.filter.text(), keep)
+        self._recost(refresh=False)
+
+    def _picked(self) -> None:
+        rows = self.table.chosen()
+        self.document.select_candidate(rows[0].id if rows else None)
+
+    def _show(self, id_: str) -> None:
+        place = self.model.place_of(lambda r: r.id == id_)
+        if place is not None:
+            self.table.selectionModel().blockSignals(True)
+            self.table.selectRow(place)
+            self.table.selectionModel().blockSignals(False)

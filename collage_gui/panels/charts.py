@@ -1,0 +1,205 @@
+"""Bar charts with error bars and histograms, drawn by pyqtgraph.
+
+pyqtgraph takes 0.7 s to import: it is loaded when the first chart has something to show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QBrush, QColor
+from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
+
+from collage_engine.drawing.words import time_text
+from collage_gui.graph_view.painter import BRUSHES
+from collage_gui.theme import Theme
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    colour: str = "#8a9199"
+    pattern: str = "solid"
+    note: str = ""
+    key: str = ""
+    strong: bool = False
+    second: float | None = None
+    """Another value shown as a tick across the bar, e.g. the estimate beside the measured."""
+
+
+class BarChart(QWidget):
+    """Horizontal bars from the top; the empty chart says why it is empty."""
+
+    chosen = Signal(str)
+
+    def __init__(self, theme: Theme, name: str, title: str, empty: str) -> None:
+        super().__init__()
+        self.theme = theme
+        self.bars: list[Bar] = []
+        self._plot: Any = None
+        self._empty = empty
+        self.setObjectName(name)
+        self.setAccessibleName(title)
+        self._stack = QStackedLayout(self)
+        self._note = QLabel(empty)
+        self._note.setProperty("quiet", True)
+        self._note.setWordWrap(True)
+        self._note.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._note.setContentsMargins(16, 8, 16, 8)
+        self._stack.addWidget(self._note)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(64)
+        theme.changed.connect(self._draw)
+
+    def show_bars(self, bars: Sequence[Bar], limit: int = 12) -> None:
+        self.bars = list(bars)[:limit]
+        spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
+        self.setAccessibleDescription(spoken)
+        self._draw()
+
+    def _draw(self) -> None:
+        known = [b for b in self.bars if b.value is not None and math.isfinite(b.value)]
+        if not known:
+            self._note.setText(self._empty)
+            self._stack.setCurrentWidget(self._note)
+            self.setFixedHeight(self.theme.scaled(64))
+            return
+        import pyqtgraph as pg
+
+        c = self.theme.colours
+        if self._plot is None:
+            self._plot = pg.PlotWidget()
+            self._plot.setMouseEnabled(False, False)
+            self._plot.setMenuEnabled(False)
+            self._plot.hideButtons()
+            self._plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+            self._plot.scene().sigMouseClicked.connect(self._clicked)
+            self._stack.addWidget(self._plot)
+        plot = self._plot
+        plot.clear()
+        plot.setBackground(QColor(c.panel))
+        item = plot.getPlotItem()
+        item.setContentsMargins(4, 2, 8, 2)
+        item.showAxis("bottom", False)
+        axis = item.getAxis("left")
+        font = self.theme.font(12)
+        axis.setTickFont(font)
+        axis.setPen(QColor(c.line))
+        axis.setTextPen(QColor(c.text))
+        axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=True)
+        ticks = []
+        top = max(max(b.value or 0, b.high or 0, b.second or 0) for b in known)
+        bars_x: list[float] = []
+        for place, bar in enumerate(self.bars):
+            y = -place
+            ticks.append((y, bar.label))
+            value = bar.value if bar.value is not None and math.isfinite(bar.value) else None
+            if value is None:
+                text = pg.TextItem(bar.note or "not known", color=c.quiet, anchor=(0, 0.5))
+                text.setFont(font)
+                text.setPos(top * 0.01, y)
+                plot.addItem(text)
+                continue
+            bars_x.append(value)
+            rectangle = pg.BarGraphItem(
+                x0=[0], width=[value], y=[y], height=0.62, brush=QColor(bar.colour),
+                pen=QColor(c.text if bar.strong else bar.colour),
+            )  # fmt: skip
+            plot.addItem(rectangle)
+            if bar.pattern != "solid":
+                ink = QColor("#000000")
+                ink.setAlphaF(0.28)
+                plot.addItem(
+                    pg.BarGraphItem(
+                        x0=[0],
+                        width=[value],
+                        y=[y],
+                        height=0.62,
+                        pen=None,
+                        brush=QBrush(ink, BRUSHES[bar.pattern]),
+                    )  # fmt: skip
+                )
+            if bar.low is not None and bar.high is not None:
+                plot.addItem(
+                    pg.ErrorBarItem(
+                        x=np.array([value]),
+                        y=np.array([float(y)]),
+                        left=np.array([value - bar.low]),
+                        right=np.array([bar.high - value]),
+                        beam=0.3,
+                        pen=pg.mkPen(c.text, width=1.4),
+                    )  # fmt: skip
+                )
+            if bar.second is not None:
+                plot.addItem(
+                    pg.PlotDataItem(
+                        [bar.second, bar.second],
+                        [y - 0.42, y + 0.42],
+                        pen=pg.mkPen(c.text, width=2, style=Qt.PenStyle.DotLine),
+                    )  # fmt: skip
+                )
+            note = time_text(value) + (f"  {bar.note}" if bar.note else "")
+            text = pg.TextItem(note, color=c.text if bar.strong else c.quiet, anchor=(0, 0.5))
+            text.setFont(self.theme.font(12))
+            text.setPos(max(value, bar.high or 0, bar.second or 0) + top * 0.01, y)
+            plot.addItem(text)
+        axis.setTicks([ticks])
+        plot.setXRange(0, top * 1.42, padding=0)
+        plot.setYRange(-len(self.bars) + 0.45, 0.55, padding=0)
+        self.setFixedHeight(self.theme.scaled(12 + 24 * len(self.bars)))
+        self._stack.setCurrentWidget(plot)
+
+    def _clicked(self, event: Any) -> None:
+        where = self._plot.getPlotItem().vb.mapSceneToView(event.scenePos())
+        place = round(-where.y())
+        if 0 <= place < len(self.bars) and self.bars[place].key:
+            self.chosen.emit(self.bars[place].key)
+
+
+class Histogram(QWidget):
+    """Counts between edges, e.g. of a weight's values."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.theme = theme
+        self._plot: Any = None
+        self._stack = QStackedLayout(self)
+        self.setFixedHeight(120)
+
+    def show_counts(self, counts: Sequence[int], edges: Sequence[float], name: str) -> None:
+        self.setVisible(bool(counts))
+        if not counts:
+            return
+        import pyqtgraph as pg
+
+        c = self.theme.colours
+        if self._plot is None:
+            self._plot = pg.PlotWidget()
+            self._plot.setMouseEnabled(False, False)
+            self._plot.setMenuEnabled(False)
+            self._plot.hideButtons()
+            self._stack.addWidget(self._plot)
+        plot = self._plot
+        plot.clear()
+        plot.setBackground(QColor(c.panel))
+        for side in ("left", "bottom"):
+            axis = plot.getPlotItem().getAxis(side)
+            axis.setPen(QColor(c.line))
+            axis.setTextPen(QColor(c.quiet))
+            axis.setTickFont(self.theme.font(11))
+        middle = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+        width = edges[1] - edges[0] if len(edges) > 1 else 1.0
+        plot.addItem(
+            pg.BarGraphItem(
+                x=middle, height=list(counts), width=width * 0.92, brush=QColor(c.quiet), pen=None
+            )
+        )
+        self.setAccessibleName(f"Histogram of {name}")

@@ -1,0 +1,240 @@
+"""What is inside a node (attributes, types, weights) and a partition (Relax, TIR, source, plan)."""
+
+from __future__ import annotations
+
+import re
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import (
+    QLabel,
+    QPlainTextEdit,
+    QTabWidget,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.words import bytes_text, significant
+from collage_gui.panels.charts import Histogram
+from collage_gui.session import Document
+from collage_gui.theme import Theme
+
+
+class InsidePanel(QWidget):
+    """Asks the engine when it becomes visible: code is text of several hundred kilobytes."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("insidePanel")
+        self._asked: tuple[str | None, int | None] | None = None
+        self.note = QLabel("Select a node or a candidate to look inside.", wordWrap=True)
+        self.note.setProperty("quiet", True)
+        self.note.setContentsMargins(10, 8, 10, 4)
+        self.tabs = QTabWidget()
+        self.tabs.setObjectName("insideTabs")
+        self.node = QTreeWidget()
+        self.node.setObjectName("insideNode")
+        self.node.setHeaderLabels(["Attribute", "Value"])
+        self.node.setRootIsDecorated(True)
+        self.node.setAccessibleName("Attributes, types and weights")
+        self.node.itemActivated.connect(self._activated)
+        self.histogram = Histogram(theme)
+        self.histogram.hide()
+        first = QWidget()
+        box = QVBoxLayout(first)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.addWidget(self.node, 1)
+        box.addWidget(self.histogram)
+        self.tabs.addTab(first, "Node")
+        self.texts: dict[str, QPlainTextEdit] = {}
+        for key, title in (("relax", "Relax"), ("tir", "TIR"), ("source", "Source")):
+            text = QPlainTextEdit(readOnly=True)
+            text.setObjectName(f"inside-{key}")
+            text.setAccessibleName(title)
+            text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+            text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
+            text.cursorPositionChanged.connect(lambda t=text: self._text_clicked(t))
+            self.texts[key] = text
+            self.tabs.addTab(text, title)
+        self.plan = QTreeWidget()
+        self.plan.setObjectName("insidePlan")
+        self.plan.setAccessibleName("The library's plan")
+        self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
+        self.plan.itemClicked.connect(self._step)
+        self.tabs.addTab(self.plan, "Plan")
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(self.note)
+        outer.addWidget(self.tabs, 1)
+        document.selection_changed.connect(self._selected)
+        document.candidate_changed.connect(self._ask)
+        document.placement_changed.connect(self._ask)
+        document.inside_changed.connect(self._arrived)
+        theme.changed.connect(self._fonts)
+        self._fonts()
+        self._selected()
+
+    def _fonts(self) -> None:
+        for text in self.texts.values():
+            text.setFont(self.theme.mono())
+
+    def showEvent(self, event) -> None:
+        super().showEvent(event)
+        self._ask()
+
+    def _wanted(self) -> tuple[str | None, int | None]:
+        document = self.document
+        candidate = document.candidate
+        if candidate is None:
+            partition = document.partition_of(document.primary)
+            candidate = partition.candidate if partition else None
+        return candidate, document.primary
+
+    def _selected(self) -> None:
+        self._node_tree()
+        self._ask()
+
+    def _ask(self) -> None:
+        wanted = self._wanted()
+        if not self.isVisible() or wanted == self._asked or wanted == (None, None):
+            return
+        self._asked = wanted
+        if self.document.handle:
+            self.note.setText("Asking the engine…")
+            self.note.show()
+            self.document.ask_inside(*wanted)
+
+    def _arrived(self) -> None:
+        found = self.document.inside
+        if found is None:
+            return
+        for key, text in self.texts.items():
+            value = getattr(found, key)
+            text.setPlainText(value or "")
+            text.setPlaceholderText(found.reason or "The toolchain gives no such text.")
+        self.plan.clear()
+        for step in found.plan:
+            post = step.get("post_ops", "")
+            post = ", ".join(map(str, post)) if isinstance(post, list | tuple) else str(post)
+            item = QTreeWidgetItem(
+                [str(step.get("op", "")), str(step.get("algorithm", "")),
+                 str(step.get("layout", "")), post]
+            )  # fmt: skip
+            item.setData(0, Qt.ItemDataRole.UserRole, step.get("operators"))
+            self.plan.addTopLevelItem(item)
+        for at in range(4):
+            self.plan.resizeColumnToContents(at)
+        for at, key in enumerate(("relax", "tir", "source"), 1):
+            self.tabs.setTabEnabled(at, bool(getattr(found, key)))
+        self.tabs.setTabEnabled(4, bool(found.plan))
+        self.note.setText(found.reason or "")
+        self.note.setVisible(bool(found.reason))
+        self._node_tree()
+        self._highlight()
+
+    def _node_tree(self) -> None:
+        self.node.clear()
+        document = self.document
+        graph = document.operators
+        if graph is None or document.primary is None:
+            self.histogram.hide()
+            return
+        node = graph.calls[document.primary]
+
+        def add(title: str, rows, open_: bool = True) -> None:
+            rows = [row for row in rows if row[1] not in ("", None)]
+            if not rows:
+                return
+            top = QTreeWidgetItem([title, ""])
+            self.node.addTopLevelItem(top)
+            for name, value, *extra in rows:
+                item = QTreeWidgetItem([str(name), str(value)])
+                item.setToolTip(1, str(value))
+                if extra:
+                    item.setData(0, Qt.ItemDataRole.UserRole, extra[0])
+                top.addChild(item)
+            top.setExpanded(open_)
+
+        add("Operator", [("name", graph.name(document.primary)), ("op", node.op),
+                         ("number", document.primary), ("kind", node.kind),
+                         ("ONNX nodes", ", ".join(node.onnx_nodes)), ("ONNX value", node.onnx_value)])  # fmt: skip
+        add("Types", [(f"output {i}" if len(node.types) > 1 else "output", f"{t}  ({bytes_text(t.bytes)})")
+                      for i, t in enumerate(node.types)])  # fmt: skip
+        add("Attributes", sorted((k, v) for k, v in node.attributes.items()))
+        add(
+            "Producers",
+            [
+                (graph.calls[n].op, graph.name(n), ("node", n))
+                for n in graph.producers(document.primary)
+            ],
+        )
+        add(
+            "Consumers",
+            [
+                (graph.calls[n].op, graph.name(n), ("node", n))
+                for n in graph.consumers(document.primary)
+            ],
+        )
+        weights = document.inside.weights if document.inside is not None else ()
+        shown = False
+        for weight in weights:
+            add(f"Weight {weight.name}", [
+                ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
+                ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
+                ("mean ± deviation", f"{significant(weight.mean)} ± {significant(weight.deviation)}"),
+                ("zeros", f"{weight.zeros * 100:.1f} %"),
+            ])  # fmt: skip
+            if weight.histogram and not shown:
+                self.histogram.show_counts(weight.histogram, weight.edges, weight.name)
+                shown = True
+        if not shown:
+            self.histogram.hide()
+        self.node.resizeColumnToContents(0)
+        if self.note.text().startswith("Select"):
+            self.note.hide()
+
+    def _activated(self, item: QTreeWidgetItem) -> None:
+        data = item.data(0, Qt.ItemDataRole.UserRole)
+        if isinstance(data, tuple | list) and data and data[0] == "node":
+            self.document.select([int(data[1])], int(data[1]))
+
+    def _step(self, item: QTreeWidgetItem) -> None:
+        operators = item.data(0, Qt.ItemDataRole.UserRole)
+        if operators:
+            self.document.select([int(n) for n in operators])
+
+    def _highlight(self) -> None:
+        """Mark the selected operator's name in the Relax text."""
+        graph, at = self.document.operators, self.document.primary
+        text = self.texts["relax"]
+        if graph is None or at is None or not text.toPlainText():
+            return
+        from collage_engine.drawing.words import short_operator
+
+        cursor = text.document().find(short_operator(graph.calls[at].op))
+        if not cursor.isNull():
+            text.blockSignals(True)
+            text.setTextCursor(cursor)
+            text.centerCursor()
+            text.blockSignals(False)
+
+    def _text_clicked(self, text: QPlainTextEdit) -> None:
+        """A click on an operator's name selects the next node of that operator in the partition."""
+        if not text.hasFocus():
+            return
+        cursor = text.textCursor()
+        cursor.select(QTextCursor.SelectionType.LineUnderCursor)
+        found = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
+        graph = self.document.operators
+        partition = self.document.partition_of(self.document.primary)
+        if graph is None or partition is None or not found:
+            return
+        nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(found[-1])]
+        if nodes:
+            before = text.toPlainText()[: cursor.selectionStart()]
+            nth = len(re.findall(rf"R\.(?:\w+\.)*{found[-1]}\(", before))
+            self.document.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])

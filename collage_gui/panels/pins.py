@@ -1,0 +1,177 @@
+"""Pins, what became of each, and what it costs."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import gain_text, signed_time, time_text
+from collage_engine.records.pin import Pin
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.session import Document
+from collage_gui.theme import Theme
+
+MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
+
+
+def pin_words(pin: Pin) -> str:
+    """What a pin demands, in words."""
+    return {
+        "on": f"on {toolchain_title(pin.toolchain)}",
+        "never": f"never on {toolchain_title(pin.toolchain)}",
+        "exactly": "exactly one partition"
+        + (f" of {toolchain_title(pin.toolchain)}" if pin.toolchain else ""),
+        "together": "together in one partition",
+        "device": f"on device {pin.device}",
+    }[pin.kind]
+
+
+def pin_text(document: Document, nodes: tuple[int, ...], pin: Pin) -> str:
+    """The pin as the command line would write it."""
+    graph = document.operators
+    names = [graph.name(n) for n in nodes] if graph else []
+    what = {"on": pin.toolchain, "never": f"!{pin.toolchain}", "together": "together",
+            "device": f"@{pin.device}",
+            "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else "")}[pin.kind]  # fmt: skip
+    return ",".join(names) + f"={what}"
+
+
+class PinsPanel(QWidget):
+    save_wanted = Signal()
+    load_wanted = Signal()
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.setObjectName("pinsPanel")
+        self.model = RowsModel(
+            [
+                Column("Pin", lambda r: r[0], "number", text=lambda r: MARKS[r[1].kind], width=36,
+                       tip=lambda r: r[1].text),
+                Column("Nodes", lambda r: self._nodes(r[1]), width=190, tip=lambda r: "\n".join(self._names(r[1])[:20])),
+                Column("Demand", lambda r: pin_words(r[1]), width=170),
+                Column("Verdict", lambda r: self._verdict(r[0]), width=92, tip=lambda r: self._reason(r[0])),
+                Column("Price", lambda r: self._price(r[0]), "signed-time", width=88,
+                       tip=lambda r: "Cost with it less cost without it, other pins kept"),
+                Column("Reason", lambda r: self._reason(r[0]), width=240),
+            ]
+        )  # fmt: skip
+        self.table = Table(self.model, "pinsTable", "Pins", theme)
+        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.empty = QLabel(wordWrap=True)
+        self.empty.setProperty("quiet", True)
+        self.summary = QLabel(wordWrap=True)
+        self.free = QPushButton("Free")
+        self.free.setObjectName("freePin")
+        self.free.clicked.connect(self.free_chosen)
+        self.free_all = QPushButton("Free all")
+        self.free_all.setObjectName("freeAll")
+        self.free_all.clicked.connect(lambda: document.edit_pins((), "Free all"))
+        self.save = QPushButton("Save…")
+        self.save.clicked.connect(self.save_wanted)
+        self.load = QPushButton("Load…")
+        self.load.clicked.connect(self.load_wanted)
+        buttons = QHBoxLayout()
+        for button in (self.free, self.free_all):
+            buttons.addWidget(button)
+        buttons.addStretch()
+        for button in (self.load, self.save):
+            buttons.addWidget(button)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(8, 8, 8, 8)
+        box.setSpacing(6)
+        box.addWidget(self.summary)
+        box.addWidget(self.empty)
+        box.addWidget(self.table, 1)
+        box.addLayout(buttons)
+        document.pins_changed.connect(self.refresh)
+        document.graph_changed.connect(self.refresh)
+        document.placement_changed.connect(self.refresh)
+        self.refresh()
+
+    def _names(self, pin: Pin) -> list[str]:
+        graph = self.document.operators
+        return [graph.name(n) for n in pin.nodes if n < graph.count] if graph else []
+
+    def _nodes(self, pin: Pin) -> str:
+        names = [name.rsplit("/", 2) for name in self._names(pin)]
+        short = ["/".join(parts[-2:]) for parts in names]
+        return (
+            short[0]
+            if len(short) == 1
+            else f"{len(short)}: {', '.join(short[:3])}{'…' if len(short) > 3 else ''}"
+        )
+
+    def _of(self, at: int):
+        verdicts = self.document.verdicts
+        return verdicts[at] if at < len(verdicts) else None
+
+    def _verdict(self, at: int) -> str:
+        verdict = self._of(at)
+        return (
+            {"honoured": "✓ honoured", "infeasible": "✕ infeasible"}.get(verdict.state, "… pending")
+            if verdict
+            else "… pending"
+        )
+
+    def _price(self, at: int) -> float | None:
+        verdict = self._of(at)
+        return verdict.price_us if verdict else None
+
+    def _reason(self, at: int) -> str:
+        verdict = self._of(at)
+        if verdict is None:
+            return "Search again or run to learn what it costs"
+        text = verdict.reason or ""
+        if verdict.contradicts and len(verdict.contradicts) > 1:
+            others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
+            text += f" (contradicts pin {others})"
+        return text
+
+    def refresh(self) -> None:
+        document = self.document
+        self.model.set_rows(list(enumerate(document.pins)))
+        has = bool(document.pins)
+        self.table.setVisible(has)
+        self.summary.setVisible(has)
+        self.empty.setVisible(not has)
+        self.empty.setText(
+            "No pins. Select nodes and press P to demand a toolchain for them, Shift+P to forbid "
+            "one. Each pin is judged: honoured, and at what price; or infeasible, and why."
+        )
+        if not has:
+            box = self.layout()
+            assert box is not None
+            box.setAlignment(self.empty, Qt.AlignmentFlag.AlignTop)
+        prices = [v.price_us for v in document.verdicts if v.price_us is not None]
+        text = f"{len(document.pins)} pin{'s' if len(document.pins) != 1 else ''}"
+        shown = document.shown
+        if document.stale:
+            text += " · the placement is older than the pins: press Space"
+        elif shown is not None and prices:
+            text += f" · with them {time_text(shown.placement.estimated_us)} estimated"
+            if len(prices) == 1 and shown.placement.estimated_us:
+                now = shown.placement.estimated_us
+                text += f" ({gain_text(now, now - prices[0])}, {signed_time(prices[0])})"
+        self.summary.setText(text)
+        self.free.setEnabled(has)
+        self.free_all.setEnabled(has)
+        self.save.setEnabled(has)
+
+    def _picked(self) -> None:
+        nodes = [n for _, pin in self.table.chosen() for n in pin.nodes]
+        if nodes:
+            self.document.select(nodes)
+
+    def free_chosen(self) -> None:
+        """Free the chosen pins; without a choice, those on the selected nodes."""
+        chosen = {at for at, _ in self.table.chosen()}
+        document = self.document
+        if not chosen:
+            chosen = {
+                at for at, pin in enumerate(document.pins)
+                if not document.selection.isdisjoint(pin.nodes)
+            }  # fmt: skip
+        left = [pin for at, pin in enumerate(document.pins) if at not in chosen]
+        document.edit_pins(left, "Free")

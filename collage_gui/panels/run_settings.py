@@ -1,0 +1,291 @@
+"""What a run will do: toolchains and their order, threads, budget, sizes, inputs, pre-flight."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFileDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QScrollArea,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import duration_text
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui.panels.tables import chip
+from collage_gui.preferences import Preferences
+from collage_gui.session import Document
+from collage_gui.theme import Theme
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """``input=1,3,224,224; mask=1,128``. Raises ValueError with a sentence."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in text.replace("\n", ";").split(";"):
+        if not part.strip():
+            continue
+        name, equals, sizes = part.rpartition("=")
+        try:
+            extents = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            extents = ()
+        if not equals or not name.strip() or not extents or min(extents) < 1:
+            raise ValueError(f"{part.strip()!r}: sizes are written NAME=1,3,224,224")
+        shapes[name.strip()] = extents
+    return shapes
+
+
+class RunSettingsPanel(QWidget):
+    run_wanted = Signal()
+    reopen_wanted = Signal(object)
+    """Other input sizes: the model must be imported anew."""
+
+    def __init__(self, document: Document, theme: Theme, preferences: Preferences) -> None:
+        super().__init__()
+        self.document, self.theme, self.preferences = document, theme, preferences
+        self.setObjectName("runSettingsPanel")
+        self._inputs: bytes | None = None
+        self._states: tuple[ToolchainState, ...] = ()
+        self.toolchains = QListWidget()
+        self.toolchains.setObjectName("toolchainList")
+        self.toolchains.setAccessibleName("Toolchains, in the order of greedy partitioning")
+        self.toolchains.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
+        self.toolchains.setIconSize(chip("tvm").actualSize(self.toolchains.iconSize()))
+        self.toolchains.itemChanged.connect(lambda _: self._changed())
+        self.device = QLabel("no engine")
+        self.device.setWordWrap(True)
+        self.target = QLineEdit("cpu")
+        self.target.setObjectName("target")
+        self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
+        self.threads.setObjectName("threads")
+        self.threads.setSpecialValueText("physical cores")
+        self.budget = QSpinBox(
+            minimum=1, maximum=600, value=preferences.get("budget_min"), suffix=" min"
+        )
+        self.budget.setObjectName("budget")
+        self.tune = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
+        self.tune.setObjectName("tuneBudget")
+        self.tune.setSpecialValueText("no tuning")
+        self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
+        self.shapes.setObjectName("shapes")
+        self.shapes.editingFinished.connect(self._shapes_edited)
+        self.inputs = QPushButton("Random inputs…")
+        self.inputs.setObjectName("inputs")
+        self.inputs.setToolTip("Choose an .npz file of representative inputs, keyed by input name")
+        self.inputs.clicked.connect(self._choose_inputs)
+        self.name = QLineEdit(placeholderText="Name of the run")
+        self.name.setObjectName("newRunName")
+        self.check = QPushButton("Check first")
+        self.check.setObjectName("preflight")
+        self.check.setToolTip("What a run would do, before anything is spent")
+        self.check.clicked.connect(self.preflight)
+        self.run = QPushButton("Run")
+        self.run.setObjectName("runFromSettings")
+        self.run.clicked.connect(self.run_wanted)
+        self.report = QLabel(wordWrap=True)
+        self.report.setObjectName("preflightReport")
+        self.report.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.error = QLabel(wordWrap=True)
+        self.error.hide()
+
+        inner = QWidget()
+        box = QVBoxLayout(inner)
+        box.setContentsMargins(12, 10, 12, 10)
+        box.setSpacing(8)
+        heading = QLabel("Toolchains")
+        heading.setProperty("heading", True)
+        box.addWidget(heading)
+        hint = QLabel(
+            "In the order of greedy partitioning and of exact ties; drag to reorder.", wordWrap=True
+        )
+        hint.setProperty("small", True)
+        box.addWidget(hint)
+        box.addWidget(self.toolchains)
+        form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for label, field in (
+            ("Device", self.device), ("Target", self.target), ("Threads", self.threads),
+            ("Budget", self.budget), ("Tuning", self.tune), ("Input sizes", self.shapes),
+            ("Inputs", self.inputs), ("Name", self.name),
+        ):  # fmt: skip
+            form.addRow(label, field)
+            field.setAccessibleName(label)
+        box.addLayout(form)
+        box.addWidget(self.error)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.check)
+        buttons.addWidget(self.run)
+        buttons.addStretch()
+        box.addLayout(buttons)
+        box.addWidget(self.report)
+        box.addStretch()
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setWidget(inner)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll)
+        document.preflight_changed.connect(self._report)
+        document.running_changed.connect(self._enable)
+        document.graph_changed.connect(self._opened)
+        document.costs_changed.connect(self._enable)
+        self._enable()
+
+    # -- toolchains --------------------------------------------------------------------
+
+    def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
+        """The probed toolchains; missing ones say what installs them."""
+        self._states = states
+        chosen = self.document.settings.toolchains
+        self.toolchains.blockSignals(True)
+        self.toolchains.clear()
+        order = {name: at for at, name in enumerate(chosen)}
+        for state in sorted(states, key=lambda s: (not s.available, order.get(s.name, 99))):
+            text = toolchain_title(state.name)
+            if state.available:
+                text += f"  {state.version or ''}"
+            else:
+                text += f"\n{state.reason or 'not available'}" + (
+                    f"\n{state.install}" if state.install else ""
+                )
+            item = QListWidgetItem(chip(state.name), text)
+            item.setData(Qt.ItemDataRole.UserRole, state.name)
+            item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
+            flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
+            if state.available:
+                flags |= Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
+                on = not chosen or state.name in chosen
+                item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
+            item.setFlags(flags)
+            self.toolchains.addItem(item)
+        self.toolchains.blockSignals(False)
+        metrics = self.toolchains.fontMetrics().lineSpacing()
+        lines = sum(1 if s.available else 2 + bool(s.install) for s in states)
+        self.toolchains.setFixedHeight(min(300, lines * metrics + len(states) * 10 + 8))
+
+    def show_device(self, text: str) -> None:
+        self.device.setText(text)
+
+    def _names(self) -> tuple[str, ...]:
+        names = []
+        for at in range(self.toolchains.count()):
+            item = self.toolchains.item(at)
+            if item.flags() & Qt.ItemFlag.ItemIsUserCheckable and (
+                item.checkState() == Qt.CheckState.Checked
+            ):
+                names.append(item.data(Qt.ItemDataRole.UserRole))
+        return tuple(names)
+
+    def _changed(self) -> None:
+        self.report.setText("")
+        self._enable()
+
+    # -- settings ----------------------------------------------------------------------
+
+    def settings(self) -> RunSettings:
+        return msgspec.structs.replace(
+            self.document.settings,
+            toolchains=self._names(),
+            target=self.target.text().strip() or "cpu",
+            threads=self.threads.value(),
+            budget_s=self.budget.value() * 60.0,
+            tune_budget_s=self.tune.value() * 60.0,
+            inputs_npz=self._inputs,
+            placements=self.document.own_placements,
+            name=self.name.text().strip(),
+        )
+
+    def choose(self, toolchains: tuple[str, ...]) -> list[str]:
+        """Check exactly these toolchains; returns the names that are unknown or missing."""
+        wanted = list(toolchains)
+        for at in range(self.toolchains.count()):
+            item = self.toolchains.item(at)
+            if item.flags() & Qt.ItemFlag.ItemIsUserCheckable:
+                name = item.data(Qt.ItemDataRole.UserRole)
+                item.setCheckState(
+                    Qt.CheckState.Checked if name in toolchains else Qt.CheckState.Unchecked
+                )
+                if name in wanted:
+                    wanted.remove(name)
+        return wanted
+
+    def _opened(self) -> None:
+        shapes = self.document.settings.shapes
+        self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
+        self._enable()
+
+    def _shapes_edited(self) -> None:
+        try:
+            shapes = parse_shapes(self.shapes.text())
+        except ValueError as error:
+            self.error.setText(str(error))
+            self.error.show()
+            return
+        self.error.hide()
+        if shapes != dict(self.document.settings.shapes) and self.document.path:
+            self.reopen_wanted.emit(shapes)
+
+    def _choose_inputs(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self, "Representative inputs", "", "NumPy (*.npz)")
+        self.load_inputs(path)
+
+    def load_inputs(self, path: str) -> None:
+        """Take the bytes of an .npz file; an empty path goes back to random inputs."""
+        self._inputs = None
+        self.error.hide()
+        if path:
+            try:
+                with open(path, "rb") as file:
+                    content = file.read()
+            except OSError as error:
+                content = b""
+                self.error.setText(f"{path}: {error.strerror}")
+            if content.startswith(b"PK"):
+                self._inputs = content
+            elif content:
+                self.error.setText(f"{os.path.basename(path)} is not an .npz file")
+            self.error.setVisible(self._inputs is None)
+        self.inputs.setText(os.path.basename(path) if self._inputs else "Random inputs…")
+
+    # -- pre-flight --------------------------------------------------------------------
+
+    def preflight(self) -> None:
+        self.report.setText("Looking for candidates…")
+        self.document.ask_preflight(self.settings())
+
+    def _report(self) -> None:
+        found = self.document.preflight
+        graph = self.document.operators
+        if found is None or graph is None:
+            return
+        lines = [
+            f"{found.candidates} candidates, {found.distinct} of them distinct.",
+            f"{found.stored} are already measured.",
+            f"Expected: {duration_text(found.expected_s)}.",
+        ]
+        if found.uncovered:
+            names = ", ".join(graph.name(n) for n in found.uncovered[:5])
+            more = f" and {len(found.uncovered) - 5} more" if len(found.uncovered) > 5 else ""
+            lines.append(f"No chosen toolchain takes {names}{more}: a run would fail.")
+        self.report.setText("\n".join(lines))
+
+    def _enable(self) -> None:
+        free = bool(self.document.handle) and not self.document.running
+        self.run.setEnabled(free and not self.document.read_only)
+        self.check.setEnabled(free)
+        self.shapes.setEnabled(free)

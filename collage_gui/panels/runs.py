@@ -1,0 +1,421 @@
+"""Runs and baselines: bars, the list of runs, differences, conversions, transitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QTableWidget,
+    QTableWidgetItem,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.words import DASH, gain_text, signed_time, time_text
+from collage_engine.records.placement import Baseline, Placement, Run
+from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.tables import Column, RowsModel, Table, chip
+from collage_gui.session import Document, Reference
+from collage_gui.theme import Theme
+
+NEUTRAL = "#8a9199"
+
+
+def baseline_title(baseline: Baseline) -> str:
+    kinds = {
+        "whole-model": "alone",
+        "fuseops": "FuseOps",
+        "greedy": "greedy",
+        "user": "own placement",
+    }
+    if baseline.kind == "whole-model":
+        return f"{toolchain_title(baseline.name)} alone"
+    return (
+        baseline.name
+        if baseline.kind in baseline.name.lower() or baseline.kind == "user"
+        else (f"{baseline.name} ({kinds[baseline.kind]})")
+    )
+
+
+def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
+    """How many values pass from a partition of one toolchain to a partition of another."""
+    owner = {n: p for p in placement.partitions for n in p.nodes}
+    seen: set[tuple[int, str]] = set()
+    found: Counter[tuple[str, str]] = Counter()
+    for a, b in graph.edges:
+        one, two = owner.get(a), owner.get(b)
+        if one is None or two is None or one.id == two.id or (a, two.id) in seen:
+            continue
+        seen.add((a, two.id))
+        found[one.toolchain, two.toolchain] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A row of the comparison: a partition in place, or a kernel outside every partition."""
+
+    name: str
+    toolchain: str | None
+    isolated_us: float | None
+    in_place_us: float | None
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def delta(self) -> float | None:
+        if self.in_place_us is None:
+            return None
+        return self.in_place_us - (self.isolated_us or 0.0)
+
+
+class RunsPanel(QWidget):
+    changes_wanted = Signal()
+    """Show the differences with the reference in the graph."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("runsPanel")
+        self.chart = BarChart(
+            theme, "runsChart", "Latency of runs and baselines",
+            "Runs and baselines appear here: how fast the placement is, and what you could have without it.",
+        )  # fmt: skip
+        self.chart.chosen.connect(self._bar_chosen)
+        self.headline = QLabel(wordWrap=True)
+        self.headline.setObjectName("headline")
+        self.headline.setProperty("heading", True)
+        self.detail = QLabel(wordWrap=True)
+        self.detail.setProperty("quiet", True)
+        self.reference = QComboBox()
+        self.reference.setObjectName("referenceRun")
+        self.reference.setAccessibleName("Compare with")
+        self.reference.activated.connect(self._reference_chosen)
+        self.name = QLineEdit(placeholderText="Name of the run")
+        self.name.setObjectName("runName")
+        self.name.setAccessibleName("Name of the run")
+        self.name.editingFinished.connect(self._rename)
+        self.note = QLineEdit(placeholderText="Note")
+        self.note.setObjectName("runNote")
+        self.note.setAccessibleName("Note on the run")
+        self.note.editingFinished.connect(self._annotate)
+        self.delete = QPushButton("Delete run")
+        self.delete.setObjectName("deleteRun")
+        self.delete.clicked.connect(self._delete)
+        self.changes = QPushButton("Show changes in graph")
+        self.changes.setObjectName("showChanges")
+        self.changes.clicked.connect(self.changes_wanted)
+
+        left = QWidget()
+        column = QVBoxLayout(left)
+        column.setContentsMargins(12, 8, 12, 8)
+        column.setSpacing(6)
+        column.addWidget(self.headline)
+        column.addWidget(self.detail)
+        column.addWidget(self.chart)
+        edit = QHBoxLayout()
+        edit.addWidget(self.name)
+        edit.addWidget(self.note, 1)
+        edit.addWidget(self.delete)
+        column.addLayout(edit)
+        column.addStretch()
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setWidget(left)
+
+        self.partitions_model = RowsModel(
+            [
+                Column("Toolchain", lambda r: r.toolchain or "", toolchain=lambda r: r.toolchain,
+                       text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside", width=140),
+                Column("Partition", lambda r: r.name, width=150),
+                Column("Isolated", lambda r: r.isolated_us, "time", width=100),
+                Column("In place", lambda r: r.in_place_us, "time", width=100),
+                Column("Difference", lambda r: r.delta, "signed-time", width=120),
+            ]
+        )  # fmt: skip
+        self.partitions = Table(self.partitions_model, "inPlaceTable", "Partitions in place", theme)
+        self.partitions.selectionModel().selectionChanged.connect(
+            lambda: self._select(self.partitions)
+        )
+        self.changes_model = RowsModel(
+            [
+                Column("Node", lambda r: self._node_name(r.node), width=200),
+                Column("Change", lambda r: r.change, width=90),
+                Column("Before", lambda r: r.before or "", toolchain=lambda r: r.before,
+                       text=lambda r: toolchain_title(r.before), width=130),
+                Column("After", lambda r: r.after or "", toolchain=lambda r: r.after,
+                       text=lambda r: toolchain_title(r.after), width=130),
+                Column("Δ", lambda r: r.delta_us, "signed-time", width=90),
+            ]
+        )  # fmt: skip
+        self.changed = Table(self.changes_model, "changesTable", "Changed nodes", theme)
+        self.changed.selectionModel().selectionChanged.connect(lambda: self._select(self.changed))
+        self.changes_note = QLabel(wordWrap=True)
+        self.changes_note.setProperty("quiet", True)
+        change_page = QWidget()
+        page = QVBoxLayout(change_page)
+        page.setContentsMargins(8, 8, 8, 4)
+        head = QHBoxLayout()
+        head.addWidget(QLabel("Compare with"))
+        head.addWidget(self.reference, 1)
+        head.addWidget(self.changes)
+        page.addLayout(head)
+        page.addWidget(self.changes_note)
+        page.addWidget(self.changed, 1)
+        self.matrix = QTableWidget()
+        self.matrix.setObjectName("transitionMatrix")
+        self.matrix.setAccessibleName("Values handed from toolchain to toolchain")
+        self.matrix.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.matrix.setIconSize(self.partitions.iconSize())
+        matrix_page = QWidget()
+        page = QVBoxLayout(matrix_page)
+        page.setContentsMargins(8, 8, 8, 4)
+        hint = QLabel("Values handed over, from the row's toolchain to the column's; within one "
+                      "toolchain: between two of its partitions.", wordWrap=True)  # fmt: skip
+        hint.setProperty("quiet", True)
+        page.addWidget(hint)
+        page.addWidget(self.matrix, 1)
+        self.tabs = QTabWidget()
+        self.tabs.setObjectName("compareTabs")
+        self.tabs.addTab(change_page, "Changes")
+        self.tabs.addTab(self.partitions, "In place")
+        self.tabs.addTab(matrix_page, "Transitions")
+
+        box = QHBoxLayout(self)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.setSpacing(0)
+        box.addWidget(scroll, 1)
+        box.addWidget(self.tabs, 1)
+        for signal in (document.runs_changed, document.placement_changed,
+                       document.reference_changed, document.comparison_changed,
+                       document.pins_changed):  # fmt: skip
+            signal.connect(self.refresh)
+        self.refresh()
+
+    # -- content -----------------------------------------------------------------------
+
+    def _run(self) -> Run | None:
+        document = self.document
+        run = document.run_of(document.shown.run) if document.shown else None
+        return run or (document.visible_runs[-1] if document.visible_runs else None)
+
+    def refresh(self) -> None:
+        self._bars()
+        self._headline()
+        self._references()
+        self._partitions()
+        self._changes()
+        self._matrix()
+
+    def _bars(self) -> None:
+        document = self.document
+        run = self._run()
+        current = document.shown.run if document.shown else None
+        bars: list[Bar] = []
+        _, against = document.reference_time()
+        if document.shown is not None and document.shown.run is None:
+            estimate = document.shown.placement.estimated_us
+            bars.append(
+                Bar("Now (estimated)", estimate, colour=NEUTRAL, pattern="rising", strong=True,
+                    note=f"estimated, {gain_text(estimate, against)}")
+            )  # fmt: skip
+        for each in reversed(document.visible_runs[-6:]):
+            placement = each.placement
+            if placement is None:
+                continue
+            value = placement.measured_us or placement.estimated_us
+            low, high = placement.spread_us or (None, None)
+            note = gain_text(value, against) if each.id == current else ""
+            if placement.measured_us is None:
+                note += " estimated"
+            bars.append(
+                Bar(each.name, value, low, high, self.theme.colours.accent if each.id == current else NEUTRAL,
+                    note=note.strip(), key=f"run:{each.id}", strong=each.id == current,
+                    second=placement.estimated_us if placement.measured_us is not None else None)
+            )  # fmt: skip
+        for baseline in (
+            sorted(run.baselines, key=lambda b: b.measured_us or float("inf")) if run else ()
+        ):
+            low, high = baseline.spread_us or (None, None)
+            look = toolchain_look(
+                baseline.name.split()[-1] if baseline.kind == "greedy" else baseline.name
+            )
+            known = baseline.kind == "whole-model"
+            bars.append(
+                Bar(baseline_title(baseline), baseline.measured_us, low, high,
+                    look.colour if known else NEUTRAL, look.pattern if known else "dots",
+                    (baseline.reason or "") if baseline.measured_us is None else "",
+                    key=f"baseline:{baseline.name}")
+            )  # fmt: skip
+        self.chart.show_bars(bars, limit=14)
+
+    def _headline(self) -> None:
+        document, run = self.document, self._run()
+        name, against = document.reference_time()
+        shown = document.shown
+        has = run is not None
+        for widget in (self.name, self.note, self.delete):
+            widget.setVisible(has)
+        if shown is None:
+            self.headline.setText("No run yet")
+            self.detail.setText("A run measures the candidates, searches the fastest cover and "
+                                "confirms it end to end against every baseline.")  # fmt: skip
+            return
+        placement = shown.placement
+        now = placement.measured_us if placement.measured_us is not None else placement.estimated_us
+        kind = "measured" if placement.measured_us is not None else "estimated"
+        text = f"{time_text(now)} {kind}"
+        if against is not None:
+            text += f"  {gain_text(now, against)} against {name}"
+        self.headline.setText(text)
+        parts = [shown.title, f"{len(placement.partitions)} partitions"]
+        if placement.measured_us is not None:
+            total = sum(p.estimated_us or 0 for p in placement.partitions)
+            parts.append(f"sum of isolated costs {time_text(total)}")
+            parts.append(
+                f"estimate {time_text(placement.estimated_us)}, off by {signed_time(placement.additive_error_us)}"
+            )
+        if run is not None and shown.run == run.id:
+            if run.winner != "collage":
+                parts.append(f"the baseline {run.winner} is faster: it is what is exported")
+            if run.lower_bound_us is not None:
+                parts.append(f"no cover can be below {time_text(run.lower_bound_us)}")
+            counts = run.candidates
+            if counts.skipped:
+                parts.append(f"{counts.skipped} candidates left unmeasured")
+        self.detail.setText(" · ".join(parts))
+        if run is not None:
+            for field, value in ((self.name, run.name), (self.note, run.note)):
+                if not field.hasFocus():
+                    field.setText(value)
+
+    def _references(self) -> None:
+        document = self.document
+        run = self._run()
+        entries: list[tuple[str, Reference]] = [("Best baseline", Reference())]
+        for baseline in run.baselines if run else ():
+            if baseline.measured_us is not None:
+                entries.append((baseline_title(baseline), Reference("baseline", baseline.name)))
+        entries += [(each.name, Reference("run", each.id)) for each in document.visible_runs]
+        self.reference.blockSignals(True)
+        self.reference.clear()
+        for label, reference in entries:
+            self.reference.addItem(label, (reference.kind, reference.name))
+            if reference == document.reference:
+                self.reference.setCurrentIndex(self.reference.count() - 1)
+        self.reference.blockSignals(False)
+
+    def _reference_chosen(self) -> None:
+        kind, name = self.reference.currentData()
+        self.document.set_reference(Reference(kind, name))
+
+    def _bar_chosen(self, key: str) -> None:
+        kind, _, name = key.partition(":")
+        if kind == "run":
+            self.document.show_run(name)
+        else:
+            self.document.set_reference(Reference("baseline", name))
+
+    def _partitions(self) -> None:
+        shown, run = self.document.shown, self._run()
+        rows: list[_Difference] = []
+        if shown is not None:
+            for p in shown.placement.partitions:
+                rows.append(_Difference(p.id, p.toolchain, p.estimated_us, p.in_place_us, p.nodes))
+            if run is not None and shown.run == run.id:
+                for r in run.residual:
+                    title = r.name if r.calls == 1 else f"{r.name} ×{r.calls}"
+                    rows.append(_Difference(title, None, None, r.us))
+        self.partitions_model.set_rows(rows)
+        if any(row.in_place_us is not None for row in rows):
+            self.partitions.sortByColumn(4, Qt.SortOrder.DescendingOrder)
+
+    def _changes(self) -> None:
+        document = self.document
+        comparison = document.comparison
+        rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
+        self.changes_model.set_rows(rows)
+        self.changes.setEnabled(comparison is not None)
+        if comparison is not None:
+            counts = Counter(node.change for node in comparison.nodes)
+            per = ", ".join(
+                f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
+            )
+            self.changes_note.setText(
+                f"{counts['moved']} moved, {counts['regrouped']} regrouped, {counts['same']} same · "
+                f"{signed_time(comparison.delta_us)} · partitions: {per}"
+            )
+        elif document.reference.kind == "run":
+            self.changes_note.setText("Show another run to compare it with this one.")
+        else:
+            self.changes_note.setText(
+                "Choose a run to compare with, to see which nodes moved between toolchains."
+            )
+        self.changed.setVisible(comparison is not None)
+
+    def _node_name(self, node: int) -> str:
+        graph = self.document.operators
+        return graph.name(node) if graph is not None and node < graph.count else DASH
+
+    def _select(self, table: Table) -> None:
+        nodes: list[int] = []
+        for row in table.chosen():
+            nodes += row.nodes if isinstance(row, _Difference) else [row.node]
+        if nodes:
+            self.document.select(nodes)
+
+    def _matrix(self) -> None:
+        document = self.document
+        self.matrix.clear()
+        if document.shown is None or document.operators is None:
+            self.matrix.setRowCount(0)
+            self.matrix.setColumnCount(0)
+            return
+        found = transitions(document.operators, document.shown.placement)
+        names = sorted({p.toolchain for p in document.shown.placement.partitions})
+        self.matrix.setRowCount(len(names))
+        self.matrix.setColumnCount(len(names))
+        for at, name in enumerate(names):
+            for header in (self.matrix.setHorizontalHeaderItem, self.matrix.setVerticalHeaderItem):
+                header(at, QTableWidgetItem(chip(name), toolchain_title(name)))
+        for row, a in enumerate(names):
+            for column, b in enumerate(names):
+                count = found.get((a, b), 0)
+                item = QTableWidgetItem(str(count) if count else "·")
+                item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+                item.setToolTip(f"{count} values from {toolchain_title(a)} to {toolchain_title(b)}")
+                self.matrix.setItem(row, column, item)
+        self.matrix.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.matrix.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+
+    # -- editing -----------------------------------------------------------------------
+
+    def _rename(self) -> None:
+        run = self._run()
+        if run is not None and self.name.text().strip():
+            self.document.rename_run(run.id, self.name.text().strip())
+
+    def _annotate(self) -> None:
+        run = self._run()
+        if run is not None:
+            self.document.note_run(run.id, self.note.text())
+
+    def _delete(self) -> None:
+        run = self._run()
+        if run is not None:
+            self.document.delete_run(run.id)
+            left = self.document.visible_runs
+            if left:
+                self.document.show_run(left[-1].id)

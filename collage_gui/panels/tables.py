@@ -1,0 +1,323 @@
+"""A table model that sorts and filters by an index array.
+
+``QSortFilterProxyModel`` over a Python model needs 16 s to sort 50,000 rows (measured); numpy's
+argsort over a column of floats needs a millisecond. Rows are any objects; columns are data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QKeySequence, QPainter, QPixmap
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+
+from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.words import DASH, MINUS, significant
+from collage_gui.graph_view.painter import BRUSHES
+from collage_gui.theme import Theme
+
+Index = QModelIndex | QPersistentModelIndex
+
+
+@dataclass(frozen=True)
+class Column:
+    """``value`` gives what is sorted by; ``text`` what is shown (default: the value)."""
+
+    title: str
+    value: Callable[[Any], Any]
+    kind: Literal["text", "number", "time", "signed-time", "percent"] = "text"
+    text: Callable[[Any], str] | None = None
+    tip: Callable[[Any], str] | None = None
+    toolchain: Callable[[Any], str | None] | None = None
+    """A toolchain whose chip is drawn before the text."""
+    width: int = 90
+
+
+class RowsModel(QAbstractTableModel):
+    """Rows under an index array: ``order[i]`` is the row shown at place ``i``."""
+
+    def __init__(self, columns: Sequence[Column], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.columns = list(columns)
+        self.rows: list[Any] = []
+        self.order = np.arange(0)
+        self._sorted: tuple[int, Qt.SortOrder] | None = None
+        self._filter = ""
+        self._keep: Callable[[Any], bool] | None = None
+        self._units: list[tuple[str, float]] = [("", 1.0)] * len(self.columns)
+        self.bold: Callable[[Any], bool] | None = None
+        self.faded: Callable[[Any], bool] | None = None
+
+    # -- content -----------------------------------------------------------------------
+
+    def set_rows(self, rows: Sequence[Any]) -> None:
+        self.beginResetModel()
+        self.rows = list(rows)
+        self._choose_units()
+        self._reorder()
+        self.endResetModel()
+
+    def refresh(self) -> None:
+        """Values of the same rows changed."""
+        self.layoutAboutToBeChanged.emit()
+        shown = [self.rows[at] for at in self.order.tolist()]
+        persistent = self.persistentIndexList()
+        held = [(index, shown[index.row()]) for index in persistent if index.row() < len(shown)]
+        self._choose_units()
+        self._reorder()
+        place = {id(self.rows[at]): i for i, at in enumerate(self.order.tolist())}
+        for index, row in held:
+            now = place.get(id(row), -1)
+            to = self.index(now, index.column()) if now >= 0 else QModelIndex()
+            self.changePersistentIndex(index, to)
+        self.layoutChanged.emit()
+
+    def set_filter(self, text: str, keep: Callable[[Any], bool] | None = None) -> None:
+        """Rows whose shown text contains every word of ``text``, and that ``keep`` accepts."""
+        self.beginResetModel()
+        self._filter, self._keep = text.strip().lower(), keep
+        self._reorder()
+        self.endResetModel()
+
+    def row(self, index: Index) -> Any:
+        return self.rows[int(self.order[index.row()])]
+
+    def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
+        for place, at in enumerate(self.order.tolist()):
+            if wanted(self.rows[at]):
+                return place
+        return None
+
+    def _choose_units(self) -> None:
+        """Times share one unit a column, which the header names."""
+        for at, column in enumerate(self.columns):
+            if column.kind in ("time", "signed-time"):
+                values = [abs(v) for v in self._numbers(column) if math.isfinite(v)]
+                largest = max(values, default=0.0)
+                self._units[at] = ("ms", 1e-3) if largest >= 10_000 else ("µs", 1.0)
+            elif column.kind == "percent":
+                self._units[at] = ("%", 1.0)
+
+    def _numbers(self, column: Column) -> list[float]:
+        values = (column.value(row) for row in self.rows)
+        return [float("nan") if value is None else float(value) for value in values]
+
+    def _reorder(self) -> None:
+        order = np.arange(len(self.rows))
+        if self._keep is not None:
+            order = np.fromiter((i for i in order if self._keep(self.rows[i])), int)
+        if self._filter:
+            words = self._filter.split()
+            order = np.fromiter(
+                (i for i in order.tolist() if self._matches(self.rows[i], words)), int
+            )
+        if self._sorted is not None and len(order):
+            number, direction = self._sorted
+            column = self.columns[number]
+            down = direction == Qt.SortOrder.DescendingOrder
+            if column.kind == "text":
+                keys = [str(column.value(self.rows[i]) or "").lower() for i in order.tolist()]
+                order = order[
+                    np.array(sorted(range(len(keys)), key=keys.__getitem__, reverse=down))
+                ]
+            else:
+                values = np.array([
+                    float("nan") if (v := column.value(self.rows[i])) is None else float(v)
+                    for i in order.tolist()
+                ])  # fmt: skip
+                # Unknown and infinite values come last, whatever the direction.
+                finite = np.isfinite(values)
+                known = np.flatnonzero(finite)
+                known = known[np.argsort(-values[known] if down else values[known], kind="stable")]
+                order = order[np.concatenate([known, np.flatnonzero(~finite)])]
+        self.order = order
+
+    def _matches(self, row: Any, words: list[str]) -> bool:
+        text = " ".join(self._text(row, at) for at in range(len(self.columns))).lower()
+        return all(word in text for word in words)
+
+    def _text(self, row: Any, at: int) -> str:
+        column = self.columns[at]
+        if column.text is not None:
+            return column.text(row)
+        value = column.value(row)
+        if value is None:
+            return DASH
+        if column.kind == "text":
+            return str(value)
+        if column.kind == "number":
+            return (
+                f"{value:,}".replace(",", "\N{THIN SPACE}")
+                if isinstance(value, int)
+                else significant(value)
+            )
+        value = float(value) * self._units[at][1]
+        if math.isnan(value):
+            return DASH
+        if column.kind == "percent":
+            return f"{'+' if value > 0 else MINUS if value < 0 else ''}{abs(value):.1f}"
+        text = significant(value)
+        return "+" + text if column.kind == "signed-time" and value > 0 else text
+
+    # -- Qt ----------------------------------------------------------------------------
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(self.order)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(self.columns)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            unit = self._units[section][0]
+            return f"{self.columns[section].title}, {unit}" if unit else self.columns[section].title
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self._alignment(section)
+        return None
+
+    def _alignment(self, section: int) -> int:
+        side = (
+            Qt.AlignmentFlag.AlignLeft
+            if self.columns[section].kind == "text"
+            else Qt.AlignmentFlag.AlignRight
+        )
+        return int(side | Qt.AlignmentFlag.AlignVCenter)
+
+    def data(self, index: Index, role: int = 0) -> Any:
+        if not index.isValid():
+            return None
+        row = self.row(index)
+        column = self.columns[index.column()]
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
+            return self._text(row, index.column())
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return self._alignment(index.column())
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return column.tip(row) if column.tip is not None else self._text(row, index.column())
+        if role == Qt.ItemDataRole.DecorationRole and column.toolchain is not None:
+            name = column.toolchain(row)
+            return chip(name) if name else None
+        if role == Qt.ItemDataRole.FontRole and self.bold is not None and self.bold(row):
+            font = QGuiApplication.font()
+            font.setBold(True)
+            return font
+        if role == Qt.ItemDataRole.ForegroundRole and self.faded is not None and self.faded(row):
+            return QGuiApplication.palette().placeholderText()
+        return None
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        self._sorted = (column, order) if 0 <= column < len(self.columns) else None
+        self.refresh()
+
+    def as_csv(self) -> str:
+        """What is shown, in its order, with numbers in µs and not shortened."""
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow(
+            c.title + (" (us)" if c.kind in ("time", "signed-time") else "") for c in self.columns
+        )
+        for at in self.order.tolist():
+            row = self.rows[at]
+            writer.writerow(
+                c.value(row) if c.kind != "text" else self._text(row, i)
+                for i, c in enumerate(self.columns)
+            )
+        return out.getvalue()
+
+
+_chips: dict[str, QIcon] = {}
+
+
+def chip(toolchain: str) -> QIcon:
+    """The toolchain's colour, pattern and letters as a small picture."""
+    base = toolchain.split("[", 1)[0]
+    if base not in _chips:
+        look = toolchain_look(base)
+        pixmap = QPixmap(56, 32)
+        pixmap.setDevicePixelRatio(2)
+        pixmap.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(pixmap)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(look.colour))
+        whole = QRectF(0, 0, 28, 16)
+        painter.drawRoundedRect(whole, 3, 3)
+        ink = QColor(look.text)
+        ink.setAlphaF(0.3)
+        painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
+        painter.drawRoundedRect(whole, 3, 3)
+        painter.setBrush(QColor(look.colour))
+        painter.drawRect(QRectF(5, 2, 18, 12))
+        font = QGuiApplication.font()
+        font.setPixelSize(10)
+        font.setBold(True)
+        painter.setFont(font)
+        painter.setPen(QColor(look.text))
+        painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
+        painter.end()
+        _chips[base] = QIcon(pixmap)
+    return _chips[base]
+
+
+class Table(QTableView):
+    """A quiet table: no grid, whole rows, sortable, copied with Ctrl+C."""
+
+    def __init__(self, model: RowsModel, name: str, title: str, theme: Theme) -> None:
+        super().__init__()
+        self.rows_model = model
+        self.theme = theme
+        self.setModel(model)
+        self.setObjectName(name)
+        self.setAccessibleName(title)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setAlternatingRowColors(False)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setSortingEnabled(True)
+        self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setTabKeyNavigation(False)
+        self.setIconSize(QPixmap(28, 16).size())
+        self.verticalHeader().hide()
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setStretchLastSection(True)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        self.scaled()
+        theme.changed.connect(self.scaled)
+
+    def scaled(self) -> None:
+        self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
+        for at, column in enumerate(self.rows_model.columns):
+            self.setColumnWidth(at, self.theme.scaled(column.width))
+
+    def chosen(self) -> list[Any]:
+        return [self.rows_model.row(index) for index in self.selectionModel().selectedRows()]
+
+    def keyPressEvent(self, event) -> None:
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self.copy()
+        else:
+            super().keyPressEvent(event)
+
+    def copy(self) -> None:
+        """The chosen rows as tab-separated text."""
+        model = self.rows_model
+        places = sorted(index.row() for index in self.selectionModel().selectedRows())
+        lines = [
+            "\t".join(str(model.data(model.index(place, at))) for at in range(model.columnCount()))
+            for place in places
+        ]
+        QGuiApplication.clipboard().setText("\n".join(lines))

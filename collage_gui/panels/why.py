@@ -1,0 +1,167 @@
+"""Why this node runs where it does, in words; what was not offered; the runner-up."""
+
+from __future__ import annotations
+
+from html import escape
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
+
+from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.words import gain_text, node_shapes, signed_time, time_text
+from collage_gui.session import Document
+from collage_gui.theme import Theme
+
+
+class WhyPanel(QWidget):
+    """Only what the engine says; nothing is invented here."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("whyPanel")
+        self.text = QTextBrowser(openLinks=False)
+        self.text.setObjectName("whyText")
+        self.text.setAccessibleName("Why")
+        self.text.setFrameShape(QTextBrowser.Shape.NoFrame)
+        self.text.anchorClicked.connect(self._clicked)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(6, 4, 6, 4)
+        box.addWidget(self.text)
+        document.selection_changed.connect(self.refresh)
+        document.explanation_changed.connect(self.refresh)
+        document.placement_changed.connect(self.refresh)
+        document.pins_changed.connect(self.refresh)
+        theme.changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        document, c = self.document, self.theme.colours
+        out = [
+            f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600; margin: 10px 0 3px 0; }}"
+            f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.accent}; }}"
+            f"td {{ padding: 1px 12px 1px 0; }}</style>"
+        ]
+        graph = document.operators
+        if graph is None or document.primary is None:
+            out.append('<p class="q">Select a node to learn why it runs where it does.</p>')
+            self.text.setHtml("".join(out))
+            return
+        node = graph.calls[document.primary]
+        name = escape(graph.name(document.primary))
+        more = f" and {len(document.selection) - 1} more" if len(document.selection) > 1 else ""
+        out.append(
+            f"<h3>{name}{more}</h3><p class='q'>{escape(node.op)} · {escape(node_shapes(node))}"
+            f" · operator {document.primary}</p>"
+        )
+        partition = document.partition_of(document.primary)
+        if partition is not None:
+            look = toolchain_look(partition.toolchain)
+            estimated = " (estimated)" if document.shown and document.shown.estimated else ""
+            out.append(
+                f"<p><span style='background:{look.colour};color:{look.text}'>&nbsp;{look.tag}&nbsp;</span>"
+                f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
+                f" <a href='partition:{partition.id}'>{partition.id}</a> of {len(partition.nodes)}"
+                f" operators, {time_text(partition.estimated_us)}{estimated}"
+                + (
+                    f", {time_text(partition.in_place_us)} in the run"
+                    if partition.in_place_us is not None
+                    else ""
+                )
+                + "</p>"
+            )
+        out += self._pins()
+        found = document.explanation
+        if found is None:
+            if not document.candidates:
+                out.append(
+                    '<p class="q">Run first: until something is measured there is no why.</p>'
+                )
+            elif partition is None:
+                out.append('<p class="q">No placement yet: run, or search again.</p>')
+        else:
+            if found.words:
+                out.append("<h3>Why</h3>" + "".join(f"<p>{escape(w)}</p>" for w in found.words))
+            if found.ties:
+                names = ", ".join(
+                    escape(toolchain_title(document.candidates[t].instance.id))
+                    for t in found.ties if t in document.candidates
+                )  # fmt: skip
+                if names:
+                    out.append(f"<h3>Tied</h3><p>Spreads overlap with {names}.</p>")
+            out += self._runner_up(found.runner_up)
+            if found.not_offered:
+                out.append("<h3>Not offered</h3><table>")
+                out += [
+                    f"<tr><td><b>{escape(toolchain_title(n.toolchain))}</b></td><td>{escape(n.reason)}</td></tr>"
+                    for n in found.not_offered
+                ]
+                out.append("</table>")
+        out += self._neighbours()
+        self.text.setHtml("".join(out))
+
+    def _pins(self) -> list[str]:
+        document = self.document
+        numbers = document.pinned().get(document.primary or 0, [])
+        out = []
+        for at in numbers:
+            verdict = document.verdicts[at] if at < len(document.verdicts) else None
+            text = escape(document.pins[at].text or document.pins[at].kind)
+            if verdict is None or verdict.state == "pending":
+                out.append(f"<p>Pinned: {text} <span class='q'>(not searched yet)</span></p>")
+            elif verdict.state == "honoured":
+                out.append(f"<p>Pinned: {text}, at {signed_time(verdict.price_us)}</p>")
+            else:
+                out.append(
+                    f"<p>Pinned: {text}, <b>infeasible</b>: {escape(verdict.reason or '')}</p>"
+                )
+        return out
+
+    def _runner_up(self, placement) -> list[str]:
+        document = self.document
+        if placement is None or document.shown is None or document.primary is None:
+            return []
+        now = document.shown.placement.estimated_us
+        owner = next((p for p in placement.partitions if document.primary in p.nodes), None)
+        where = f", with this node on {escape(toolchain_title(owner.toolchain))}" if owner else ""
+        return [
+            f"<h3>Runner-up</h3><p>{time_text(placement.estimated_us)} estimated "
+            f"({gain_text(placement.estimated_us, now)}){where}. "
+            "<a href='runner-up:'>Show it in the graph</a></p>"
+        ]
+
+    def _neighbours(self) -> list[str]:
+        graph, at = self.document.operators, self.document.primary
+        assert graph is not None and at is not None
+        out = []
+        for title, found in (
+            ("Producers", graph.producers(at)),
+            ("Consumers", graph.consumers(at)),
+        ):
+            if found:
+                links = ", ".join(
+                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in found[:12]
+                )
+                more = f" and {len(found) - 12} more" if len(found) > 12 else ""
+                out.append(f"<h3>{title}</h3><p>{links}{more}</p>")
+        return out
+
+    def _clicked(self, url: QUrl) -> None:
+        kind, _, value = url.toString(QUrl.UrlFormattingOption.None_).partition(":")
+        document = self.document
+        if kind == "node":
+            document.select([int(value)], int(value))
+        elif kind == "partition" and document.shown is not None:
+            for partition in document.shown.placement.partitions:
+                if partition.id == value:
+                    document.select(partition.nodes, document.primary)
+        elif kind == "runner-up" and document.explanation and document.explanation.runner_up:
+            document.show_placement(document.explanation.runner_up, "Runner-up")
+
+    def sizeHint(self):
+        hint = super().sizeHint()
+        hint.setHeight(200)
+        return hint
+
+
+ALIGN = Qt.AlignmentFlag.AlignTop

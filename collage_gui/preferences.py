@@ -1,0 +1,107 @@
+"""What the user prefers, kept between sessions, and what changing it causes.
+
+Every preference says its consequence (repaint, new layout, new measurement), so that the
+settings page can tell before anything is spent.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from PySide6.QtCore import QObject, QSettings, Signal
+
+Effect = Literal["repaint", "layout", "measure", "none"]
+
+EFFECTS: dict[Effect, str] = {
+    "repaint": "repaints",
+    "layout": "lays out again",
+    "measure": "measures again on the next run",
+    "none": "takes effect at once",
+}
+
+
+@dataclass(frozen=True)
+class Preference:
+    key: str
+    title: str
+    default: Any
+    effect: Effect
+    choices: tuple[tuple[Any, str], ...] = ()
+    """(value, label); empty: a yes/no or a number, by the default's type."""
+    low: float = 0.0
+    high: float = 0.0
+    page: str = "Appearance"
+
+
+PREFERENCES: tuple[Preference, ...] = (
+    Preference("theme", "Theme", "system", "repaint",
+               (("system", "Follow the system"), ("light", "Light"), ("dark", "Dark"),
+                ("contrast", "High contrast"))),
+    Preference("text_scale", "Text size", 1.0, "repaint",
+               ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))),
+    Preference("orientation", "Graph direction", "vertical", "layout",
+               (("vertical", "Top to bottom"), ("horizontal", "Left to right"))),
+    Preference("fold", "Fold long graphs into columns", True, "layout"),
+    Preference("minimap", "Show the minimap", True, "repaint"),
+    Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
+    Preference("confirm_after_search", "Confirm in the background after such a search", False,
+               "measure", page="Runs"),
+    Preference("threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"),
+    Preference("budget_min", "Time budget of a run, minutes", 10, "none", low=1, high=600,
+               page="Runs"),
+    Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
+    Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
+)  # fmt: skip
+
+BY_KEY = {preference.key: preference for preference in PREFERENCES}
+
+
+class Preferences(QObject):
+    """Typed access to the settings file; ``changed`` names the key."""
+
+    changed = Signal(str)
+
+    def __init__(self, path: str | None = None) -> None:
+        super().__init__()
+        path = path or os.environ.get("COLLAGE_EXPLORER_SETTINGS")
+        if path:
+            self.store = QSettings(path, QSettings.Format.IniFormat)
+        else:
+            self.store = QSettings("collage", "collage-explorer")
+
+    def get(self, key: str) -> Any:
+        default = BY_KEY[key].default
+        raw = self.store.value(f"preferences/{key}")
+        if raw is None:
+            return default
+        if isinstance(default, bool):
+            return str(raw).lower() in ("true", "1")
+        try:
+            value = type(default)(raw)
+        except (TypeError, ValueError):
+            return default
+        choices = BY_KEY[key].choices
+        return value if not choices or value in [c for c, _ in choices] else default
+
+    def set(self, key: str, value: Any) -> None:
+        if self.get(key) != value:
+            self.store.setValue(f"preferences/{key}", value)
+            self.changed.emit(key)
+
+    def recent(self) -> list[str]:
+        found = self.store.value("recent", [])
+        if isinstance(found, str):
+            found = [found]
+        return [str(path) for path in found or []]
+
+    def remember(self, path: str) -> None:
+        """Put a file first among the recent ones; nine are kept."""
+        rest = [other for other in self.recent() if other != path]
+        self.store.setValue("recent", [path, *rest][:9])
+        self.changed.emit("recent")
+
+    def forget_recent(self) -> None:
+        self.store.setValue("recent", [])
+        self.changed.emit("recent")

@@ -1,0 +1,73 @@
+"""The settings page. Each line says what a change causes."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QGridLayout,
+    QGroupBox,
+    QLabel,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_gui.preferences import EFFECTS, PREFERENCES, Preference, Preferences
+
+
+class PreferencesPage(QDialog):
+    """Changes take effect at once; there is nothing to apply."""
+
+    def __init__(self, preferences: Preferences, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.preferences = preferences
+        self.setObjectName("preferencesPage")
+        self.setWindowTitle("Settings")
+        box = QVBoxLayout(self)
+        box.setContentsMargins(20, 16, 20, 14)
+        for page in dict.fromkeys(p.page for p in PREFERENCES):
+            group = QGroupBox(page)
+            grid = QGridLayout(group)
+            grid.setColumnStretch(1, 1)
+            grid.setHorizontalSpacing(18)
+            for row, preference in enumerate(p for p in PREFERENCES if p.page == page):
+                editor = self._editor(preference)
+                editor.setObjectName(f"preference-{preference.key}")
+                editor.setAccessibleName(preference.title)
+                effect = QLabel(EFFECTS[preference.effect])
+                effect.setProperty("small", True)
+                if isinstance(editor, QCheckBox):
+                    grid.addWidget(editor, row, 0, 1, 2)
+                else:
+                    grid.addWidget(QLabel(preference.title), row, 0)
+                    grid.addWidget(editor, row, 1)
+                grid.addWidget(effect, row, 2, Qt.AlignmentFlag.AlignRight)
+            box.addWidget(group)
+        box.addStretch()
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        buttons.rejected.connect(self.reject)
+        box.addWidget(buttons)
+        self.setMinimumWidth(560)
+
+    def _editor(self, preference: Preference) -> QWidget:
+        key, value = preference.key, self.preferences.get(preference.key)
+        if preference.choices:
+            combo = QComboBox()
+            for choice, label in preference.choices:
+                combo.addItem(label, choice)
+                if choice == value:
+                    combo.setCurrentIndex(combo.count() - 1)
+            combo.activated.connect(lambda _: self.preferences.set(key, combo.currentData()))
+            return combo
+        if isinstance(preference.default, bool):
+            check = QCheckBox(preference.title)
+            check.setChecked(value)
+            check.toggled.connect(lambda on: self.preferences.set(key, on))
+            return check
+        spin = QSpinBox(minimum=int(preference.low), maximum=int(preference.high), value=int(value))
+        spin.valueChanged.connect(lambda number: self.preferences.set(key, number))
+        return spin

@@ -1,0 +1,252 @@
+"""Light, dark and high contrast: the colours of the chrome, fonts and the style sheet.
+
+Chrome is neutral grey; saturated colour belongs to data. One accent marks the selection,
+everywhere the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Template
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
+
+from collage_gui.assets import asset
+from collage_gui.preferences import Preferences
+
+
+@dataclass(frozen=True)
+class Colours:
+    """Everything that is painted by hand or named in the style sheet, as ``#rrggbb``."""
+
+    name: str
+    window: str
+    panel: str
+    canvas: str
+    raised: str
+    text: str
+    quiet: str
+    faint: str
+    line: str
+    border: str
+    edge: str
+    accent: str
+    on_accent: str
+    hover: str
+    alternate: str
+    warning: str
+    warning_text: str
+    error: str
+    error_text: str
+    good: str
+    bad: str
+    dark: bool = False
+
+
+LIGHT = Colours(
+    name="light", window="#f1f2f3", panel="#fafafa", canvas="#fcfcfb", raised="#ffffff",
+    text="#1b1f24", quiet="#565d66", faint="#8a9199", line="#dfe2e5", border="#b4bac1",
+    edge="#8f969e", accent="#c2185b", on_accent="#ffffff", hover="#e7e9eb", alternate="#f4f5f6",
+    warning="#fff3cd", warning_text="#5c4400", error="#fde2de", error_text="#7a1710",
+    good="#00664b", bad="#a33b00",
+)  # fmt: skip
+DARK = Colours(
+    name="dark", window="#1e2023", panel="#25272b", canvas="#191b1d", raised="#303338",
+    text="#e9ebee", quiet="#a9b0b8", faint="#7b828b", line="#383c42", border="#565c64",
+    edge="#747b84", accent="#ff5c9e", on_accent="#14060c", hover="#34383d", alternate="#2a2d31",
+    warning="#4a3b10", warning_text="#ffe7a8", error="#51211c", error_text="#ffd4ce",
+    good="#4fd1a5", bad="#ff9d66", dark=True,
+)  # fmt: skip
+CONTRAST = Colours(
+    name="contrast", window="#000000", panel="#000000", canvas="#000000", raised="#0d0d0d",
+    text="#ffffff", quiet="#f0f0f0", faint="#c8c8c8", line="#8a8a8a", border="#ffffff",
+    edge="#d0d0d0", accent="#ffff00", on_accent="#000000", hover="#303030", alternate="#141414",
+    warning="#332b00", warning_text="#ffff66", error="#440000", error_text="#ffb3b3",
+    good="#66ffcc", bad="#ffb380", dark=True,
+)  # fmt: skip
+
+
+class Theme(QObject):
+    """The theme in force; ``changed`` after colours or fonts changed."""
+
+    changed = Signal()
+
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__()
+        self.preferences = preferences
+        self.colours = LIGHT
+        self._families = _load_fonts()
+        self.forced: str | None = None
+        """A theme chosen on the command line, for screenshots."""
+        preferences.changed.connect(self._preference)
+        hints = QGuiApplication.styleHints()
+        hints.colorSchemeChanged.connect(self.apply)
+        access = hints.accessibility()
+        access.contrastPreferenceChanged.connect(self.apply)
+        self.apply()
+
+    def _preference(self, key: str) -> None:
+        if key in ("theme", "text_scale"):
+            self.apply()
+
+    def pick(self) -> Colours:
+        wanted = self.forced or self.preferences.get("theme")
+        hints = QGuiApplication.styleHints()
+        if wanted == "system":
+            if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
+                return CONTRAST
+            return DARK if hints.colorScheme() == Qt.ColorScheme.Dark else LIGHT
+        return {"light": LIGHT, "dark": DARK, "contrast": CONTRAST}.get(wanted, LIGHT)
+
+    def font(self, size: float = 13.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
+        """The one family, in pixels at 100 %, with figures of equal width."""
+        font = QFont()
+        font.setFamilies(self._families)
+        font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
+        font.setWeight(weight)
+        font.setFeature(QFont.Tag("tnum"), 1)
+        font.setFeature(QFont.Tag("cv11"), 0)
+        return font
+
+    def mono(self, size: float = 12.0) -> QFont:
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
+        return font
+
+    def scaled(self, pixels: float) -> int:
+        return round(pixels * self.preferences.get("text_scale"))
+
+    def apply(self, *_: object) -> None:
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        self.colours = self.pick()
+        app.setStyle("Fusion")
+        app.setPalette(_palette(self.colours))
+        app.setFont(self.font())
+        app.setStyleSheet(_sheet(self))
+        self.changed.emit()
+
+
+def _load_fonts() -> list[str]:
+    families: list[str] = []
+    for name in ("Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.otf"):
+        number = QFontDatabase.addApplicationFont(str(asset(f"fonts/{name}")))
+        if number >= 0:
+            families += QFontDatabase.applicationFontFamilies(number)
+    return [*dict.fromkeys(families), "Inter", "Segoe UI", "Noto Sans", "DejaVu Sans"]
+
+
+def _palette(c: Colours) -> QPalette:
+    palette = QPalette()
+    role = QPalette.ColorRole
+    for which, colour in (
+        (role.Window, c.window), (role.WindowText, c.text), (role.Base, c.panel),
+        (role.AlternateBase, c.alternate), (role.Text, c.text), (role.Button, c.raised),
+        (role.ButtonText, c.text), (role.BrightText, c.error_text), (role.Highlight, c.accent),
+        (role.HighlightedText, c.on_accent), (role.ToolTipBase, c.raised),
+        (role.ToolTipText, c.text), (role.PlaceholderText, c.faint), (role.Link, c.accent),
+        (role.Light, c.line), (role.Midlight, c.line), (role.Mid, c.border), (role.Dark, c.border),
+        (role.Shadow, c.border), (role.Accent, c.accent),
+    ):  # fmt: skip
+        palette.setColor(which, QColor(colour))
+    for which in (role.WindowText, role.Text, role.ButtonText):
+        palette.setColor(QPalette.ColorGroup.Disabled, which, QColor(c.faint))
+    return palette
+
+
+_SHEET = Template("""
+QMainWindow, QDialog { background: $window; }
+QMainWindow::separator { background: $line; width: 1px; height: 1px; margin: 2px; }
+QMainWindow::separator:hover { background: $accent; }
+QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px 6px; }
+QToolBar { background: $window; border: 0; border-bottom: 1px solid $line; spacing: 4px;
+  padding: 4px 8px; }
+QToolBar::separator { background: $line; width: 1px; margin: 4px 6px; }
+QToolButton { padding: 4px 8px; border-radius: 4px; border: 1px solid transparent; }
+QToolButton:hover { background: $hover; }
+QToolButton:pressed, QToolButton:checked { background: $line; }
+QToolButton:focus { border: 1px solid $accent; }
+QToolButton#runButton { background: $text; color: $window; font-weight: 600; padding: 4px 14px; }
+QToolButton#runButton:disabled { background: $line; color: $faint; }
+QPushButton { background: $raised; border: 1px solid $border; border-radius: 4px;
+  padding: 4px 12px; }
+QPushButton:hover { background: $hover; }
+QPushButton:focus { border-color: $accent; }
+QPushButton:disabled { color: $faint; border-color: $line; }
+QPushButton[primary="true"] { background: $text; color: $window; border-color: $text;
+  font-weight: 600; padding: 7px 18px; }
+QPushButton[flat="true"] { border-color: transparent; background: transparent; text-align: left; }
+QPushButton[flat="true"]:hover { background: $hover; }
+QPushButton[flat="true"]:focus { border-color: $accent; }
+QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit, QTextEdit { background: $raised;
+  border: 1px solid $border; border-radius: 4px; padding: 3px 6px;
+  selection-background-color: $accent; selection-color: $on_accent; }
+QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QPlainTextEdit:focus { border-color: $accent; }
+QComboBox { padding-right: 20px; }
+QComboBox::drop-down { border: 0; width: 18px; }
+QComboBox QAbstractItemView { background: $raised; border: 1px solid $border; }
+QDockWidget { titlebar-close-icon: none; font-weight: 600; }
+QDockWidget::title { background: $window; padding: 5px 10px; }
+QTabWidget::pane { border: 0; }
+QTabBar { qproperty-drawBase: 0; }
+QTabBar::tab { background: transparent; color: $quiet; padding: 6px 12px; border: 0;
+  border-bottom: 2px solid transparent; }
+QTabBar::tab:selected { color: $text; border-bottom: 2px solid $text; }
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:focus { border-bottom: 2px solid $accent; }
+QHeaderView { background: $panel; }
+QHeaderView::section { background: $panel; color: $quiet; border: 0;
+  border-bottom: 1px solid $line; padding: 4px 8px; }
+QTableView, QTreeView, QListView { background: $panel; border: 0; outline: 0;
+  alternate-background-color: $alternate; gridline-color: $line;
+  selection-background-color: $selected; selection-color: $text; }
+QTableView::item, QTreeView::item, QListView::item { padding: 3px 6px; border: 0; }
+QTableView::item:selected, QTreeView::item:selected, QListView::item:selected {
+  background: $selected; color: $text; }
+QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; }
+QScrollBar { background: transparent; width: 10px; height: 10px; margin: 0; }
+QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px;
+  margin: 1px; }
+QScrollBar::add-line, QScrollBar::sub-line { width: 0; height: 0; }
+QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
+QProgressBar { background: $line; border: 0; border-radius: 3px; max-height: 6px; }
+QProgressBar::chunk { background: $text; border-radius: 3px; }
+QMenu { background: $raised; border: 1px solid $border; padding: 4px; }
+QMenu::item { padding: 5px 24px 5px 12px; border-radius: 3px; }
+QMenu::item:selected { background: $hover; }
+QMenu::item:disabled { color: $faint; }
+QMenu::separator { background: $line; height: 1px; margin: 4px 6px; }
+QMenuBar { background: $window; }
+QMenuBar::item { padding: 4px 9px; background: transparent; border-radius: 3px; }
+QMenuBar::item:selected { background: $hover; }
+QStatusBar { background: $window; border-top: 1px solid $line; color: $quiet; }
+QStatusBar::item { border: 0; }
+QSplitter::handle { background: $line; }
+QCheckBox, QRadioButton { spacing: 6px; }
+QCheckBox:focus, QRadioButton:focus { color: $accent; }
+QLabel[quiet="true"] { color: $quiet; }
+QLabel[heading="true"] { font-weight: 600; font-size: ${heading}px; }
+QLabel[title="true"] { font-weight: 600; font-size: ${title}px; }
+QLabel[small="true"] { color: $quiet; font-size: ${small}px; }
+QFrame[card="true"] { background: $panel; border: 1px solid $line; border-radius: 6px; }
+QFrame[banner="warning"] { background: $warning; border: 0; border-bottom: 1px solid $border; }
+QFrame[banner="warning"] QLabel { color: $warning_text; }
+QFrame[banner="error"] { background: $error; border: 0; border-bottom: 1px solid $border; }
+QFrame[banner="error"] QLabel { color: $error_text; }
+QFrame[banner="info"] { background: $hover; border: 0; border-bottom: 1px solid $line; }
+QGroupBox { border: 1px solid $line; border-radius: 6px; margin-top: 18px; padding-top: 6px; }
+QGroupBox::title { subcontrol-origin: margin; left: 2px; color: $quiet; }
+""")
+
+
+def _sheet(theme: Theme) -> str:
+    c = theme.colours
+    from collage_engine.drawing.palette import mix
+
+    values = {key: str(value) for key, value in vars(c).items()}
+    values["selected"] = mix(c.panel, c.accent, 0.35 if c.name == "contrast" else 0.2)
+    for key, size in (("heading", 14), ("title", 26), ("small", 11.5)):
+        values[key] = str(theme.scaled(size))
+    return _SHEET.substitute(values)

@@ -1,0 +1,216 @@
+"""The first page: the sample, opening a file, recent files, what was lost in a crash."""
+
+from __future__ import annotations
+
+import os
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.words import elide
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+
+class _Mark(QWidget):
+    """The product in one picture: a chain of blocks in the toolchains' colours."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.theme = theme
+        self.setFixedSize(64, 64)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        c = self.theme.colours
+        painter.setPen(QColor(c.edge))
+        painter.drawLine(20, 18, 20, 46)
+        painter.drawLine(44, 18, 44, 46)
+        painter.setPen(Qt.PenStyle.NoPen)
+        for x, y, name in ((8, 4, "onednn"), (34, 4, "onednn"), (8, 24, "tvm"),
+                           (34, 24, "onnxruntime"), (8, 44, "tvm"), (34, 44, "onnxruntime")):  # fmt: skip
+            painter.setBrush(QColor(toolchain_look(name).colour))
+            painter.drawRoundedRect(x, y, 22, 15, 4, 4)
+
+
+class WelcomePage(QWidget):
+    open_wanted = Signal()
+    sample_wanted = Signal()
+    file_wanted = Signal(str)
+    recover_wanted = Signal(object)
+    discard_wanted = Signal(object)
+
+    def __init__(self, preferences: Preferences, theme: Theme) -> None:
+        super().__init__()
+        self.preferences, self.theme = preferences, theme
+        self.setObjectName("welcomePage")
+        title = QLabel("Collage Explorer")
+        title.setProperty("title", True)
+        line = QLabel(
+            "Which toolchain should run which part of a model, so that the whole is fastest?",
+            wordWrap=True,
+        )
+        line.setProperty("quiet", True)
+        head = QHBoxLayout()
+        head.setSpacing(18)
+        head.addWidget(_Mark(theme), 0, Qt.AlignmentFlag.AlignTop)
+        words = QVBoxLayout()
+        words.setSpacing(4)
+        words.addWidget(title)
+        words.addWidget(line)
+        head.addLayout(words, 1)
+        self.sample = QPushButton("Open the sample model")
+        self.sample.setObjectName("openSample")
+        self.sample.setProperty("primary", True)
+        self.sample.clicked.connect(self.sample_wanted)
+        self.open = QPushButton("Open a model or session…")
+        self.open.setObjectName("openFile")
+        self.open.setStyleSheet("padding: 7px 18px;")
+        self.open.clicked.connect(self.open_wanted)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(10)
+        buttons.addWidget(self.sample)
+        buttons.addWidget(self.open)
+        buttons.addStretch()
+        hint = QLabel("or drop an .onnx or .collage file anywhere in this window")
+        hint.setProperty("small", True)
+        self.lost = QVBoxLayout()
+        self.lost.setSpacing(8)
+        self.recent_title = QLabel("Recent")
+        self.recent_title.setProperty("heading", True)
+        self.recent = QVBoxLayout()
+        self.recent.setSpacing(1)
+        steps_title = QLabel("How it goes")
+        steps_title.setProperty("heading", True)
+        steps = QVBoxLayout()
+        steps.setSpacing(7)
+        for number, text in enumerate((
+            "Open a model: its operators are drawn as a graph.",
+            "Run: every sub-graph that a toolchain could take is measured, then the fastest "
+            "cover is searched and confirmed end to end.",
+            "Ask: select a node to see its rivals, their costs, and why one won.",
+            "Pin: demand a toolchain for some nodes and see at once what it costs.",
+            "Export: a compiled module that runs without the explorer.",
+        ), 1):  # fmt: skip
+            row = QHBoxLayout()
+            figure = QLabel(str(number))
+            figure.setProperty("quiet", True)
+            figure.setFixedWidth(18)
+            body = QLabel(text, wordWrap=True)
+            row.addWidget(figure, 0, Qt.AlignmentFlag.AlignTop)
+            row.addWidget(body, 1)
+            steps.addLayout(row)
+        self.engine_title = QLabel("Toolchains on this machine")
+        self.engine_title.setProperty("heading", True)
+        self.engine = QLabel("Starting the engine…", wordWrap=True)
+        self.engine.setObjectName("welcomeEngine")
+        self.engine.setProperty("quiet", True)
+        self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+
+        column = QWidget()
+        column.setMaximumWidth(760)
+        column.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        box = QVBoxLayout(column)
+        box.setContentsMargins(32, 24, 32, 24)
+        box.setSpacing(10)
+        box.addLayout(head)
+        box.addSpacing(14)
+        box.addLayout(self.lost)
+        box.addLayout(buttons)
+        box.addWidget(hint)
+        box.addSpacing(18)
+        halves = QHBoxLayout()
+        halves.setSpacing(40)
+        one, two = QVBoxLayout(), QVBoxLayout()
+        one.setSpacing(8)
+        two.setSpacing(8)
+        one.addWidget(steps_title)
+        one.addLayout(steps)
+        one.addStretch()
+        two.addWidget(self.recent_title)
+        two.addLayout(self.recent)
+        two.addSpacing(14)
+        two.addWidget(self.engine_title)
+        two.addWidget(self.engine)
+        two.addStretch()
+        halves.addLayout(one, 1)
+        halves.addLayout(two, 1)
+        box.addLayout(halves)
+        outer = QVBoxLayout(self)
+        outer.addStretch(2)
+        middle = QHBoxLayout()
+        middle.addStretch(1)
+        middle.addWidget(column, 8)
+        middle.addStretch(1)
+        outer.addLayout(middle)
+        outer.addStretch(3)
+        preferences.changed.connect(lambda key: key == "recent" and self.refresh())
+        self.refresh()
+
+    def refresh(self) -> None:
+        while self.recent.count():
+            widget = self.recent.takeAt(0).widget()
+            if widget is not None:
+                widget.deleteLater()
+        paths = self.preferences.recent()
+        if not paths:
+            none = QLabel("Files that you open are listed here.")
+            none.setProperty("quiet", True)
+            self.recent.addWidget(none)
+        for path in paths[:6]:
+            button = QPushButton(f"{os.path.basename(path)}   {elide(os.path.dirname(path), 34)}")
+            button.setProperty("flat", True)
+            button.setToolTip(path)
+            button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))
+            self.recent.addWidget(button)
+
+    def show_lost(self, copies) -> None:
+        """Offer back what a crash left behind."""
+        while self.lost.count():
+            widget = self.lost.takeAt(0).widget()
+            if widget is not None:
+                widget.deleteLater()
+        for copy in copies:
+            card = QFrame()
+            card.setProperty("banner", "warning")
+            row = QHBoxLayout(card)
+            name = os.path.basename(copy.saved_as or copy.source) or "a document"
+            row.addWidget(
+                QLabel(f"{name} was open when the explorer ended unexpectedly.", wordWrap=True), 1
+            )
+            restore = QPushButton("Restore")
+            restore.setObjectName("restore")
+            restore.clicked.connect(lambda _=False, c=copy: self.recover_wanted.emit(c))
+            drop = QPushButton("Discard")
+            drop.setObjectName("discard")
+            drop.clicked.connect(lambda _=False, c=copy: self.discard_wanted.emit(c))
+            row.addWidget(restore)
+            row.addWidget(drop)
+            self.lost.addWidget(card)
+
+    def show_engine(self, device: str, states) -> None:
+        self.engine_title.setText(f"Toolchains on {device}" if device else "Toolchains")
+        lines = []
+        for state in sorted(states, key=lambda s: not s.available):
+            if state.available:
+                lines.append(f"✓ {toolchain_title(state.name)} {state.version or ''}")
+            elif state.install:
+                lines.append(f"– {toolchain_title(state.name)}: {state.install}")
+        missing = [s for s in states if not s.available and not s.install]
+        if missing:
+            lines.append(f"– not here: {', '.join(toolchain_title(s.name) for s in missing)}")
+        self.engine.setText("\n".join(lines))
+
+    def show_engine_trouble(self, reason: str) -> None:
+        self.engine.setText(reason[:1].upper() + reason[1:])
