@@ -8,6 +8,7 @@ argument names.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
@@ -65,7 +66,7 @@ def _argument_names(op: str) -> tuple[str, ...]:
 
 
 @cache
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Hashable) -> tuple[str, ...]:
     names: list[str] = []
     info = getattr(kind, "__tvm_ffi_type_info__", None)
     while info is not None:
@@ -76,6 +77,8 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 def operator_name(call: Call) -> str:
     """``nn.conv2d``; ``call_tir:<name>`` for a function the importer lowered itself."""
+    if not isinstance(call.op, Op):
+        raise NotStatic  # a packed function that computes a shape
     name = str(call.op.name).removeprefix("relax.")
     if name.startswith("call_tir"):
         return f"call_tir:{call.args[0].name_hint}"

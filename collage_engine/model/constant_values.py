@@ -7,13 +7,15 @@ reference evaluator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import helper, numpy_helper
 
 from collage_engine.model.draft import Op
 
-Values = list[np.ndarray]
+Values = list[Any]
+"""Arrays; None for an absent input."""
 
 
 class NotFoldable(Exception):
@@ -131,7 +133,7 @@ _TABLE: dict[str, Callable[[Op, Values], np.ndarray]] = {
     "Not": lambda op, v: ~v[0],
     "And": lambda op, v: v[0] & v[1],
     "Or": lambda op, v: v[0] | v[1],
-    "Where": lambda op, v: np.where(v[0], v[1], v[2]),
+    "Where": lambda op, v: np.asarray(np.where(v[0], v[1], v[2])),
 }
 
 

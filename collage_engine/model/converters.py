@@ -9,54 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from onnx import helper
 from tvm import relax
-from tvm.ir import GenericConst
 
-Converter = Callable[[Any, Any, dict[str, Any], int], Any]
-
-
-def shape_of(value: Any) -> tuple[int, ...]:
-    return tuple(int(d) for d in value.ty.shape.values)
-
-
-def dtype_of(value: Any) -> str:
-    return str(value.ty.dtype.dtype)
-
-
-def values_of(value: Any) -> np.ndarray | None:
-    """A constant's values; None when the value is no constant."""
-    return value.value.numpy() if isinstance(value, GenericConst) else None
-
-
-def _text(attributes: dict[str, Any], name: str, default: str) -> str:
-    value = attributes.get(name, default)
-    return value.decode() if isinstance(value, bytes) else value
+from collage_engine.model.converter_tools import (
+    Converter,
+    dtype_of,
+    shape_of,
+    text_of,
+    values_of,
+)
+from collage_engine.model.converters_index import INDEX_CONVERTERS
+from collage_engine.model.converters_resize import RESIZE_CONVERTERS
+from collage_engine.model.einsum import matmul_plan
 
 
 def _clip(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """clip for two known bounds, maximum or minimum for one or for bounds that are computed."""
     x = inputs[0]
-    if opset < 11:
-        low, high = attributes.get("min"), attributes.get("max")
-    else:
-        for bound in (inputs[1], inputs[2]):
-            if bound is not None and (values_of(bound) is None or values_of(bound).size != 1):
-                return None
-        low, high = (
-            None if b is None else values_of(b).reshape(()).item() for b in (inputs[1], inputs[2])
-        )
-    # NaN bounds mean "none", as in ONNX Runtime.
-    low = None if low is not None and low != low else low
-    high = None if high is not None and high != high else high
     kind = dtype_of(x)
-    if low is not None and high is not None:
+    if opset < 11:
+        given = [attributes.get("min"), attributes.get("max")]
+        bounds = [None if g is None else relax.const(g, kind) for g in given]
+    else:
+        bounds = [inputs[1], inputs[2]]
+    known: list[float | None] = []
+    for place, bound in enumerate(bounds):
+        values = None if bound is None else values_of(bound)
+        number = None if values is None else values.reshape(-1)[0].item()
+        if number is not None and number != number:
+            bounds[place] = number = None  # NaN means none, as in ONNX Runtime
+        known.append(number)
+    if None not in known:
         wrap = float if kind.startswith(("float", "bfloat")) else int
-        return relax.op.clip(x, wrap(low), wrap(high))
-    if low is not None:
-        return relax.op.maximum(x, relax.const(low, kind))
-    if high is not None:
-        return relax.op.minimum(x, relax.const(high, kind))
+        return relax.op.clip(x, *(wrap(k) for k in known if k is not None))
+    for op, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
+        if bound is not None:
+            x = op(x, bound)
     return x
 
 
@@ -70,18 +59,6 @@ def _unsqueeze(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> 
     if axes is None:
         return None
     return relax.op.expand_dims(inputs[0], [int(a) for a in axes])
-
-
-def _gather(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
-    """Negative indices count from the end: known ones are made positive, others wrap."""
-    data, indices = inputs[0], inputs[1]
-    axis = attributes.get("axis", 0)
-    extent = shape_of(data)[axis]
-    known = values_of(indices)
-    if known is not None:
-        positive = np.where(known < 0, known + extent, known).astype(known.dtype)
-        return relax.op.take(data, relax.const(positive, str(positive.dtype)), axis)
-    return relax.op.take(data, indices, axis, mode="wrap")
 
 
 def _softmax_with(op: Callable[..., Any]) -> Converter:
@@ -125,38 +102,142 @@ def _tile(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
 def _pad(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     rank = len(shape_of(inputs[0]))
     if opset < 11:
-        pads, value = attributes.get("pads"), attributes.get("value", 0.0)
-        axes: Any = range(rank)
+        pads, value = list(attributes["pads"]), attributes.get("value", 0.0)
+        axes = list(range(rank))
     else:
-        found = [None if i is None else values_of(i) for i in inputs[1:4]]
-        found += [None] * (3 - len(found))
-        if any(i is not None and f is None for i, f in zip(inputs[1:4], found, strict=False)):
+        found = [None if inputs[i] is None else values_of(inputs[i]) for i in (1, 2, 3)]
+        if any(inputs[i] is not None and found[i - 1] is None for i in (1, 2, 3)):
+            raise ValueError("pads that are known only when the model runs are not supported")
+        widths, fill, which = found
+        if widths is None:
             return None
-        pads = found[0].tolist()
-        value = 0.0 if found[1] is None else found[1].reshape(()).item()
-        axes = range(rank) if found[2] is None else [int(a) % rank for a in found[2]]
+        pads = widths.tolist()
+        value = 0.0 if fill is None else fill.reshape(-1)[0].item()
+        axes = list(range(rank)) if which is None else [int(a) % rank for a in which]
     mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect",
-            "wrap": "circular"}.get(_text(attributes, "mode", "constant"))  # fmt: skip
+            "wrap": "circular"}.get(text_of(attributes, "mode", "constant"))  # fmt: skip
     if mode is None or any(p < 0 for p in pads):
         return None
-    widths = [0] * (2 * rank)
+    around = [0] * (2 * rank)
     half = len(pads) // 2
     for place, axis in enumerate(axes):
-        widths[2 * axis], widths[2 * axis + 1] = int(pads[place]), int(pads[half + place])
-    return relax.op.nn.pad(inputs[0], widths, mode, float(value))
+        around[2 * axis], around[2 * axis + 1] = int(pads[place]), int(pads[half + place])
+    return relax.op.nn.pad(inputs[0], around, mode, float(value))
+
+
+def _power(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """Squares and roots as what they are; exponents in the base's type."""
+    base, exponent = inputs[0], inputs[1]
+    kind = dtype_of(base)
+    known = values_of(exponent)
+    if known is not None and known.size == 1 and len(known.shape) <= len(shape_of(base)):
+        number = float(known.reshape(-1)[0])
+        if number == 2.0:
+            return relax.op.multiply(base, base)
+        if number == 0.5 and kind.startswith("float"):
+            return relax.op.sqrt(base)
+    if dtype_of(exponent) == kind:
+        return relax.op.power(base, exponent)
+    if kind.startswith("float"):
+        if known is not None:
+            return relax.op.power(base, relax.const(known.astype(kind), kind))
+        return relax.op.power(base, relax.op.astype(exponent, kind))
+    wide = relax.op.power(relax.op.astype(base, dtype_of(exponent)), exponent)
+    return relax.op.astype(wide, kind)
+
+
+def _isinf(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    x = inputs[0]
+    found = relax.op.isinf(x)
+    zero = relax.const(0, dtype_of(x))
+    if not attributes.get("detect_negative", 1):
+        found = relax.op.logical_and(found, relax.op.greater(x, zero))
+    if not attributes.get("detect_positive", 1):
+        found = relax.op.logical_and(found, relax.op.less(x, zero))
+    return found
+
+
+def _space_to_depth(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    if text_of(attributes, "mode", "DCR") != "CRD":
+        return None
+    n, c, h, w = shape_of(inputs[0])
+    size = attributes["blocksize"]
+    x = relax.op.reshape(inputs[0], (n, c, h // size, size, w // size, size))
+    x = relax.op.permute_dims(x, [0, 1, 3, 5, 2, 4])
+    return relax.op.reshape(x, (n, c * size * size, h // size, w // size))
+
+
+def _einsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """Products of two tensors as matmul, which toolchains know; others stay einsum."""
+    equation = text_of(attributes, "equation", "").replace(" ", "")
+    plan = matmul_plan(equation, [shape_of(i) for i in inputs])
+    if plan is None:
+        return relax.op.einsum(list(inputs), equation)
+    a = relax.op.reshape(relax.op.permute_dims(inputs[0], plan.left), plan.left_shape)
+    b = relax.op.reshape(relax.op.permute_dims(inputs[1], plan.right), plan.right_shape)
+    product = relax.op.reshape(relax.op.matmul(a, b), plan.shape)
+    return relax.op.permute_dims(product, plan.order)
+
+
+def _cumsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    if not attributes.get("reverse", 0):
+        return None
+    axis = values_of(inputs[1])
+    if axis is None:
+        return None
+    place = int(axis.reshape(-1)[0])
+    turned = relax.op.flip(inputs[0], place)
+    exclusive = bool(attributes.get("exclusive", 0))
+    return relax.op.flip(relax.op.cumsum(turned, place, exclusive=exclusive), place)
+
+
+def _elu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """γ·(relu(x) − α·relu(1 − eˣ)), in x's own type."""
+    x, kind = inputs[0], dtype_of(inputs[0])
+    below = relax.op.nn.relu(relax.op.subtract(relax.const(1.0, kind), relax.op.exp(x)))
+    alpha = relax.const(-float(attributes.get("alpha", 1.0)), kind)
+    return relax.op.add(relax.op.multiply(alpha, below), relax.op.nn.relu(x))
+
+
+def _selu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    alpha = attributes.get("alpha", 1.67326319217681884765625)
+    gamma = attributes.get("gamma", 1.05070102214813232421875)
+    y = _elu(bb, inputs, {"alpha": alpha}, opset)
+    return relax.op.multiply(relax.const(gamma, dtype_of(inputs[0])), y)
+
+
+def _thresholded_relu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    x, kind = inputs[0], dtype_of(inputs[0])
+    above = relax.op.greater(x, relax.const(attributes.get("alpha", 1.0), kind))
+    return relax.op.where(above, x, relax.const(0.0, kind))
 
 
 CONVERTERS: dict[str, Converter] = {
+    **INDEX_CONVERTERS,
+    **RESIZE_CONVERTERS,
     "Cast": _cast,
     "Clip": _clip,
-    "Gather": _gather,
+    "CumSum": _cumsum,
+    "Einsum": _einsum,
+    "Elu": _elu,
+    "IsInf": _isinf,
     "LogSoftmax": _softmax_with(relax.op.nn.log_softmax),
     "Max": _pairwise(relax.op.maximum),
     "Mean": _mean,
     "Min": _pairwise(relax.op.minimum),
     "Pad": _pad,
+    "Pow": _power,
+    "Selu": _selu,
     "Softmax": _softmax_with(relax.op.nn.softmax),
+    "SpaceToDepth": _space_to_depth,
     "Sum": _pairwise(relax.op.add),
+    "ThresholdedRelu": _thresholded_relu,
     "Tile": _tile,
     "Unsqueeze": _unsqueeze,
 }
+
+USABLE_OUTPUTS = {
+    "AveragePool": 1, "BatchNormalization": 1, "EmbedLayerNormalization": 1,
+    "LayerNormalization": 1, "MaxPool": 1, "SkipLayerNormalization": 1,
+}  # fmt: skip
+"""How many outputs the importer makes right; TVM's converters give placeholders for the rest."""

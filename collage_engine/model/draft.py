@@ -124,7 +124,7 @@ class Constants:
         tensor = self._tensors.get(name)
         if tensor is not None:
             return tensor
-        return numpy_helper.from_array(np.ascontiguousarray(self._arrays[name]), name)
+        return numpy_helper.from_array(np.asarray(self._arrays[name], order="C"), name)
 
 
 class Draft:
@@ -136,7 +136,6 @@ class Draft:
         self.ops = [op_from(n) for n in graph.node]
         self.inputs: list[ValueInfoProto] = [i for i in graph.input if i.name not in self.constants]
         self.outputs: list[ValueInfoProto] = list(graph.output)
-        self.folded: list[str] = []
         self.types: dict[str, tuple[int, tuple[int, ...] | None]] = {}
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
         self._opsets = list(model.opset_import)
@@ -186,7 +185,8 @@ class Draft:
     def to_model(self, *, skeleton: bool = False) -> ModelProto:
         """The draft as ONNX. A skeleton holds big weights as inputs (for shape inference)."""
         model = ModelProto()
-        model.ir_version = max(self._ir_version, 8)
+        # Runtimes refuse a newer format version than they know, needed or not.
+        model.ir_version = min(max(self._ir_version, 8), 10)
         model.producer_name = "collage"
         model.opset_import.extend(self._opsets)
         graph = model.graph

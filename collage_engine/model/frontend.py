@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from collage_engine.model.converters import CONVERTERS
+from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.records.errors import ModelError
@@ -42,6 +42,8 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         self._model = model
         self._path = path
         self._bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
+        self._read = {v for n in model.graph.node for v in n.input if v}
+        self._read |= {o.name for o in model.graph.output}
 
     def run(self) -> RelaxImport:
         opset = next(
@@ -62,7 +64,9 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         known = onnx_frontend._get_convert_map()
         for node in graph.node:
-            if node.op_type not in known and node.op_type not in CONVERTERS:
+            # TVM goes by the type alone; its Attention is the one of com.microsoft.
+            foreign = node.op_type == "Attention" and not node.domain
+            if foreign or (node.op_type not in known and node.op_type not in CONVERTERS):
                 domain = f" of {node.domain}" if node.domain else ""
                 raise ModelError(
                     f"{self._path}: the operator {node.op_type}{domain} (node "
@@ -81,13 +85,14 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
                     f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
                     f"imported into Relax: {said[:300]}"
                 ) from error
-            names = [o for o in node.output]
-            if len(results) < len([n for n in names if n]):
+            names = list(node.output)
+            usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
+            if any(name in self._read for name in names[usable:]):
                 raise ModelError(
-                    f"{self._path}: the node '{node_name(node)}' ({node.op_type}) has "
-                    f"{len(names)} outputs; only the first {len(results)} can be imported."
+                    f"{self._path}: only the first {usable} of the outputs of the node "
+                    f"'{node_name(node)}' ({node.op_type}) can be imported."
                 )
-            for name, value in zip(names, results, strict=False):
+            for name, value in zip(names[:usable], results, strict=False):
                 if name:
                     self._nodes[name] = value
             self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
@@ -115,7 +120,9 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         if isinstance(value, (relax.Var, GenericConst)):
             return value
         if isinstance(value, (Call, relax.TupleGetItem)):
-            return self.bb.emit(value)
+            bound = self.bb.emit(value)
+            if isinstance(bound.ty, (relax.TensorType, relax.TupleType)):
+                return bound
         if isinstance(value, relax.ShapeExpr) or tvm.ir.is_prim_expr(value):
-            raise ModelError("a shape that is known only when the model runs is not supported")
-        raise ModelError(f"the importer gave a {type(value).__name__}")
+            raise ValueError("a shape that is known only when the model runs is not supported")
+        raise ValueError(f"the importer gave a {type(value).__name__}")

@@ -117,14 +117,12 @@ def _import(
     resolver = Resolver(imported, path)
     values = list(post_dfs(resolver.parameters, resolver.outputs))
     graph, lived = _records(values, resolver, clean)
-    folded = dict.fromkeys(clean.folded)
-    folded |= dict.fromkeys(n for names in clean.names.values() for n in names if n not in lived)
     weights = sum(n.type.bytes for n in graph.nodes if n.form == "constant")
     record = ModelRecord(
         path=path,
         sha256=digest,
         nodes=len(graph.operators),
-        folded=tuple(folded),
+        folded=tuple(n for n in clean.order if n not in lived),
         weights_bytes=weights,
         onnx_nodes=onnx_nodes,
         shapes=given,

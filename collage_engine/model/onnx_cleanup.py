@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
-from onnx import ModelProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, helper, inliner, numpy_helper, shape_inference
 
-from collage_engine.model import onnx_affine
+from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.constant_values import NotFoldable, evaluate
-from collage_engine.model.draft import Draft, Op
+from collage_engine.model.draft import Draft, Op, node_name
+from collage_engine.model.onnx_pads import explicit_pads
 from collage_engine.records.errors import ModelError
 
 # Their results differ from call to call, or int8 weights would be lost to the toolchains.
@@ -34,13 +34,13 @@ class CleanModel:
     onnx: ModelProto
     names: dict[str, tuple[str, ...]]
     """First output of a cleaned node → the user's nodes it stands for, its own first."""
-    folded: tuple[str, ...]
-    """The user's nodes that are gone, in file order."""
+    order: tuple[str, ...]
+    """All of the user's nodes, in file order."""
 
 
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     """Clean a checked model with known input sizes. The argument is not kept, but changed."""
-    order = {name: i for i, name in reversed(list(enumerate(_names(model))))}
+    order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
     draft = Draft(_inlined(model))
     if draft.opset < 7:
         raise ModelError(
@@ -50,37 +50,32 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     _constants_to_initializers(draft, path)
     while True:
         before = len(draft.ops), len(draft.types)
-        _sweep(draft)
+        _sweep(draft, path)
         _drop_dead(draft)
         _infer(draft, path)
+        if onnx_expand.expand(draft):
+            _constants_to_initializers(draft, path)
+            _infer(draft, path)
+            continue
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)
         if not shapes_wait or (len(draft.ops), len(draft.types)) == before:
             break
     onnx_affine.fold_affine(draft)
     _drop_dead(draft)
     _infer(draft, path)
-    _explicit_pads(draft)
+    explicit_pads(draft)
     clean = draft.to_model()
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
-    folded = sorted(draft.folded, key=lambda name: order.get(name, len(order)))
     names = {op.outputs[0]: tuple(op.names) for op in draft.ops}
-    return CleanModel(clean, names, tuple(folded))
-
-
-def _names(model: ModelProto) -> list[str]:
-    from collage_engine.model.draft import node_name
-
-    return [node_name(n) for n in model.graph.node]
+    return CleanModel(clean, names, order)
 
 
 def _inlined(model: ModelProto) -> ModelProto:
     """The model without local functions; what replaces a call goes by the call's name."""
     if not model.functions:
         return model
-    from collage_engine.model.draft import node_name
-
     local = {(f.domain, f.name) for f in model.functions}
     for node in model.graph.node:
         node.name = node_name(node)
@@ -88,7 +83,7 @@ def _inlined(model: ModelProto) -> ModelProto:
         o: n.name for n in model.graph.node if (n.domain, n.op_type) in local for o in n.output
     }
     kept = {n.name for n in model.graph.node if (n.domain, n.op_type) not in local}
-    flat = onnx.inliner.inline_local_functions(model)
+    flat = inliner.inline_local_functions(model)
     # The nodes of one call stand together and end with the one that makes its last output.
     owner = ""
     for node in reversed(flat.graph.node):
@@ -108,7 +103,6 @@ def _constants_to_initializers(draft: Draft, path: str) -> None:
         if values is None:
             raise ModelError(f"{path}: the constant '{op.name}' holds no numbers: not supported.")
         draft.constants[op.outputs[0]] = values
-        draft.folded += op.names
     draft.ops = kept
 
 
@@ -123,7 +117,7 @@ def _constant_value(op: Op) -> np.ndarray | None:
     return None
 
 
-def _sweep(draft: Draft) -> None:
+def _sweep(draft: Draft, path: str) -> None:
     """Fold constants, drop what does nothing, split Sum: one pass in topological order."""
     alias: dict[str, str] = {}
     outputs = draft.output_names
@@ -136,9 +130,10 @@ def _sweep(draft: Draft) -> None:
             value, source = op.outputs[0], op.inputs[0]
             if value not in outputs:
                 alias[value] = source
-                draft.folded += op.names
                 continue
             op.type, op.attributes, op.inputs, op.outputs = "Identity", {}, [source], [value]
+        if op.type == "Dropout" and not op.domain:
+            _refuse_training(draft, op, path)
         elif op.type in ("Sum", "Max", "Min") and not op.domain and len(op.inputs) > 2:
             kept += _chain(draft, op)
             continue
@@ -186,7 +181,6 @@ def _fold(draft: Draft, op: Op) -> bool:
     for value, result in zip(op.outputs, results, strict=False):
         if value:
             constants[value] = result
-    draft.folded += op.names
     return True
 
 
@@ -212,14 +206,7 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
         case "Sum" | "Max" | "Min" | "Mean" | "Concat":
             return len(op.inputs) == 1
         case "Dropout":
-            # Training mode is an input since opset 12; the importer refuses a used mask.
-            training = op.input(2)
-            if training and not (
-                training in draft.constants and not draft.constants[training].any()
-            ):
-                return False
-            mask = op.outputs[1] if len(op.outputs) > 1 else ""
-            return not mask or not draft.uses()[mask]
+            return not _trains(draft, op) and not _mask(draft, op)
         case "Cast":
             element = draft.element_type(op.inputs[0])
             return element != 0 and element == op.attribute("to")
@@ -233,6 +220,26 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
             values = draft.constants[pads] if pads in draft.constants else op.attribute("pads")
             return values is not None and not np.any(values)
     return False
+
+
+def _trains(draft: Draft, op: Op) -> bool:
+    """Whether a Dropout is, or may be, in training mode (an input since opset 12)."""
+    mode = op.input(2)
+    return bool(mode) and not (mode in draft.constants and not draft.constants[mode].any())
+
+
+def _mask(draft: Draft, op: Op) -> str:
+    """A Dropout's second output, when somebody reads it."""
+    mask = op.outputs[1] if len(op.outputs) > 1 else ""
+    return mask if mask and draft.uses()[mask] else ""
+
+
+def _refuse_training(draft: Draft, op: Op, path: str) -> None:
+    what = "is in training mode" if _trains(draft, op) else "has a mask that is read"
+    raise ModelError(
+        f"{path}: the node '{op.name}' (Dropout) {what}, which is not supported: export the "
+        "model for inference."
+    )
 
 
 def _chain(draft: Draft, op: Op) -> list[Op]:
@@ -258,7 +265,6 @@ def _rename_outputs(draft: Draft) -> None:
         source = op.inputs[0] if op.inputs else ""
         if op.type == "Identity" and source in made and source not in outputs | set(rename):
             rename[source] = op.outputs[0]
-            draft.folded += op.names
         else:
             kept.append(op)
     draft.ops = kept
@@ -276,8 +282,6 @@ def _drop_dead(draft: Draft) -> None:
         if any(o in needed for o in op.outputs):
             needed.update(op.inputs)
             kept.append(op)
-        else:
-            draft.folded += op.names
     draft.ops = kept[::-1]
     draft.constants.keep_only(needed)
 
@@ -301,34 +305,3 @@ def _infer(draft: Draft, path: str) -> None:
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
             shape = tuple(d.dim_value for d in tensor.shape.dim)
         draft.types[value.name] = (tensor.elem_type, shape)
-
-
-def _explicit_pads(draft: Draft) -> None:
-    """auto_pad SAME_* → pads, where the sizes are known."""
-    for op in draft.ops:
-        if op.domain or op.type not in ("Conv", "MaxPool", "AveragePool", "LpPool"):
-            continue
-        mode = op.attribute("auto_pad", "NOTSET")
-        shape = draft.shape(op.inputs[0])
-        if mode == "VALID":
-            op.attributes.pop("auto_pad")
-            op.attributes.pop("pads", None)
-        if mode not in ("SAME_UPPER", "SAME_LOWER") or shape is None:
-            continue
-        rank = len(shape) - 2
-        kernel = op.attribute("kernel_shape")
-        if kernel is None:
-            weights = draft.shape(op.inputs[1])
-            if weights is None:
-                continue
-            kernel = weights[2:]
-        strides = op.attribute("strides", [1] * rank)
-        dilations = op.attribute("dilations", [1] * rank)
-        begin, end = [], []
-        for size, k, s, d in zip(shape[2:], kernel, strides, dilations, strict=True):
-            total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-            small, big = total // 2, total - total // 2
-            begin.append(small if mode == "SAME_UPPER" else big)
-            end.append(big if mode == "SAME_UPPER" else small)
-        op.attributes.pop("auto_pad")
-        op.set(pads=[*begin, *end])

@@ -59,6 +59,7 @@ def random_inputs(
     for (name, kind), index in zip(inputs, graph.record.inputs, strict=True):
         word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
         random = np.random.default_rng([seed, word])
+        values: np.ndarray
         if kind.dtype == "bool":
             values = random.random(kind.shape) < 0.5
         elif kind.dtype.startswith(("int", "uint")):

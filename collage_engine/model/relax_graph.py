@@ -155,9 +155,9 @@ class Resolver:
         return self._projections[key]
 
     def _call(self, call: Call, owner: str) -> Value:
+        op = operator_name(call)
         inputs = [self.value(a) for a in tensor_arguments(call)]
         types, is_tuple = _types(call.ty)
-        op = operator_name(call)
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]

@@ -1,0 +1,30 @@
+"""What all our converters need: shapes, types and constants of Relax expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm.ir import GenericConst
+
+Converter = Callable[[Any, Any, dict[str, Any], int], Any]
+"""(block builder, inputs, attributes, opset) → expression, or None: leave it to TVM's."""
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(int(d) for d in value.ty.shape.values)
+
+
+def dtype_of(value: Any) -> str:
+    return str(value.ty.dtype.dtype)
+
+
+def values_of(value: Any) -> np.ndarray | None:
+    """A constant's values; None when the value is no constant, or absent."""
+    return value.value.numpy() if isinstance(value, GenericConst) else None
+
+
+def text_of(attributes: dict[str, Any], name: str, default: str) -> str:
+    value = attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,81 @@
+"""Gather and scatter: negative indices made positive with the known extents.
+
+TVM's converters read the extents when the model runs (shape_of, take, add, less, where for one
+Gather), and lose the output's size doing so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from collage_engine.model.converter_tools import Converter, dtype_of, shape_of, values_of
+
+
+def _positive(indices: Any, extent: np.ndarray) -> Any:
+    """Indices with ``extent`` (a number, or one per coordinate) added to the negative ones."""
+    kind = dtype_of(indices)
+    if kind.startswith("uint"):
+        return indices
+    known = values_of(indices)
+    if known is not None:
+        if not (known < 0).any():
+            return indices
+        return relax.const(np.where(known < 0, known + extent, known).astype(kind), kind)
+    wide = relax.const(np.asarray(extent).astype(kind), kind)
+    less = relax.op.less(indices, relax.const(0, kind))
+    return relax.op.where(less, relax.op.add(indices, wide), indices)
+
+
+def _gather(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """Known indices are made positive, others wrap: one operator either way."""
+    data, indices = inputs[0], inputs[1]
+    axis = attributes.get("axis", 0)
+    if values_of(indices) is None:
+        return relax.op.take(data, indices, axis, mode="wrap")
+    return relax.op.take(data, _positive(indices, np.array(shape_of(data)[axis])), axis)
+
+
+def _gather_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    axis = attributes.get("axis", 0)
+    extent = np.array(shape_of(inputs[0])[axis])
+    return relax.op.gather_elements(inputs[0], _positive(inputs[1], extent), axis)
+
+
+def _gather_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    batch = attributes.get("batch_dims", 0)
+    width = shape_of(inputs[1])[-1]
+    extents = np.array(shape_of(inputs[0])[batch : batch + width])
+    return relax.op.gather_nd(inputs[0], _positive(inputs[1], extents), batch)
+
+
+def _reduction(attributes: dict[str, Any]) -> str:
+    how = attributes.get("reduction", b"none")
+    how = how.decode() if isinstance(how, bytes) else how
+    return "update" if how == "none" else how
+
+
+def _scatter_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    axis = attributes.get("axis", 0)
+    extent = np.array(shape_of(inputs[0])[axis])
+    indices = _positive(inputs[1], extent)
+    return relax.op.scatter_elements(
+        inputs[0], indices, inputs[2], axis=axis, reduction=_reduction(attributes)
+    )
+
+
+def _scatter_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    extents = np.array(shape_of(inputs[0])[: shape_of(inputs[1])[-1]])
+    indices = _positive(inputs[1], extents)
+    return relax.op.scatter_nd(inputs[0], indices, inputs[2], _reduction(attributes))
+
+
+INDEX_CONVERTERS: dict[str, Converter] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+}

@@ -1,0 +1,121 @@
+"""Writing out ONNX operators that Relax's importer lacks in terms of those it has.
+
+Operators whose definition in ONNX is a function of simpler ones are inlined with it;
+QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper, inliner
+
+from collage_engine.model.draft import Draft, Op, op_from
+
+_BY_DEFINITION = {
+    "Attention", "BlackmanWindow", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
+    "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
+}  # fmt: skip
+
+
+def expand(draft: Draft) -> bool:
+    """Expand, in place; needs types. True when something changed."""
+    kept: list[Op] = []
+    for op in draft.ops:
+        kept += _expanded(draft, op) or [op]
+    changed = len(kept) != len(draft.ops)
+    draft.ops = kept
+    return changed
+
+
+def _expanded(draft: Draft, op: Op) -> list[Op] | None:
+    if op.domain:
+        return None
+    if op.type in _BY_DEFINITION:
+        return _inlined(draft, op)
+    if op.type == "QLinearConv":
+        return _quantized_convolution(draft, op)
+    if op.type == "QLinearMatMul":
+        return _quantized_product(draft, op)
+    return None
+
+
+def _inlined(draft: Draft, op: Op) -> list[Op] | None:
+    """The operator's definition, or None when it has none for these types."""
+    used = [v for v in dict.fromkeys(op.inputs) if v]
+    if not all(draft.element_type(v) and draft.shape(v) is not None for v in used):
+        return None
+    graph = helper.make_graph(
+        [op.to_proto()],
+        "one",
+        [helper.make_tensor_value_info(v, draft.element_type(v), draft.shape(v)) for v in used],
+        [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", draft.opset)])
+    flat = inliner.inline_selected_functions(model, [("", op.type)], inline_schema_functions=True)
+    if any(n.op_type == op.type for n in flat.graph.node):
+        return None
+    rename = {v: v for v in (*used, *op.outputs)}
+    made = [op_from(node, op.names) for node in flat.graph.node]
+    for new in made:
+        for value in (*new.outputs, *new.inputs):
+            if value and value not in rename:
+                rename[value] = draft.fresh(f"{op.name}_{value}")
+        new.inputs = [rename.get(v, v) for v in new.inputs]
+        new.outputs = [rename.get(v, v) for v in new.outputs]
+    return made
+
+
+def _dequantized(draft: Draft, op: Op, place: int, axis: int | None = None) -> tuple[str, list[Op]]:
+    """Float value of a quantized input at ``place``, its scale and zero point after it."""
+    value, scale, zero = op.inputs[place : place + 3]
+    if value in draft.constants and axis is not None and draft.opset < 13:
+        # DequantizeLinear knows no axis yet.
+        wide = draft.constants[value].astype(np.float32)
+        shape = [1] * wide.ndim
+        shape[axis] = -1
+        scales, zeros = (draft.constants[v].reshape(-1) for v in (scale, zero))
+        floats = (wide - zeros.reshape(shape if zeros.size > 1 else -1)) * scales.reshape(
+            shape if scales.size > 1 else -1
+        )
+        return draft.constant(f"{value}_float", floats.astype(np.float32)), []
+    made = Op("DequantizeLinear", [value, scale, zero], [draft.fresh(f"{value}_float")])
+    made.names = list(op.names)
+    if axis is not None and draft.opset >= 13:
+        made.set(axis=axis)
+    return made.outputs[0], [made]
+
+
+def _quantized_convolution(draft: Draft, op: Op) -> list[Op] | None:
+    if not all(v in draft.constants for v in op.inputs[1:] if v):
+        return None
+    data, before = _dequantized(draft, op, 0)
+    weights, more = _dequantized(draft, op, 3, axis=0)
+    inputs = [data, weights]
+    if op.input(8):
+        scale = draft.constants[op.inputs[1]].reshape(-1) * draft.constants[op.inputs[4]].reshape(
+            -1
+        )
+        floats = (draft.constants[op.inputs[8]] * scale).astype(np.float32)
+        inputs.append(draft.constant(f"{op.outputs[0]}_bias", floats))
+    conv = Op("Conv", inputs, [draft.fresh(f"{op.outputs[0]}_float")], dict(op.attributes))
+    conv.names = list(op.names)
+    last = Op("QuantizeLinear", [conv.outputs[0], *op.inputs[6:8]], list(op.outputs))
+    last.names = list(op.names)
+    return [*before, *more, conv, last]
+
+
+def _quantized_product(draft: Draft, op: Op) -> list[Op] | None:
+    if not all(v in draft.constants for v in (*op.inputs[1:3], *op.inputs[4:])):
+        return None
+    shape = draft.shape(op.inputs[3])
+    if shape is None or draft.constants[op.inputs[1]].size != 1:
+        return None
+    columns = draft.constants[op.inputs[4]].size > 1
+    if columns and draft.opset < 13 and op.inputs[3] not in draft.constants:
+        return None
+    a, before = _dequantized(draft, op, 0)
+    b, more = _dequantized(draft, op, 3, axis=len(shape) - 1 if columns else None)
+    product = Op("MatMul", [a, b], [draft.fresh(f"{op.outputs[0]}_float")], {}, list(op.names))
+    last = Op("QuantizeLinear", [product.outputs[0], *op.inputs[6:8]], list(op.outputs))
+    last.names = list(op.names)
+    return [*before, *more, product, last]

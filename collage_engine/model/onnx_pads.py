@@ -1,0 +1,72 @@
+"""Padding that ONNX leaves to be worked out, written down as numbers."""
+
+from __future__ import annotations
+
+from collage_engine.model.draft import Draft, Op
+
+_WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
+
+
+def explicit_pads(draft: Draft) -> None:
+    """auto_pad (and ConvTranspose's output_shape) → pads, in place, where sizes are known."""
+    for op in draft.ops:
+        if op.domain or op.type not in _WINDOWS:
+            continue
+        shape = draft.shape(op.inputs[0])
+        mode = op.attribute("auto_pad", "NOTSET")
+        if mode == "VALID":
+            op.attributes.pop("auto_pad")
+            op.attributes.pop("pads", None)
+            mode = "NOTSET"
+        kernel = op.attribute("kernel_shape")
+        if kernel is None and op.type.startswith("Conv"):
+            weights = draft.shape(op.inputs[1])
+            kernel = None if weights is None else weights[2:]
+        if shape is None or kernel is None:
+            continue
+        if op.type == "ConvTranspose":
+            _transposed(op, mode, shape[2:], list(kernel))
+        elif mode in ("SAME_UPPER", "SAME_LOWER"):
+            _same(op, mode, shape[2:], list(kernel))
+
+
+def _set(op: Op, mode: str, totals: list[int], *, small_first: bool) -> None:
+    small = [t // 2 for t in totals]
+    big = [t - t // 2 for t in totals]
+    op.attributes.pop("auto_pad", None)
+    op.set(pads=[*small, *big] if small_first else [*big, *small])
+
+
+def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
+    """Output size = ⌈input / stride⌉."""
+    ones = [1] * len(sizes)
+    totals = [
+        max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        for size, k, s, d in zip(
+            sizes, kernel, op.attribute("strides", ones), op.attribute("dilations", ones),
+            strict=True,
+        )
+    ]  # fmt: skip
+    _set(op, mode, totals, small_first=mode == "SAME_UPPER")
+
+
+def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
+    """ConvTranspose: what must go so that the output has the wanted size (its specification)."""
+    ones = [1] * len(sizes)
+    strides = list(op.attribute("strides", ones))
+    wanted = op.attribute("output_shape")
+    if wanted is None and mode == "NOTSET":
+        return
+    if wanted is None:
+        wanted = [size * s for size, s in zip(sizes, strides, strict=True)]
+    extra = list(op.attribute("output_padding", [0] * len(sizes)))
+    full = [
+        s * (size - 1) + e + (k - 1) * d + 1
+        for size, k, s, d, e in zip(
+            sizes, kernel, strides, op.attribute("dilations", ones), extra, strict=True
+        )
+    ]
+    totals = [f - w for f, w in zip(full, list(wanted)[-len(sizes) :], strict=True)]
+    op.attributes.pop("output_shape", None)
+    op.set(output_padding=[e + max(-t, 0) for e, t in zip(extra, totals, strict=True)])
+    _set(op, mode, [max(t, 0) for t in totals], small_first=mode == "SAME_UPPER")
