@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 import threading
@@ -121,11 +122,26 @@ def forget_probes() -> None:
         _probed.clear()
 
 
+def _probe_command(name: str) -> list[str]:
+    return [sys.executable, "-m", "collage_engine.toolchains.registry", name]
+
+
+def _child_environment() -> dict[str, str]:
+    """Ours, and this copy of the project findable from any folder."""
+    root = str(Path(__file__).resolve().parents[2])
+    before = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": root + (os.pathsep + before if before else "")}
+
+
 def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
-    command = [sys.executable, "-m", "collage_engine.toolchains.registry", name]
     try:
         child = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL
+            _probe_command(name),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            env=_child_environment(),
         )
     except subprocess.TimeoutExpired:
         return _unavailable(name, f"probing it took longer than {timeout_s:g} s")

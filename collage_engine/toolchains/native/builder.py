@@ -171,7 +171,7 @@ def _compile(
             ) from None
         if done.returncode != 0:
             lines = [line for line in done.stderr.splitlines() if line.strip()]
-            first = next((line for line in lines if "error" in line.lower()), "")
+            first = next((line for line in lines if "error:" in line), "")
             reason = first or (lines[-1] if lines else f"exit status {done.returncode}")
             raise ToolchainError(f"the {source.toolchain} runtime does not compile: {reason}")
         os.replace(result, library)

@@ -15,7 +15,8 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.patterns import Match, Pattern, all_matches, anything, constant, op
+from collage_engine.partition.patterns import Match, Pattern, all_matches, anything
+from collage_engine.toolchains.native import chains
 from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
 from collage_engine.toolchains.onednn.steps import Plan
 
@@ -37,10 +38,6 @@ class Found:
     composite: Composite
     match: Match
     nodes: IndexSet
-
-
-def _scalar(name: str) -> Pattern:
-    return constant(name, scalar=True)
 
 
 def _is(plan: Plan, match: Match, **wanted: float | tuple[float, ...]) -> bool:
@@ -66,149 +63,52 @@ def _number(plan: Plan, match: Match, name: str, otherwise: float) -> float:
     return otherwise if found is None else found
 
 
-def _half_times(x: Pattern, gate: Pattern) -> Pattern:
-    """``0.5 · x · gate`` in the orders that exporters use."""
-    half = _scalar("half")
-    return (
-        op("multiply", op("multiply", x, gate), half)
-        | op("multiply", x, op("multiply", gate, half))
-        | op("multiply", op("multiply", x, half), gate)
-        | op("divide", op("multiply", x, gate), _scalar("two"))
-    )
+def _gelu_erf(plan: Plan, match: Match) -> int | None:
+    root = 2.0**0.5
+    if _is(plan, match, root=root, inverse_root=1 / root, one=1.0, half=0.5, two=2.0):
+        return plan.eltwise(_value(plan, match), "gelu_erf")
+    return None
 
 
-def _gelu_erf() -> Composite:
-    x = anything("x")
-    scaled = op("divide", x, _scalar("root")) | op("multiply", x, _scalar("inverse_root"))
-    gate = op("add", op("erf", scaled), _scalar("one"))
-
-    def build(plan: Plan, match: Match) -> int | None:
-        root = 2.0**0.5
-        if _is(plan, match, root=root, inverse_root=1 / root, one=1.0, half=0.5, two=2.0):
-            return plan.eltwise(_value(plan, match), "gelu_erf")
-        return None
-
-    return Composite("gelu_erf", _half_times(x, gate), build)
+def _gelu_tanh(plan: Plan, match: Match) -> int | None:
+    wanted = {"square": 2.0, "cube": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5}
+    if _is(plan, match, **wanted, one=1.0, half=0.5, two=2.0):
+        return plan.eltwise(_value(plan, match), "gelu_tanh")
+    return None
 
 
-def _gelu_tanh() -> Composite:
-    x = anything("x")
-    square = op("multiply", x, x) | op("power", x, _scalar("square"))
-    cube = op("power", x, _scalar("cube")) | op("multiply", square, x)
-    inner = op("multiply", op("add", x, op("multiply", cube, _scalar("k"))), _scalar("s"))
-    gate = op("add", op("tanh", inner), _scalar("one"))
-
-    def build(plan: Plan, match: Match) -> int | None:
-        if _is(plan, match, square=2.0, cube=3.0, k=0.044715, s=(2 / np.pi) ** 0.5, one=1.0,
-               half=0.5, two=2.0):  # fmt: skip
-            return plan.eltwise(_value(plan, match), "gelu_tanh")
-        return None
-
-    return Composite("gelu_tanh", _half_times(x, gate), build)
+def _silu(plan: Plan, match: Match) -> int | None:
+    return plan.eltwise(_value(plan, match), "swish", 1.0)
 
 
-def _silu() -> Composite:
-    x = anything("x")
-
-    def build(plan: Plan, match: Match) -> int | None:
-        return plan.eltwise(_value(plan, match), "swish", 1.0)
-
-    return Composite("silu", op("multiply", x, op("sigmoid", x)), build)
+def _hardswish(plan: Plan, match: Match) -> int | None:
+    if _is(plan, match, three=3.0, six=6.0):
+        return plan.eltwise(_value(plan, match), "hardswish", 1 / 6, 0.5)
+    return None
 
 
-def _hardswish() -> Composite:
-    x = anything("x")
-    low_high = {"min": lambda v: v == 0, "max": lambda v: v == 6}
-    clipped = op("clip", op("add", x, _scalar("three")), **low_high)
-    six = _scalar("six")
-    pattern = op("multiply", x, op("divide", clipped, six)) | op(
-        "divide", op("multiply", x, clipped), six
-    )
-
-    def build(plan: Plan, match: Match) -> int | None:
-        if _is(plan, match, three=3.0, six=6.0):
-            return plan.eltwise(_value(plan, match), "hardswish", 1 / 6, 0.5)
-        return None
-
-    return Composite("hardswish", pattern, build)
+def _hardsigmoid(plan: Plan, match: Match) -> int | None:
+    alpha, beta = (_number(plan, match, n, 0.0) for n in ("alpha", "beta"))
+    return plan.eltwise(_value(plan, match), "hardsigmoid", alpha, beta)
 
 
-def _hardsigmoid() -> Composite:
-    x = anything("x")
-    linear = op("add", op("multiply", x, _scalar("alpha")), _scalar("beta"))
-    pattern = op("clip", linear, min=lambda v: v == 0, max=lambda v: v == 1)
-
-    def build(plan: Plan, match: Match) -> int | None:
-        alpha, beta = (_number(plan, match, n, 0.0) for n in ("alpha", "beta"))
-        return plan.eltwise(_value(plan, match), "hardsigmoid", alpha, beta)
-
-    return Composite("hardsigmoid", pattern, build)
+def _softplus(plan: Plan, match: Match) -> int | None:
+    if _is(plan, match, zero=0.0, one=1.0):
+        return plan.eltwise(_value(plan, match), "soft_relu", 1.0)
+    return None
 
 
-def _softplus() -> Composite:
-    x = anything("x")
-    small = op("exp", op("negative", op("abs", x)))
-    pattern = op(
-        "add",
-        op("maximum", x, _scalar("zero")),
-        op("log", op("add", small, _scalar("one"))),
-    )
-
-    def build(plan: Plan, match: Match) -> int | None:
-        if _is(plan, match, zero=0.0, one=1.0):
-            return plan.eltwise(_value(plan, match), "soft_relu", 1.0)
-        return None
-
-    return Composite("softplus", pattern, build)
+def _mish(plan: Plan, match: Match) -> int | None:
+    if _is(plan, match, one=1.0):
+        return plan.eltwise(_value(plan, match), "mish")
+    return None
 
 
-def _mish() -> Composite:
-    x = anything("x")
-    softplus = op("log", op("add", op("exp", x), _scalar("one")))
-
-    def build(plan: Plan, match: Match) -> int | None:
-        if _is(plan, match, one=1.0):
-            return plan.eltwise(_value(plan, match), "mish")
-        return None
-
-    return Composite("mish", op("multiply", x, op("tanh", softplus)), build)
-
-
-def _elu() -> Composite:
-    x = anything("x")
-    negative = op("nn.relu", op("subtract", _scalar("one"), op("exp", x)))
-    pattern = op("add", op("multiply", negative, _scalar("minus_alpha")), op("nn.relu", x))
-
-    def build(plan: Plan, match: Match) -> int | None:
-        if _is(plan, match, one=1.0):
-            alpha = -_number(plan, match, "minus_alpha", -1.0)
-            return plan.eltwise(_value(plan, match), "elu", alpha)
-        return None
-
-    return Composite("elu", pattern, build)
-
-
-def _keeps(value: object) -> bool:
-    return bool(value)
-
-
-def _normal(x: Pattern, variance: Pattern, mean: Pattern) -> Pattern:
-    """``(x − mean) / √(variance + ε)``."""
-    centred = op("subtract", x, mean)
-    deviation = op("sqrt", op("add", variance, _scalar("epsilon")))
-    root = op("rsqrt", op("add", variance, _scalar("epsilon")))
-    return op("divide", centred, deviation) | op("multiply", centred, root)
-
-
-def _norm_pattern() -> Pattern:
-    x = anything("x")
-    mean = op("mean", x, name="mean", keepdims=_keeps)
-    centred = op("subtract", x, mean)
-    squared = op("power", centred, _scalar("square")) | op("multiply", centred, centred)
-    squared = squared | op("square", centred)
-    spread = op("mean", squared, name="variance", keepdims=_keeps)
-    spread = spread | op("variance", x, name="variance", keepdims=_keeps)
-    return _normal(x, spread, mean)
+def _elu(plan: Plan, match: Match) -> int | None:
+    if _is(plan, match, one=1.0):
+        alpha = -_number(plan, match, "minus_alpha", -1.0)
+        return plan.eltwise(_value(plan, match), "elu", alpha)
+    return None
 
 
 def _axes(plan: Plan, match: Match, name: str, rank: int) -> list[int] | None:
@@ -238,25 +138,20 @@ def _build_norm(plan: Plan, match: Match) -> int | None:
     return normalise_groups(plan, value, dims[1], epsilon)
 
 
-def _layer_norm() -> Composite:
-    def vector(name: str) -> Pattern:
-        return constant(
-            name, where=lambda graph, node: None if len(node.type.shape) == 1 else "is no vector"
-        )
-
-    norm = _norm_pattern()
-    scaled = op("multiply", norm, vector("scale"))
-    return Composite("layer_norm", op("add", scaled, vector("shift")), _build_norm)
-
-
-def _bare_norm() -> Composite:
-    return Composite("norm", _norm_pattern(), _build_norm)
-
+_X = anything("x")
 
 COMPOSITES: tuple[Composite, ...] = (
-    _layer_norm(), _bare_norm(), _gelu_erf(), _gelu_tanh(), _hardswish(), _silu(), _mish(),
-    _elu(), _softplus(), _hardsigmoid(),
-)  # fmt: skip
+    Composite("layer_norm", chains.layer_norm(_X), _build_norm),
+    Composite("norm", chains.norm(_X), _build_norm),
+    Composite("gelu_erf", chains.gelu_erf(_X), _gelu_erf),
+    Composite("gelu_tanh", chains.gelu_tanh(_X), _gelu_tanh),
+    Composite("hardswish", chains.hardswish(_X), _hardswish),
+    Composite("silu", chains.silu(_X), _silu),
+    Composite("mish", chains.mish(_X), _mish),
+    Composite("elu", chains.elu(_X), _elu),
+    Composite("softplus", chains.softplus(_X), _softplus),
+    Composite("hardsigmoid", chains.hardsigmoid(_X), _hardsigmoid),
+)
 """Larger ones first: the first that fits claims its operators."""
 
 _cache: WeakKeyDictionary[DataflowGraph, tuple[Found, ...]] = WeakKeyDictionary()

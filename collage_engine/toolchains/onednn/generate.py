@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -136,8 +137,18 @@ def _drop_dead(plan: Plan, outputs: tuple[int, ...]) -> None:
     plan.steps = kept[::-1]
 
 
+_reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
+
+
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
     """None when oneDNN can run the call, alone or as part of a composite around it."""
+    known = _reasons.setdefault(graph, {})
+    if index not in known:
+        known[index] = _reason(graph, index)
+    return known[index]
+
+
+def _reason(graph: DataflowGraph, index: int) -> str | None:
     node = graph.nodes[index]
     alone = _refusal(graph, index)
     if alone is None:

@@ -191,6 +191,11 @@ class PlanModule : public ffi::ModuleObj {
         *result = ffi::String(this->Describe());
       });
     }
+    if (name == "collage.save") {
+      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
+        *result = this->SaveToBytes();
+      });
+    }
     return std::nullopt;
   }
 

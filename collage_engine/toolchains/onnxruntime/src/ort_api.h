@@ -20,6 +20,7 @@ enum OrtSlot : int {
   kCreateSessionFromArray = 8,
   kRun = 9,
   kCreateSessionOptions = 10,
+  kSetOptimizedModelFilePath = 11,
   kSetSessionGraphOptimizationLevel = 23,
   kSetIntraOpNumThreads = 24,
   kSetInterOpNumThreads = 25,

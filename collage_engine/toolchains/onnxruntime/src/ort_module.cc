@@ -237,6 +237,10 @@ class OrtModule : public PlanModule {
       api.Call(kSetIntraOpNumThreads, options.get(), threads_);
       Configure(options.get(), "session.intra_op.allow_spinning", spin_ ? "1" : "0");
     }
+    if (Has(plan, "optimized_model")) {  // for looking at what the optimiser made of it
+      std::string path = GetString(plan, "optimized_model");
+      api.Call(kSetOptimizedModelFilePath, options.get(), path.c_str());
+    }
     if (Has(plan, "session_config")) {
       for (const auto& [key, value] : Get<json::Object>(plan, "session_config")) {
         Configure(options.get(), std::string(key.cast<ffi::String>()).c_str(),

@@ -1,0 +1,52 @@
+"""What oneDNN proposes: operators with post-ops, written-out functions, fused chains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.patterns import Match
+from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.native.pattern_table import anchor_patterns, chain_patterns
+from collage_engine.toolchains.onednn.generate import reason_against
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+
+
+def _supported(graph: DataflowGraph, match: Match) -> str | None:
+    return _refused(graph, match.nodes)
+
+
+def _refused(graph: DataflowGraph, nodes: int) -> str | None:
+    for index in graph.operators:
+        if nodes >> index & 1:
+            reason = reason_against(graph, index)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _validate(sub_graph: SubGraph) -> str | None:
+    return _refused(sub_graph.graph, sub_graph.inside)
+
+
+def partition_spec(
+    toolchain: OneDnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
+) -> PartitionSpec:
+    name = toolchain.name
+    table = [
+        (label, pattern, _supported)
+        for label, pattern in (
+            *anchor_patterns(name, residual=True), *chain_patterns(name),
+        )
+    ]  # fmt: skip
+    rule = union_rules(
+        name,
+        byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against),
+        anchor_rules(),
+    )
+    return PartitionSpec(name, instance, rule, _validate)

@@ -1,0 +1,351 @@
+"""oneDNN's operators, post-ops and layouts against ONNX Runtime without optimisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from collage_engine.records.errors import ToolchainError, UnsupportedError
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+from tests.onednn_checks import check, steps, weights
+from tests.toolchain_cases import (
+    Net,
+    error,
+    imported,
+    load_again,
+    one_node,
+    reference,
+    run,
+    saved,
+    whole,
+)
+
+F32 = np.float32
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> OneDnnToolchain:
+    found = OneDnnToolchain()
+    state = found.probe()
+    assert state.available, state.reason
+    return found
+
+
+def conv_then(follow: Callable[[Net, str], str]) -> ModelProto:
+    net = Net(opset=18)
+    x = net.input(1, 16, 14, 14)
+    y = net.add("Conv", x, net.randn(32, 16, 3, 3, scale=0.1), net.randn(32), pads=[1] * 4)
+    return net.model(follow(net, y))
+
+
+EPILOGUES: dict[str, tuple[Callable[[Net, str], str], str]] = {
+    "relu": (lambda n, y: n.add("Relu", y), "relu"),
+    "relu6": (lambda n, y: n.add("Clip", y, n.scalar(0), n.scalar(6)), "clip"),
+    "sigmoid": (lambda n, y: n.add("Sigmoid", y), "logistic"),
+    "silu": (lambda n, y: n.add("Mul", y, n.add("Sigmoid", y)), "swish"),
+    "hardswish": (lambda n, y: n.add("HardSwish", y), "hardswish"),
+    "mish": (lambda n, y: n.add("Mish", y), "mish"),
+    "scale": (lambda n, y: n.add("Mul", y, n.input(1, 32, 1, 1)), "mul"),
+    "relu and scalar": (lambda n, y: n.add("Add", n.add("Relu", y), n.scalar(2)), "relu+linear"),
+    "one minus": (lambda n, y: n.add("Sub", n.scalar(1), y), "linear"),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_convolution_computes_what_follows(toolchain: OneDnnToolchain, name: str) -> None:
+    follow, fused = EPILOGUES[name]
+    assert f"conv:{fused}" in steps(check(toolchain, conv_then(follow)))
+
+
+def test_residual_sum_is_made_in_place_when_nobody_needs_the_residual(
+    toolchain: OneDnnToolchain,
+) -> None:
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    a = net.add("Relu", net.add("Conv", x, net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4))
+    b = net.add("Conv", a, net.randn(16, 16, 3, 3, scale=0.1), net.randn(16), pads=[1] * 4)
+    y = net.add("Relu", net.add("Add", b, a))
+    # ``a`` is read by the convolution that adds it: it may not be overwritten while it is read.
+    inside = check(toolchain, net.model(y))
+    assert "conv:add(in place)+relu" in steps(inside)
+
+
+def test_residual_that_is_read_later_survives(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    a = net.add("Conv", x, net.randn(16, 16, 1, 1, scale=0.2))
+    b = net.add("Conv", net.add("Relu", x), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
+    c = net.add("Add", b, a)
+    d = net.add("Conv", net.add("Mul", c, a), net.randn(16, 16, 1, 1, scale=0.2))
+    check(toolchain, net.model(net.add("Add", d, a)))
+
+
+def test_residual_that_leaves_the_function_survives(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    a = net.add("Conv", x, net.randn(16, 16, 1, 1, scale=0.2))
+    b = net.add("Conv", net.add("Relu", x), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
+    check(toolchain, net.model(net.add("Add", b, a), a))
+
+
+def test_sum_of_two_convolutions_and_of_a_value_with_itself(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    x = net.input(2, 8, 6, 6)
+    a = net.add("Conv", x, net.randn(8, 8, 3, 3, scale=0.1), pads=[1] * 4)
+    b = net.add("Conv", x, net.randn(8, 8, 1, 1, scale=0.1))
+    c = net.add("Add", a, b)
+    check(toolchain, net.model(net.add("Add", c, c)))
+
+
+def test_layout_stays_the_librarys_inside_and_plain_at_the_border(
+    toolchain: OneDnnToolchain,
+) -> None:
+    net = Net()
+    y = net.input(1, 16, 12, 12)
+    for _ in range(3):
+        y = net.add("Relu", net.add("Conv", y, net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4))
+        y = net.add("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4)
+    inside = check(toolchain, net.model(y))
+    reorders = [s for s in inside["steps"] if s["what"] == "reorder"]
+    assert len(reorders) == 2
+    assert reorders[0]["takes"] == "plain" and reorders[-1]["gives"] == "plain"
+
+
+def attention(mask: bool = True, heads: int = 4, length: int = 6, width: int = 32) -> ModelProto:
+    net = Net()
+    x = net.input(2, length, width)
+
+    def project(shape: list[int], perm: list[int]) -> str:
+        y = net.add("MatMul", x, net.randn(width, width, scale=0.2))
+        y = net.add("Add", y, net.randn(width))
+        return net.add("Transpose", net.add("Reshape", y, net.const(np.array(shape))), perm=perm)
+
+    shape = [0, 0, heads, width // heads]
+    q, v = project(shape, [0, 2, 1, 3]), project(shape, [0, 2, 1, 3])
+    k = project(shape, [0, 2, 3, 1])
+    scores = net.add("Div", net.add("MatMul", q, k), net.scalar(2.5))
+    if mask:
+        scores = net.add("Add", scores, net.input(2, 1, 1, length))
+    y = net.add("MatMul", net.add("Softmax", scores, axis=-1), v)
+    y = net.add("Transpose", y, perm=[0, 2, 1, 3])
+    y = net.add("Reshape", y, net.const(np.array([0, 0, width])))
+    y = net.add("Add", net.add("MatMul", y, net.randn(width, width, scale=0.2)), x)
+    return net.model(net.add("LayerNormalization", y, net.randn(width), net.randn(width)))
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_attention(toolchain: OneDnnToolchain, mask: bool) -> None:
+    inside = check(toolchain, attention(mask))
+    # The weights have no batch: one product of all rows each; scaling is part of the product.
+    products = [s for s in inside["steps"] if s["what"] == "matmul"]
+    assert len(products) == 6
+    assert not any("ref" in s["implementation"] for s in inside["steps"])
+
+
+def gelu_written_out(order: int, tanh: bool) -> ModelProto:
+    net = Net()
+    x = net.add(
+        "Add", net.add("MatMul", net.input(3, 16), net.randn(16, 32, scale=0.3)), net.randn(32)
+    )
+    if tanh:
+        cube = (
+            net.add("Mul", net.add("Mul", x, x), x) if order else net.add("Pow", x, net.scalar(3))
+        )
+        inner = net.add("Add", x, net.add("Mul", cube, net.scalar(0.044715)))
+        gate = net.add("Tanh", net.add("Mul", inner, net.scalar(0.7978845608)))
+    else:
+        gate = net.add("Erf", net.add("Div", x, net.scalar(2**0.5)))
+    gate = net.add("Add", gate, net.scalar(1))
+    half = net.scalar(0.5)
+    if order == 0:
+        y = net.add("Mul", net.add("Mul", x, gate), half)
+    elif order == 1:
+        y = net.add("Mul", x, net.add("Mul", gate, half))
+    else:
+        y = net.add("Mul", net.add("Mul", half, x), gate)
+    return net.model(y)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("tanh", [False, True])
+def test_written_out_gelu_is_one_post_op(
+    toolchain: OneDnnToolchain, order: int, tanh: bool
+) -> None:
+    inside = check(toolchain, gelu_written_out(order, tanh))
+    assert steps(inside) == ["matmul:gelu_tanh" if tanh else "matmul:gelu_erf"]
+
+
+def layer_norm_written_out(epsilon: float = 1e-5, square: bool = True) -> ModelProto:
+    net = Net()
+    x = net.input(2, 5, 48)
+    centred = net.add("Sub", x, net.add("ReduceMean", x, axes=[-1]))
+    squared = net.add("Pow", centred, net.scalar(2 if square else 4))
+    root = net.add(
+        "Sqrt", net.add("Add", net.add("ReduceMean", squared, axes=[-1]), net.scalar(epsilon))
+    )
+    y = net.add("Mul", net.add("Div", centred, root), net.randn(48))
+    return net.model(net.add("Add", y, net.randn(48)))
+
+
+def test_written_out_layer_norm_is_one_primitive(toolchain: OneDnnToolchain) -> None:
+    assert steps(check(toolchain, layer_norm_written_out())) == ["layer_norm"]
+    assert steps(check(toolchain, layer_norm_written_out(epsilon=0.3))) == ["layer_norm"]
+
+
+def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) -> None:
+    inside = check(toolchain, layer_norm_written_out(square=False))
+    assert "layer_norm" not in steps(inside)
+
+
+def test_chain_cut_open_is_refused_with_the_operator(toolchain: OneDnnToolchain) -> None:
+    net = imported(gelu_written_out(0, tanh=False))
+    graph = net.graph
+    function = whole(net, toolchain.instances(1, "float32")[0])
+    erf = next(i for i in graph.operators if graph.nodes[i].op == "erf")
+    assert toolchain.supports(graph, erf, function.instance) is None
+    nodes = graph.close(1 << erf)
+    inputs, outputs = graph.boundary(nodes)
+    alone = type(function)("alone", net, graph, nodes, inputs, outputs, function.instance)
+    with pytest.raises(UnsupportedError, match="erf"):
+        toolchain.compile(alone)
+
+
+def test_weights_are_kept_once_and_given_back(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    x = net.input(1, 64, 7, 7)
+    y = net.add("Conv", x, net.randn(96, 64, 3, 3), net.randn(96))
+    y = net.add("Flatten", y)
+    y = net.add("Gemm", y, net.randn(96 * 25, 64), net.randn(64))
+    net_model = net.model(y)
+    inside = check(toolchain, net_model)
+    size = 4 * (96 * 64 * 9 + 96 + 96 * 25 * 64 + 64)
+    assert size <= inside["weights_bytes"] <= 1.1 * size
+
+
+def test_one_weight_read_in_two_layouts(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    shared = net.randn(1, 8, 6, 6)
+    x = net.input(1, 8, 6, 6)
+    a = net.add("Conv", net.add("Add", x, shared), net.randn(8, 8, 3, 3, scale=0.1), pads=[1] * 4)
+    check(toolchain, net.model(net.add("Mul", a, shared), net.add("Mul", x, shared)))
+
+
+def test_float16_and_integers_are_refused_with_the_type(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    model = net.model(net.add("Cast", net.input(4, 4), to=10))
+    graph = imported(model).graph
+    reason = toolchain.supports(graph, graph.operators[0], toolchain.instances(1, "float32")[0])
+    assert reason is not None and "astype" in reason
+
+
+def test_threads_do_not_change_the_result(toolchain: OneDnnToolchain) -> None:
+    inside = check(toolchain, conv_then(lambda n, y: n.add("Relu", y)), threads=2)
+    assert inside["threads"] == 2
+
+
+def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:
+    import tvm_ffi
+
+    net = imported(one_node("Relu", (2, 3)))
+    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0], "f"))
+    good = tvm_ffi.from_dlpack(np.zeros((2, 3), F32))
+    with pytest.raises(TypeError, match="takes 1 inputs and 1 outputs, got 1"):
+        module["f"](good)
+    with pytest.raises(TypeError, match=r"f input 0 must be float32\[2,3\], got float32\[3,2\]"):
+        module["f"](tvm_ffi.from_dlpack(np.zeros((3, 2), F32)), good)
+    with pytest.raises(TypeError, match=r"f output 0 must be float32\[2,3\], got float64"):
+        module["f"](good, tvm_ffi.from_dlpack(np.zeros((2, 3))))
+    with pytest.raises(TypeError, match="f input 0 is not row-major"):
+        module["f"](tvm_ffi.from_dlpack(np.zeros((3, 2), F32).T), good)
+    with pytest.raises(TypeError, match="f input 0 is no tensor"):
+        module["f"](3, good)
+
+
+def test_garbage_is_refused(toolchain: OneDnnToolchain) -> None:
+    import tvm_ffi
+
+    net = imported(one_node("MatMul", (5, 16), weights(16, 24)))
+    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    whole_bytes = saved(module)
+    for broken in (b"", b"nonsense", whole_bytes[:-1], whole_bytes[: len(whole_bytes) // 2]):
+        with pytest.raises(Exception, match=r"truncated|no module of this kind"):
+            load(broken)
+    with pytest.raises(ToolchainError, match="no JSON"):
+        tvm_ffi.get_global_func(f"{module.kind}.create")
+        toolchain_create_text(toolchain, "{")
+
+
+def toolchain_create_text(toolchain: OneDnnToolchain, text: str) -> None:
+    import tvm_ffi
+
+    from collage_engine.toolchains.native import builder
+
+    kind = builder.load(toolchain.source())
+    try:
+        tvm_ffi.get_global_func(f"{kind}.create")("f", text, b"")
+    except ValueError as e:
+        raise ToolchainError(str(e)) from e
+
+
+def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolchain) -> None:
+    spec = {"shape": [2, 3], "dtype": "float32"}
+    plan = {
+        "inputs": [spec], "outputs": [spec], "input_ids": [0], "output_ids": [2], "threads": 1,
+        "spin": False, "constants": [{"id": 1, "dims": [2, 3], "offset": 0}],
+        "steps": [{"op": "binary", "alg": "add", "src": 0, "other": 1, "out": 2, "dims": [2, 3]}],
+    }  # fmt: skip
+    with pytest.raises(ToolchainError, match="outside the weights"):
+        toolchain.create("f", plan, b"1234")
+    plan["steps"] = [{"op": "fly", "src": 0, "out": 2, "dims": [2, 3]}]
+    plan["constants"] = []
+    with pytest.raises(ToolchainError, match="unknown operator fly"):
+        toolchain.create("f", plan, b"")
+
+
+def test_modules_of_one_kind_do_not_disturb_each_other(toolchain: OneDnnToolchain) -> None:
+    first = imported(conv_then(lambda n, y: n.add("Relu", y)))
+    second = imported(one_node("MatMul", (5, 16), weights(16, 24)))
+    instance = toolchain.instances(1, "float32")[0]
+    functions = [whole(first, instance, "a"), whole(second, instance, "b")]
+    modules = [toolchain.compile(f) for f in functions]
+    assert modules[0].kind == modules[1].kind
+    feeds = [first.random_inputs(0), second.random_inputs(0)]
+    before = [run(m, f, x) for m, f, x in zip(modules, functions, feeds, strict=True)]
+    again = load_again(modules[0])
+    for _ in range(3):
+        for place in (1, 0):
+            after = run(modules[place], functions[place], feeds[place])
+            np.testing.assert_array_equal(after[0], before[place][0])
+    np.testing.assert_array_equal(run(again, functions[0], feeds[0])[0], before[0][0])
+
+
+def test_arguments_may_move_between_calls(toolchain: OneDnnToolchain) -> None:
+    net = imported(conv_then(lambda n, y: n.add("Relu", y)))
+    function = whole(net, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    first = run(module, function, feeds)[0]
+    kept = []
+    for _ in range(5):
+        moved = {k: v.copy() for k, v in feeds.items()}
+        kept.append(moved)
+        np.testing.assert_array_equal(run(module, function, moved)[0], first)
+
+
+def test_bfloat16_multiplication_is_close_and_not_exact(toolchain: OneDnnToolchain) -> None:
+    model = one_node("MatMul", (64, 256), weights(256, 64))
+    net = imported(model)
+    function = whole(net, toolchain.instances(1, "bfloat16")[0])
+    feeds = net.random_inputs(0)
+    result = run(toolchain.compile(function), function, feeds)[0]
+    assert error(result, reference(model, function, feeds)[0]) < 2e-2
+
+
+def test_source_hash_covers_the_shared_runtime(toolchain: OneDnnToolchain) -> None:
+    assert toolchain.source_hash() == registry.folder_hash(OneDnnToolchain)
+    assert len(toolchain.source_hash()) == 64

@@ -1,0 +1,310 @@
+"""ONNX Runtime through its C API: results, settings, and that each table position is right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests.toolchain_cases import (
+    Net,
+    error,
+    imported,
+    load_again,
+    one_node,
+    reference,
+    run,
+    saved,
+    tensors,
+    whole,
+)
+
+F32 = np.float32
+X = (1, 8, 10, 12)
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> OnnxRuntimeToolchain:
+    found = OnnxRuntimeToolchain()
+    state = found.probe()
+    assert state.available, state.reason
+    return found
+
+
+def small_net() -> ModelProto:
+    net = Net()
+    x = net.input(*X)
+    y = net.add("Conv", x, net.randn(16, 8, 3, 3, scale=0.1), net.randn(16), pads=[1] * 4)
+    y = net.add("GlobalAveragePool", net.add("Relu", y))
+    y = net.add("Gemm", net.add("Flatten", y), net.randn(16, 10), net.randn(10))
+    return net.model(net.add("Softmax", y))
+
+
+def several_borders() -> ModelProto:
+    net = Net()
+    a, b = net.input(2, 6), net.input(2, 6)
+    left, right = net.add("Split", net.add("Add", a, b), outputs=2, axis=1)
+    return net.model(net.add("Mul", left, right), net.add("Sub", left, right), left)
+
+
+def integers() -> ModelProto:
+    net = Net()
+    x = net.input(5, 7)
+    index = net.add("ArgMax", x, axis=1, keepdims=0)
+    return net.model(index, net.add("Greater", x, net.scalar(0.0)))
+
+
+MODELS = {
+    "net": small_net(),
+    "several borders": several_borders(),
+    "integers and booleans": integers(),
+    "scalar": one_node("ReduceSum", X, keepdims=0),
+    "half": one_node("Cast", X, to=10),
+    "gather": one_node("Gather", X, np.array([0, 2]), axis=1),
+}
+
+
+@pytest.mark.parametrize("level", ["all", "basic", "extended", "none"])
+@pytest.mark.parametrize("name", MODELS)
+def test_results(toolchain: OnnxRuntimeToolchain, name: str, level: str) -> None:
+    model = MODELS[name]
+    net = imported(model)
+    instance = toolchain.instances(1, "float32")[0]
+    if level != "all":
+        instance = type(instance)(toolchain="onnxruntime", config=(("level", level),))
+    function = whole(net, instance)
+    for index in net.graph.operators:
+        assert toolchain.supports(net.graph, index, instance) is None
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    results = run(module, function, feeds)
+    for result, truth in zip(results, reference(model, function, feeds), strict=True):
+        assert error(result, truth) < 1e-5
+    again = load_again(module)
+    assert saved(again) == saved(module)
+    for result, repeated in zip(results, run(again, function, feeds), strict=True):
+        np.testing.assert_array_equal(result, repeated)
+
+
+def test_instances_are_its_optimisation_levels(toolchain: OnnxRuntimeToolchain) -> None:
+    ids = [i.id for i in toolchain.instances(2, "float32")]
+    assert ids == ["onnxruntime", "onnxruntime[level=basic]"]
+    assert all(i.threads == 2 for i in toolchain.instances(2, "float32"))
+
+
+def test_unknown_level_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
+    net = imported(one_node("Relu", X))
+    instance = type(toolchain.instances(1, "float32")[0])(
+        toolchain="onnxruntime", config=(("level", "heroic"),)
+    )
+    with pytest.raises(ToolchainError, match="heroic"):
+        toolchain.compile(whole(net, instance))
+
+
+def test_level_reaches_the_session(toolchain: OnnxRuntimeToolchain, tmp_path: Path) -> None:
+    """Slots 11 and 23: only an optimised session rewrites the convolution to NCHWc."""
+    script = """
+        import json, sys
+        from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+        from tests.engine.test_toolchain_onnxruntime import small_net
+        toolchain = OnnxRuntimeToolchain()
+        spec = lambda *shape: {"shape": list(shape), "dtype": "float32"}
+        for level in (0, 99):
+            toolchain.create("f", {
+                "inputs": [spec(1, 8, 10, 12)], "outputs": [spec(1, 10)],
+                "input_names": ["x0"], "output_names": [OUTPUT], "threads": 1, "spin": False,
+                "level": level,
+                "optimized_model": f"{sys.argv[1]}/{level}.onnx",
+            }, small_net().SerializeToString())
+    """
+    output = small_net().graph.output[0].name
+    code = textwrap.dedent(script).replace("OUTPUT", repr(output))
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=Path.cwd())
+    import onnx
+
+    operators = {
+        level: [n.op_type for n in onnx.load(str(tmp_path / f"{level}.onnx")).graph.node]
+        for level in (0, 99)
+    }
+    assert "Relu" in operators[0]
+    assert "Relu" not in operators[99]
+
+
+def test_bad_setting_is_reported(toolchain: OnnxRuntimeToolchain) -> None:
+    """Slot 130: an impossible configuration entry is the library's own error."""
+    spec = {"shape": list(X), "dtype": "float32"}
+    plan = {
+        "inputs": [spec], "outputs": [spec], "input_names": ["x0"], "output_names": ["relu0_0"],
+        "threads": 1, "spin": False, "session_config": {"": "x"},
+    }  # fmt: skip
+    with pytest.raises(ToolchainError, match="Config key is empty"):
+        toolchain.create("f", plan, one_node("Relu", X).SerializeToString())
+
+
+def test_broken_model_is_reported(toolchain: OnnxRuntimeToolchain) -> None:
+    plan = {
+        "inputs": [], "outputs": [], "input_names": [], "output_names": [], "threads": 1,
+        "spin": False,
+    }  # fmt: skip
+    with pytest.raises(ToolchainError, match="protobuf parsing failed"):
+        toolchain.create("f", dict(plan), b"no model at all")
+    plan |= {"input_names": ["x0"]}
+    with pytest.raises(ToolchainError, match="names do not match"):
+        toolchain.create("f", plan, one_node("Relu", X).SerializeToString())
+
+
+def test_wrong_names_are_reported_when_run(toolchain: OnnxRuntimeToolchain) -> None:
+    import tvm_ffi
+
+    spec = {"shape": list(X), "dtype": "float32"}
+    plan = {
+        "inputs": [spec], "outputs": [spec], "input_names": ["nobody"],
+        "output_names": ["relu0_0"], "threads": 1, "spin": False,
+    }  # fmt: skip
+    module = toolchain.create("f", plan, one_node("Relu", X).SerializeToString())
+    tensor = tvm_ffi.from_dlpack(np.zeros(X, F32))
+    with pytest.raises(RuntimeError, match="nobody"):
+        module["f"](tensor, tensor)
+
+
+def test_truncated_module_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
+    import tvm_ffi
+
+    net = imported(small_net())
+    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    for broken in (b"", saved(module)[:-1]):
+        with pytest.raises(ValueError, match="truncated"):
+            load(broken)
+
+
+def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> None:
+    net = imported(small_net())
+    function = whole(net, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    copies = [{k: v.copy() for k, v in feeds.items()} for _ in range(3)]
+    calls = [tensors(function, c)[0] for c in copies]
+    for _ in range(10):
+        for arguments in calls:
+            module[function.symbol](*arguments)
+    # One input at three addresses, one output at three: each bound once, none per call.
+    assert toolchain.inside(module)["tensors_made"] == 6
+
+
+def test_calls_do_not_allocate(toolchain: OnnxRuntimeToolchain) -> None:
+    """Resident memory stands still over many calls."""
+    import psutil
+
+    net = imported(one_node("Relu", X))
+    function = whole(net, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    arguments, _ = tensors(function, net.random_inputs(0))
+    call = module[function.symbol]
+    for _ in range(1000):
+        call(*arguments)
+    before = psutil.Process().memory_info().rss
+    for _ in range(20_000):
+        call(*arguments)
+    assert psutil.Process().memory_info().rss - before < 1 << 20
+
+
+def test_other_thread_counts_get_their_own_pool() -> None:
+    """The first module's settings own the process's pool; other settings still work."""
+    script = """
+        import os
+        from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_cases import imported, whole
+        toolchain = OnnxRuntimeToolchain()
+        net = imported(small_net())
+        threads = lambda: len(os.listdir("/proc/self/task"))
+        kept, shared, grown = [], [], []
+        for count, spin in ((2, False), (2, False), (3, False), (2, True), (1, False)):
+            function = whole(net, toolchain.instances(count, "float32")[0], spin=spin)
+            before = threads()
+            kept.append(toolchain.compile(function))
+            grown.append(threads() - before)
+            shared.append(toolchain.inside(kept[-1])["shared_pool"])
+        print(shared, grown[1:])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip().splitlines()[-1] == str(
+        ([True, True, False, False, False], [0, 2, 1, 0])
+    )[1:-1].replace("], [", "] [")
+
+
+def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) -> None:
+    """Both orders in one process; our copy is opened once, under its SONAME."""
+    script = """
+        import sys
+        if sys.argv[1] == "first":
+            import onnxruntime
+        from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_cases import error, imported, reference, run, whole
+        toolchain, model = OnnxRuntimeToolchain(), small_net()
+        net = imported(model)
+        function = whole(net, toolchain.instances(1, "float32")[0])
+        modules = [toolchain.compile(function) for _ in range(2)]
+        feeds = net.random_inputs(0)
+        truth = reference(model, function, feeds)
+        assert error(run(modules[1], function, feeds)[0], truth[0]) < 1e-5
+        maps = {line.split()[-1] for line in open("/proc/self/maps") if "libonnxruntime.so" in line}
+        assert len(maps) == 1, maps
+    """
+    for order in ("first", "second"):
+        code = textwrap.dedent(script)
+        subprocess.run([sys.executable, "-c", code, order], check=True)
+
+
+def test_large_models_leave_memory_once_loaded(toolchain: OnnxRuntimeToolchain) -> None:
+    """A loaded module keeps its model in a file, and still gives it back."""
+    net = Net()
+    y = net.add("MatMul", net.input(1, 1500), net.randn(1500, 1500))
+    model = imported(net.model(y))
+    function = whole(model, toolchain.instances(1, "float32")[0])
+    module = load_again(toolchain.compile(function))
+    opened = [Path("/proc/self/fd") / fd for fd in os.listdir("/proc/self/fd")]
+    files = [os.readlink(fd) for fd in opened if os.path.lexists(fd)]
+    assert any("(deleted)" in f for f in files)
+    assert len(saved(module)) > 9_000_000
+    assert run(load_again(module), function, model.random_inputs(0))[0].shape == (1, 1500)
+
+
+def test_runtime_libraries(toolchain: OnnxRuntimeToolchain) -> None:
+    library, own = toolchain.runtime_libraries()
+    assert library.name == "libonnxruntime.so.1" and not library.linked
+    assert own.linked and own.name == f"lib{toolchain.source().kind}.so"
+    assert Path(library.file).exists() and Path(own.file).exists()
+    assert library.licence == "MIT"
+
+
+def test_library_missing_beside_the_runtime_is_said(
+    toolchain: OnnxRuntimeToolchain, tmp_path: Path
+) -> None:
+    """Without libonnxruntime.so.1 beside it, loading a module says so."""
+    runtime = builder.build(toolchain.source())
+    copy = tmp_path / runtime.path.name
+    copy.write_bytes(runtime.path.read_bytes())
+    script = f"""
+        import ctypes, tvm_ffi
+        ctypes.CDLL({str(copy)!r})
+        tvm_ffi.get_global_func("{runtime.kind}.check")()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "cannot load ONNX Runtime" in done.stderr

@@ -1,0 +1,144 @@
+"""Small ONNX models and the means to run them on one external toolchain, for its tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
+
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
+
+Tensor = tuple[int, ...] | np.ndarray
+
+
+@dataclass
+class Net:
+    """A model under construction: ``net.add("Conv", x, weights)`` returns a value's name."""
+
+    opset: int = 17
+    seed: int = 0
+    nodes: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    weights: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    def input(self, *shape: int) -> str:
+        name = f"x{len(self.inputs)}"
+        self.inputs.append(helper.make_tensor_value_info(name, 1, shape))
+        return name
+
+    def const(self, values: Any) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def randn(self, *shape: int, scale: float = 1.0) -> str:
+        return self.const((self.random.standard_normal(shape) * scale).astype(np.float32))
+
+    def scalar(self, value: float) -> str:
+        return self.const(np.float32(value))
+
+    def add(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
+        names = [f"{op.lower()}{len(self.nodes)}_{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(op, [i or "" for i in inputs], names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def model(self, *outputs: str) -> ModelProto:
+        results = [ValueInfoProto(name=o) for o in outputs]
+        graph = helper.make_graph(self.nodes, "net", self.inputs, results, self.weights)
+        opset = [helper.make_opsetid("", self.opset)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+        return shape_inference.infer_shapes(model, strict_mode=True)
+
+
+def one_node(
+    op: str, *inputs: Tensor, opset: int = 17, outputs: int = 1, **attributes: Any
+) -> ModelProto:
+    """A model of one operator; tuples are inputs of that shape, arrays are constants."""
+    net = Net(opset)
+    names = [net.input(*i) if isinstance(i, tuple) else net.const(i) for i in inputs]
+    made = net.add(op, *names, outputs=outputs, **attributes)
+    return net.model(*([made] if outputs == 1 else made))
+
+
+def whole(
+    model: ImportedModel, instance: ToolchainInstance, symbol: str = "whole", spin: bool = False
+) -> Function:
+    """All calls of a model as one function."""
+    graph = model.graph
+    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
+    inputs, outputs = graph.boundary(nodes)
+    return Function(symbol, model, graph, nodes, inputs, outputs, instance, spin)
+
+
+def tensors(function: Function, feeds: dict[str, np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
+    """Arguments for the function: input tensors, then outputs full of NaN, which are returned."""
+    import tvm_ffi
+
+    nodes = function.graph.nodes
+    given = [np.ascontiguousarray(feeds[nodes[i].name]) for i in function.inputs]
+    results = []
+    for index in function.outputs:
+        kind = nodes[index].type
+        empty = np.empty(kind.shape, kind.dtype)
+        empty.fill(np.nan if kind.dtype.startswith("float") else 99)
+        results.append(empty)
+    return [tvm_ffi.from_dlpack(a) for a in (*given, *results)], results
+
+
+def run(module: Any, function: Function, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """One call of the compiled function."""
+    arguments, results = tensors(function, feeds)
+    module[function.symbol](*arguments)
+    return results
+
+
+def reference(
+    model: ModelProto, function: Function, feeds: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    """What ONNX Runtime, unoptimised, makes of the user's model, in the function's order."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    found = session.run(None, feeds)
+    outputs = function.graph.record.outputs
+    return [found[outputs.index(i)] for i in function.outputs]
+
+
+def error(result: np.ndarray, truth: np.ndarray) -> float:
+    """``max|y−r| / max|r|``; infinite where only the result is not finite."""
+    if result.dtype.kind != "f":
+        return float(not np.array_equal(result, truth))
+    finite = np.isfinite(truth)
+    if not np.all(np.isfinite(result[finite])):
+        return float("inf")
+    difference = np.abs(result[finite].astype(np.float64) - truth[finite])
+    return float(difference.max(initial=0.0) / max(np.abs(truth[finite]).max(initial=0.0), 1e-30))
+
+
+def load_again(module: Any) -> Any:
+    """Serialise and load, as an artifact does."""
+    import tvm_ffi
+
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    return load(saved(module))
+
+
+def saved(module: Any) -> bytes:
+    """The serialised module."""
+    return bytes(module["collage.save"]())
+
+
+def imported(model: ModelProto) -> ImportedModel:
+    return import_onnx(model)

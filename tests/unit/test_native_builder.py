@@ -1,0 +1,166 @@
+"""Building C++ runtimes: what is missing is said, what is there is built once."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+
+TRIVIAL = '#include <cstdio>\nextern "C" int answer() { return 42; }\n'
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> builder.RuntimeSource:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "main.cc").write_text(TRIVIAL)
+    return builder.RuntimeSource("toy", folder / "main.cc", 1, "1.0")
+
+
+def fake_compiler(folder: Path, body: str) -> Path:
+    path = folder / "fake-cxx"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_no_compiler_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    with pytest.raises(ToolchainError, match=r"tried no-such-compiler -O1, g\+\+, clang\+\+"):
+        builder.find_compiler()
+
+
+def test_toolchain_without_compiler_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    for toolchain in (OnnxRuntimeToolchain(), OneDnnToolchain()):
+        monkeypatch.setattr(builder, "is_registered", lambda kind: False)
+        state = toolchain.probe()
+        assert not state.available
+        assert state.reason is not None and "no C++ compiler found" in state.reason
+        assert state.install == toolchain.install
+
+
+def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    for toolchain, package in (
+        (OnnxRuntimeToolchain(), "onnxruntime"),
+        (OneDnnToolchain(), "onednn-cpu-gomp"),
+    ):
+        state = toolchain.probe()
+        assert not state.available
+        assert state.reason == f"the package {package} is not installed"
+        assert state.install is not None and package in state.install
+
+
+def test_cxx_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = fake_compiler(tmp_path, 'echo "fake 1.0"')
+    monkeypatch.setenv("CXX", str(path))
+    assert builder.find_compiler() == builder.Compiler((str(path),), "fake 1.0")
+
+
+def test_built_once_and_named_by_its_sources(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = builder.build(source)
+    assert runtime.kind == source.kind
+    assert runtime.path.name == f"lib{runtime.kind}.so"
+    dynamic = subprocess.run(
+        ["readelf", "-d", str(runtime.path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"soname: [{runtime.path.name}]" in dynamic
+    assert "[$ORIGIN]" in dynamic
+    assert "libtvm_ffi.so" in dynamic
+    # No compiler is needed the second time.
+    compiler = builder.find_compiler()
+    monkeypatch.setattr(builder, "find_compiler", lambda: compiler)
+    monkeypatch.setattr(builder, "_compile", lambda *a: pytest.fail("compiled again"))
+    assert builder.build(source) == runtime
+
+
+def test_kind_follows_sources_headers_and_plan_version(source: builder.RuntimeSource) -> None:
+    kind = source.kind
+    assert replace(source, plan_version=2).kind != kind
+    assert replace(source, library_version="2.0").kind == kind
+    (source.main.parent / "part.h").write_text("// a header")
+    assert source.kind != kind
+
+
+def test_another_library_version_is_another_file(source: builder.RuntimeSource) -> None:
+    first = builder.build(source)
+    second = builder.build(replace(source, library_version="2.0"))
+    assert first.kind == second.kind
+    assert first.path.parent != second.path.parent
+
+
+def test_libraries_lie_beside_it(source: builder.RuntimeSource, tmp_path: Path) -> None:
+    library = tmp_path / "libelsewhere.so.1.2"
+    library.write_bytes(b"")
+    runtime = builder.build(replace(source, beside=(("libelsewhere.so.1", library),)))
+    assert (runtime.path.parent / "libelsewhere.so.1").resolve() == library
+
+
+def test_compile_error_is_one_sentence_and_leaves_nothing(source: builder.RuntimeSource) -> None:
+    source.main.write_text("int f() { return undeclared; }\n")
+    with pytest.raises(ToolchainError, match=r"toy runtime does not compile: .*undeclared"):
+        builder.build(source)
+    left = [p for p in builder.cache_folder().rglob("*") if p.is_file() and p.name != "lock"]
+    assert left == []
+
+
+def test_unwritable_cache_is_said(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(ToolchainError, match="cannot write the runtime cache"):
+        builder.build(source)
+
+
+def test_builders_at_the_same_time_compile_once(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    compiler = fake_compiler(
+        tmp_path,
+        f'if [ "$1" = --version ]; then echo fake; else echo x >> {log}; sleep 0.3; '
+        'while [ "$1" != -o ]; do shift; done; echo library > "$2"; fi',
+    )
+    monkeypatch.setenv("CXX", str(compiler))
+    script = f"""
+        from pathlib import Path
+        from collage_engine.toolchains.native import builder
+        source = builder.RuntimeSource("toy", Path({str(source.main)!r}), 1, "1.0")
+        assert builder.build(source).path.read_text() == "library\\n"
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    children = [subprocess.Popen(command) for _ in range(3)]
+    assert [c.wait() for c in children] == [0, 0, 0]
+    assert log.read_text() == "x\n"
+
+
+def test_file_not_in_the_wheel_is_said() -> None:
+    with pytest.raises(ToolchainError, match=r"carries no libnothing\.so"):
+        builder.find_in_wheel("onnxruntime", "libnothing.so")
+    with pytest.raises(ToolchainError, match="no-such-package is not installed"):
+        builder.find_in_wheel("no-such-package", "x")
