@@ -104,7 +104,7 @@ def enumerate_candidates(
     relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
     relay = fuse_ops(graph, "relay", settings.max_group, settings.max_arguments)
     pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
-    covers = [greedy(graph, offers)] if offers else []
+    covers = [greedy(graph, order) for order in _greedy_orders(offers)]
     notes: list[str] = []
     records: list[CandidateRecord] = []
     for offer in offers:
@@ -127,6 +127,16 @@ def enumerate_candidates(
         collector.whole_model()
         records.extend(collector.records())
     return Enumeration(graph, tuple(offers), tuple(records), tuple(notes))
+
+
+def _greedy_orders(offers: Sequence[Offer]) -> list[list[Offer]]:
+    """All offers in the user's order, and each external one with the native ones behind it."""
+    native = [offer for offer in offers if offer.native]
+    external = [offer for offer in offers if not offer.native]
+    orders = [[*external, *native]] if offers else []
+    if native:
+        orders += [[offer, *native] for offer in external]
+    return orders
 
 
 class _Collector:

@@ -52,11 +52,8 @@ def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> 
     if offer.spec is None:
         return found
     for name, rule in offer.spec.rule.patterns():
-        ops = rule.pattern.root_ops
-        for node in reversed(graph.nodes):
-            if ops is not None and node.op not in ops:
-                continue
-            for match in rule.matches(graph, node.index):
+        for at_root in reversed(rule.matches(graph)):
+            for match in at_root:
                 operators = calls.from_nodes(match.nodes)
                 if operators and not operators & claimed and _closed(graph, match):
                     claimed |= operators

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -59,14 +60,15 @@ Bound = dict[int, tuple["Pattern", int]]
 
 
 class Trace:
-    """Keeps the failure that got furthest."""
+    """Keeps the failure that got furthest, where someone wants to know it."""
 
-    def __init__(self, graph: DataflowGraph) -> None:
+    def __init__(self, graph: DataflowGraph, wanted: bool = True) -> None:
         self.graph = graph
+        self.wanted = wanted
         self.best: Failure | None = None
 
     def fail(self, pattern: Pattern, index: int, found: str | None, progress: int) -> None:
-        if self.best is None or progress > self.best.progress:
+        if self.wanted and (self.best is None or progress > self.best.progress):
             what = found or describe(self.graph, index)
             self.best = Failure(index, str(pattern), what, progress)
 
@@ -98,6 +100,14 @@ class Pattern:
         for matched in self.expand(index, bound, trace):
             yield {**matched, id(self): (self, index)}
 
+    def possible(self, index: int, bound: Bound, trace: Trace) -> bool:
+        """A quick look at the operator only, before any part is tried."""
+        ops = self.root_ops
+        if ops is None or trace.graph.nodes[index].op in ops:
+            return True
+        trace.fail(self, index, None, len(bound))
+        return False
+
     def satisfied(self, index: int, bound: Bound, trace: Trace) -> bool:
         if self.where is None:
             return True
@@ -111,7 +121,7 @@ class Pattern:
     def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
         raise NotImplementedError(type(self).__name__)
 
-    @property
+    @cached_property
     def root_ops(self) -> frozenset[str] | None:
         """Operators a root can have; None when it need not be an operator."""
         return None
@@ -196,8 +206,10 @@ class Op(Pattern):
         if self.commutative and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
             orders.append(node.inputs[::-1])
         # One more than the parts bound: the operator itself has matched when its inputs fail.
+        started = {**bound, -id(self): (self, index)}
         for order in orders:
-            yield from _match_all(self.args, order, {**bound, -id(self): (self, index)}, trace)
+            if all(a.possible(i, started, trace) for a, i in zip(self.args, order, strict=True)):
+                yield from _match_all(self.args, order, started, trace)
 
     def _wrong(self, node: Node) -> str | None:
         if self.dtypes and node.type.dtype not in self.dtypes:
@@ -211,7 +223,7 @@ class Op(Pattern):
                 return f"has {name}={value}, not {wanted}"
         return None
 
-    @property
+    @cached_property
     def root_ops(self) -> frozenset[str] | None:
         return frozenset(self.ops)
 
@@ -272,9 +284,10 @@ class Either(Pattern):
 
     def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
         for choice in self.choices:
-            yield from choice.attempt(index, bound, trace)
+            if choice.possible(index, bound, trace):
+                yield from choice.attempt(index, bound, trace)
 
-    @property
+    @cached_property
     def root_ops(self) -> frozenset[str] | None:
         ops: frozenset[str] = frozenset()
         for choice in self.choices:
@@ -316,7 +329,7 @@ class Through(Pattern):
                         yield from self._from(source, stepped, trace, length + 1)
         yield from self.source.attempt(index, bound, trace)
 
-    @property
+    @cached_property
     def root_ops(self) -> frozenset[str] | None:
         below = self.source.root_ops
         return None if below is None else below | frozenset(self.steps.ops)
@@ -402,7 +415,8 @@ def describe(graph: DataflowGraph, index: int) -> str:
 def all_matches(graph: DataflowGraph, pattern: Pattern, root: int) -> Iterator[Match]:
     """Every match at a root that covers a distinct set of nodes, the preferred one first."""
     seen: set[IndexSet] = set()
-    for bound in pattern.attempt(root, {}, Trace(graph)):
+    trace = Trace(graph, wanted=False)
+    for bound in pattern.attempt(root, {}, trace):
         match = _to_match(graph, root, bound)
         if match.nodes and match.nodes not in seen:
             seen.add(match.nodes)

@@ -84,25 +84,38 @@ class PatternRule(PartitionRule):
     predicate: Predicate | None = None
     every: bool = True
 
-    def matches(self, graph: DataflowGraph, root: int) -> Iterator[Match]:
-        """Matches at a root that the predicate accepts."""
-        found = all_matches(graph, self.pattern, root)
-        for each in found:
+    _known: dict[int, tuple[DataflowGraph, list[list[Match]]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Matches in the graphs seen so far: candidates and greedy covers ask for the same ones."""
+
+    def matches(self, graph: DataflowGraph) -> list[list[Match]]:
+        """For every node as a root, in order: the matches there that the predicate accepts."""
+        known = self._known.get(id(graph))
+        if known is None:
+            ops = self.pattern.root_ops
+            roots = [
+                self._matches_at(graph, node.index) if ops is None or node.op in ops else []
+                for node in graph.nodes
+            ]
+            known = self._known[id(graph)] = (graph, roots)
+        return known[1]
+
+    def _matches_at(self, graph: DataflowGraph, root: int) -> list[Match]:
+        found: list[Match] = []
+        for each in all_matches(graph, self.pattern, root):
             if self.predicate is None or self.predicate(graph, each) is None:
-                yield each
+                found.append(each)
             if not self.every:
-                return
+                break
+        return found
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        found: list[CandidatePartition] = []
-        ops = self.pattern.root_ops
-        for node in scope.graph.nodes:
-            if ops is not None and node.op not in ops:
-                continue
-            for each in self.matches(scope.graph, node.index):
-                sub_graph = SubGraph(scope.graph, each.nodes)
-                found.append(CandidatePartition(sub_graph, scope.spec, self.name))
-        return found
+        return [
+            CandidatePartition(SubGraph(scope.graph, each.nodes), scope.spec, self.name)
+            for at_root in self.matches(scope.graph)
+            for each in at_root
+        ]
 
     def why_not(self, scope: Scope, index: int) -> Explanation | None:
         result = match(scope.graph, self.pattern, index)
