@@ -55,13 +55,15 @@ def transition_constants(
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
+    on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
     """``launch`` and ``pair:<instance>:<instance>`` in microseconds, stored or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
     given for all of its instances. A toolchain that cannot run the chain has no pairs.
-    ``MeasureError`` when they cannot be measured.
+    ``on_measuring`` is called when they are not stored yet. ``MeasureError`` when they cannot be
+    measured.
     """
     default: dict[str, ToolchainInstance] = {}
     for instance in instances:
@@ -74,6 +76,7 @@ def transition_constants(
     name = "transitions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known = store.constant(name) if store is not None else None
     if known is None:
+        on_measuring()
         request = HandoverRequest(tuple(default.values()))
         try:
             known = call_in_child(job, request, timeout_s=LIMIT_S, cancel=cancel, env=env)
