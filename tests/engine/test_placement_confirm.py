@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from collage_engine.lowering.reference import original_outputs
@@ -14,7 +11,7 @@ from collage_engine.placement.artifact import ArtifactContents, run_artifact, wr
 from collage_engine.placement.confirm import confirm
 from collage_engine.placement.field import ConfirmSettings
 from collage_engine.placement.rival import Rival
-from collage_engine.placement.rival_job import OpenRival, RivalJob, RunRound, peak_memory_bytes
+from collage_engine.placement.rival_job import RivalJob, RunRound, peak_memory_bytes
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.engine.test_placement_artifact import MNIST
@@ -75,7 +72,7 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(
         field_module, "Worker",
         lambda target, **more: Worker(
-            "tests.engine.test_placement_confirm:Suicidal" if "rival_job" in target else target,
+            "tests.rival_targets:Suicidal" if "rival_job" in target else target,
             **more,
         ),
     )  # fmt: skip
@@ -88,15 +85,6 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
             inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
             folder=tmp_path, settings=QUICK,
         )  # fmt: skip
-
-
-class Suicidal(RivalJob):
-    """Dies of what a library may do when it loads."""
-
-    def __call__(self, request):
-        if isinstance(request, OpenRival):
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return super().__call__(request)
 
 
 def test_the_peak_of_this_process_is_known():

@@ -122,7 +122,7 @@ def test_the_fastest_wins_and_is_reported_from_fresh_rounds(stage, tmp_path):
     assert done.winner.measured_us == pytest.approx(55.0)
     assert done.winner.selection_us[0] == pytest.approx(50.0)
     assert (done.winner.folder / "model.so").read_text() == "fast"
-    assert stage.environments["fast"] == {"RIVAL": "fast"}
+    assert stage.environments["fast"]["RIVAL"] == "fast"
     assert done.winner.peak_memory_bytes == 1 << 20
     assert not stage.loaded  # every child was ended
 

@@ -1,0 +1,17 @@
+"""Rivals for tests of confirmation, importable without TVM's compiler."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from collage_engine.placement.rival_job import OpenRival, RivalJob
+
+
+class Suicidal(RivalJob):
+    """Dies of what a library may do when it loads."""
+
+    def __call__(self, request):
+        if isinstance(request, OpenRival):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().__call__(request)
