@@ -35,7 +35,8 @@ def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Differe
 def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, list[Outcome]]:
     """The winner of some rounds, and all that are tied with the fastest (the winner first).
 
-    Tied covers: fewer partitions first, then the user's order, then the smaller median.
+    Tied covers: fewer partitions first, then the user's order, then the smaller median. One that
+    sat rounds out was clearly slower; too few rounds cannot make it a tie again.
     Raises ``ValueError`` when nothing was timed.
     """
     timed = [(o, r, _median(r)) for o, r in rounds if not math.isnan(_median(r))]
@@ -44,11 +45,27 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
     _, best_rounds, best = min(timed, key=lambda entry: entry[2])
     tied = []
     for outcome, times, median in timed:
-        apart = difference(times, best_rounds)
-        if median <= best or (apart is None and median <= best * 1.02) or (apart and apart.tied):
+        apart = None if any(map(math.isnan, times)) else difference(times, best_rounds)
+        if median <= best or (apart is not None and apart.tied):
             tied.append((outcome, median))
     tied.sort(key=lambda entry: (entry[0].partitions, entry[0].rival.order, entry[1]))
     return tied[0][0], [outcome for outcome, _ in tied]
+
+
+def settled(rounds: Sequence[tuple[Outcome, Sequence[float]]], precise: float = 0.01) -> bool:
+    """Whether more rounds would hardly change the verdict.
+
+    Every tie is then a tie within ``precise`` of the fastest, not one for want of rounds.
+    """
+    _, tied = choose(rounds)
+    times = {id(outcome): taken for outcome, taken in rounds}
+    fastest = min(tied, key=lambda outcome: _median(times[id(outcome)]))
+    near = _median(times[id(fastest)]) * precise
+    for outcome in tied:
+        apart = difference(times[id(outcome)], times[id(fastest)])
+        if outcome is not fastest and apart is not None and apart.high_us - apart.low_us > 2 * near:
+            return False
+    return True
 
 
 def _median(times: Sequence[float]) -> float:

@@ -18,6 +18,7 @@ import psutil
 from collage_engine.machine.worker import Worker
 from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import MODULE_FILE, BuiltModule
+from collage_engine.placement.choose import settled
 from collage_engine.placement.npz import write_npz
 from collage_engine.placement.rival import Outcome
 from collage_engine.placement.rival_job import (
@@ -53,6 +54,8 @@ class ConfirmSettings:
 
     selection_rounds: int = 7
     fresh_rounds: int = 9
+    most_rounds: int = 21
+    """Of either set, while ties are ties for want of rounds and the budget lasts."""
     round_s: float = 0.04
     warm_s: float = 0.005
     least_calls: int = 2
@@ -248,7 +251,8 @@ class Field:
         """Rounds over all rivals there, in changing order.
 
         One that is hopelessly slower than the best sits out after the first round, one that is
-        clearly slower from the fourth on: their figures are known well enough. Ends when the
+        clearly slower from the fourth on: their figures are known well enough. Ends after
+        ``count`` rounds (``most_rounds`` where the verdict is not settled by then), or when the
         budget is spent, not before ``least_rounds``. A rival that fails gets its reason and
         leaves; one that left in a heat brings its rounds from there.
         """
@@ -258,16 +262,20 @@ class Field:
         shuffle = random.Random(count)
         end = time.monotonic() + budget_s
         sitting: set[int] = set()
-        for number in range(count):
+        for number in range(max(count, settings.most_rounds) if steps else count):
             if number >= settings.least_rounds and time.monotonic() > end:
-                self.done += count - number
+                self.done += max(0, count - number)
+                break
+            if number >= count and self._settled(live, taken):
                 break
             if number == 1:
                 sitting = self._behind(live, taken, settings.hopeless_beyond)
             elif number == settings.least_rounds:
                 sitting |= self._behind(live, taken, settings.drop_beyond)
             if steps:
-                self.step(f"round {number + 1} of {count}, {len(live) - len(sitting)} rivals")
+                self.total += number >= count
+                self.step(f"round {number + 1} of {max(count, number + 1)}, "
+                          f"{len(live) - len(sitting)} rivals")  # fmt: skip
             for outcome in shuffle.sample(live, len(live)):
                 if id(outcome) in sitting:
                     taken[id(outcome)].append((math.nan, []))
@@ -281,6 +289,10 @@ class Field:
         if steps:
             taken.update({id(o): o.heat for o in outcomes if o.heat and o.reason is None})
         return taken
+
+    def _settled(self, live: list[Outcome], taken: Rounds) -> bool:
+        fit = [(o, [median for median, _ in taken[id(o)]]) for o in live if o.exportable]
+        return not fit or settled(fit)
 
     def _behind(self, live: list[Outcome], taken: Rounds, factor: float) -> set[int]:
         """Those whose median so far is this many times the best exportable one's."""

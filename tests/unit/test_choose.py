@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from collage_engine.placement.choose import choose, difference
+from collage_engine.placement.choose import choose, difference, settled
 from collage_engine.placement.rival import Outcome, Rival
 from collage_engine.records.toolchain import ToolchainInstance
 
@@ -64,3 +64,20 @@ def test_equal_data_gives_an_equal_verdict():
 def test_nothing_timed_is_an_error():
     with pytest.raises(ValueError):
         choose([(outcome("a", 1), [])])
+
+
+def test_one_that_sat_out_is_no_tie_for_want_of_rounds():
+    nan = math.nan
+    slow, fast = outcome("slow", 1), outcome("fast", 5)
+    # One bad round of the fast one would otherwise leave zero within the interval.
+    rounds = [(slow, [13.0, 13.0, 13.0, nan, nan]), (fast, [10.0, 10.0, 14.0, 10.0, 10.0])]
+    winner, tied = choose(rounds)
+    assert winner is fast and tied == [fast]
+
+
+def test_a_wide_tie_is_not_settled_and_a_narrow_one_is():
+    a, b = outcome("a", 1), outcome("b", 1)
+    best = [10.0] * 7
+    assert settled([(a, best), (b, [10.05, 9.97, 10.02, 9.96, 10.04, 9.98, 10.01])])
+    assert not settled([(a, best), (b, [12.0, 9.0, 11.5, 9.2, 11.0, 9.1, 10.2])])
+    assert settled([(a, best), (b, [12.0, 12.2, 11.9, 12.0, 12.1, 12.0, 12.0])])

@@ -245,3 +245,19 @@ def test_a_cancel_ends_every_child(stage, tmp_path):
     with pytest.raises(Cancelled):
         go(tmp_path, [rival("a"), rival("b")], cancel=cancel, on_progress=progress)
     assert not stage.loaded
+
+
+def test_a_baseline_that_breaks_a_pin_is_timed_but_cannot_win(stage, tmp_path):
+    stage.us["tvm"] = 10.0
+    done = go(tmp_path, [rival("a", 2), rival("tvm", kind="whole-model", eligible=False)])
+    assert done.named == "collage" and done.winner.rival.name == "a"
+    assert done.outcomes[1].measured_us == pytest.approx(10.0)
+    assert not done.differences["tvm"].tied
+
+
+def test_a_wide_tie_gets_more_rounds_while_the_budget_lasts(stage, tmp_path):
+    swing = [0.0, 30.0, -25.0, 8.0, -12.0, 20.0, -18.0]
+    stage.us["a"] = lambda n: 100.0 + swing[n % 7]
+    go(tmp_path, [rival("a", 2), rival("b")])
+    assert stage.rounds["a"] > 16
+    assert stage.rounds["a"] <= 2 * ConfirmSettings().most_rounds
