@@ -20,10 +20,13 @@ def index_set(indices: Iterable[int]) -> IndexSet:
 
 def members(bits: IndexSet) -> Iterator[int]:
     """Indices in ascending order."""
+    index = -1
     while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+        # Shifting leaves a number as short as the window of the set, however far up it lies.
+        step = (bits & -bits).bit_length()
+        index += step
+        yield index
+        bits >>= step
 
 
 def first(bits: IndexSet) -> int:
