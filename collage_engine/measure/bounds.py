@@ -2,10 +2,10 @@
 
 Counted is only what no implementation can leave out, so that a bound never exceeds a true cost:
 
-* multiply-adds of convolutions and matrix products, those on padding not counted; divided by
-  what fast algorithms can save where they apply (Winograd's F(6×6,3×3) saves a factor 5.06;
-  transforms of larger kernels leave at least one multiplication an output and channel pair;
-  no library multiplies matrices by Strassen's method within these tolerances);
+* multiply-adds of convolutions and matrix products, those on padding not counted; unless all
+  toolchains are known to convolve directly, divided by what fast algorithms can save
+  (Winograd's F(6×6,3×3) saves a factor 5.06; transforms of larger kernels leave at least one
+  multiplication an output and channel pair; no library multiplies matrices by Strassen's method within these tolerances);
 * bytes of inputs and weights that an operator reads whole, and of outputs that it has to write;
   reads and writes may overlap, so the larger of the two counts, and what caches keep from one
   run to the next need not be read again.
@@ -54,10 +54,15 @@ class Work:
 
 
 class WorkCounter:
-    """Counts over one graph; what depends on a single node is computed once."""
+    """Counts over one graph; what depends on a single node is computed once.
 
-    def __init__(self, graph: DataflowGraph) -> None:
+    ``direct``: for toolchains that convolve directly or by a matrix product, never by Winograd's
+    method or a transform.
+    """
+
+    def __init__(self, graph: DataflowGraph, direct: bool = False) -> None:
         self.graph = graph
+        self.direct = direct
         self._operations: dict[int, float] = {}
         self._reads: dict[int, tuple[int, ...]] = {}
 
@@ -97,7 +102,9 @@ class WorkCounter:
         known = self._operations.get(index)
         if known is None:
             node = self.graph.nodes[index]
-            known = least_operations(self.graph, node) if node.form == "call" else 0.0
+            known = 0.0
+            if node.form == "call":
+                known = least_operations(self.graph, node, self.direct)
             self._operations[index] = known
         return known
 
@@ -119,22 +126,22 @@ class WorkCounter:
         return known
 
 
-def least_operations(graph: DataflowGraph, node: Node) -> float:
+def least_operations(graph: DataflowGraph, node: Node, direct: bool = False) -> float:
     """Operations of a convolution or matrix product that no algorithm saves; 0 for the rest."""
     if node.op == "matmul" and len(node.inputs) == 2 and not node.is_tuple:
         shape = graph.nodes[node.inputs[0]].type.shape
         return 2.0 * node.type.elements * shape[-1] if shape else 0.0
     if node.op in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
-        return _convolution(graph, node)
+        return _convolution(graph, node, direct)
     return 0.0
 
 
-def _convolution(graph: DataflowGraph, node: Node) -> float:
+def _convolution(graph: DataflowGraph, node: Node, direct: bool) -> float:
     windows = _windows(graph, node)
     if not windows:
         return 0.0
     saving = 1.0
-    for _, _, taps, stride, dilation, _ in windows:
+    for _, _, taps, stride, dilation, _ in () if direct else windows:
         if taps > 1 and stride == 1 and dilation == 1:
             saving *= 2.25 if taps <= 3 else taps
     if len(windows) == 2 and saving == 2.25**2:

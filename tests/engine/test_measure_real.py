@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.device import fingerprint
+from collage_engine.measure.bounds import WorkCounter, lower_bound_us, machine_peaks
 from collage_engine.measure.job import Marker, OpenRequest
 from collage_engine.measure.measurer import Measurer, group_candidates, measuring_environment
 from collage_engine.measure.protocol import ProtocolSettings
@@ -83,9 +84,13 @@ def test_real_toolchains_are_right_and_timed(measurer, model_file):
     sets = [(0,), (0, 1), tuple(range(count))]
     rivals = [candidate(name, *nodes) for nodes in sets for name in ("plain", "onnxruntime")]
     found = measurer.measure(group_candidates(rivals))
+    peaks, graph = machine_peaks(None), import_model(model_file).graph
+    work = WorkCounter(graph)
     for one in rivals:
         cost = found.costs[one.key]
         assert cost.state == "measured", f"{one.id}: {cost.reason}"
+        bound = lower_bound_us(work.of(graph.to_indices(one.nodes)), peaks, 1)
+        assert 0 < bound < min(cost.repeats_us)
         assert 0 < cost.low_us <= cost.median_us <= cost.high_us < 1e5
         assert cost.max_rel_error < 1e-4 and cost.threads == 1 and cost.count >= 3
 

@@ -77,6 +77,7 @@ def test_convolution_leaves_padding_out_and_allows_for_winograd():
     assert WorkCounter(padded).of(4).operations["float32"] == pytest.approx(
         2 * 8 * 16 * 19 * 19 / WINOGRAD
     )
+    assert WorkCounter(padded, direct=True).of(4).operations["float32"] == 2 * 8 * 16 * 19 * 19
     depthwise = graph(
         value(0, 1, 8, 9, 9), value(1, 8, 1, 3, 3, form="constant"),
         conv(2, (0, 1), 1, 8, 4, 4, groups=8, strides=[2, 2]),
