@@ -7,9 +7,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.pipeline.inputs import representative_inputs
+from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.workspace import Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.build import build_cover, write_module
@@ -37,7 +36,7 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
     contents = ArtifactContents(
         inputs=inputs,
         outputs=original_outputs(model, inputs),
-        tolerance=settings.tolerance or tolerance(settings.precision),
+        tolerance=settings.tolerance or model_tolerance(model, settings),
         placement=run.placement,
         target=run.target,
         versions={s.name: s.version or "" for s in run.toolchains if s.available},

@@ -7,6 +7,8 @@ import zipfile
 
 import numpy as np
 
+from collage_engine.lowering.accuracy import TOLERANCES, tolerance
+from collage_engine.measure.bench import QUANTIZED_TOLERANCE
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
@@ -43,3 +45,11 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
             )
         result[name] = array
     return result
+
+
+def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
+    """Bound on the whole model's max_rel_error: the loosest of what the run's precision and the
+    element types that the model itself computes in allow."""
+    kinds = {kind.dtype for node in model.graph.nodes for kind in node.types} - {"float64"}
+    bound = max([tolerance(settings.precision), *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])
+    return max(bound, QUANTIZED_TOLERANCE) if kinds & {"int8", "uint8"} else bound

@@ -15,6 +15,7 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.problem import (
     Answer,
     Problem,
@@ -198,50 +199,53 @@ def make_placement(
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)
 
 
-def search_document(document: Document, settings: RunSettings) -> SearchAnswer:
-    """Search on the costs at hand, under the document's pins."""
-    from collage_engine.search.api import check, k_best, solve
+def search_document(
+    document: Document, settings: RunSettings, previous: Search | None = None
+) -> tuple[SearchAnswer, Search]:
+    """Search on the costs at hand, under the document's pins.
 
+    ``previous`` is what the last call returned second: after a change of pins alone most of it is
+    used again.
+    """
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
     problem = make_problem(document.graph, candidates, document.pins, document.constants, settings)
-    answer = solve(problem)
+    search = reuse(problem, previous)
+    answer = solve(problem, previous=search)
     verdicts = tuple(pin_verdicts(document.pins, answer))
     if answer.infeasible is not None:
+        details = infeasible_details(document.graph, document.pins, answer)
         return SearchAnswer(
-            placement=None,
-            infeasible=infeasible_details(document.graph, document.pins, answer),
-            verdicts=verdicts,
-            seconds=answer.seconds,
-        )
+            placement=None, infeasible=details, verdicts=verdicts, seconds=answer.seconds
+        ), search
     by_id = {c.id: c for c in candidates}
-    best = make_placement(
-        document.graph, by_id, [str(i) for i in answer.cover], answer.cost_us, settings.percentile
-    )
-    others = []
-    for cover in k_best(problem, RUNNERS_UP + 1):
-        if set(cover) == set(answer.cover):
-            continue
-        cost = check(problem, cover)
-        others.append(
-            make_placement(
-                document.graph,
-                by_id,
-                [str(i) for i in cover],
-                cost if isinstance(cost, float) else None,
-                settings.percentile,
-            )
-        )
+    placements = best_placements(document.graph, by_id, problem, search, settings)
     return SearchAnswer(
-        placement=best,
+        placement=placements[0],
         verdicts=verdicts,
         regrets={str(i): us for i, us in answer.regrets.items()},
-        runners_up=tuple(others[:RUNNERS_UP]),
+        runners_up=tuple(placements[1:]),
         lower_bound_us=answer.lower_bound_us,
         optimal=answer.optimal,
         seconds=answer.seconds,
-    )
+    ), search
+
+
+def best_placements(
+    graph: GraphRecord,
+    by_id: dict[str, CandidateRecord],
+    problem: Problem,
+    search: Search,
+    settings: RunSettings,
+) -> list[Placement]:
+    """The least-cost covers, best first, as placements that were not measured yet."""
+    return [
+        make_placement(
+            graph, by_id, [str(i) for i in rival.cover], rival.cost_us, settings.percentile
+        )
+        for rival in k_best(problem, RUNNERS_UP + 1, previous=search)
+    ]
 
 
 def infeasible_details(

@@ -11,17 +11,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
-from collage_engine.pipeline.inputs import representative_inputs
+from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
-    RUNNERS_UP,
+    best_placements,
     infeasible_details,
     make_placement,
     make_problem,
@@ -41,7 +40,7 @@ from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import check, k_best, solve
+from collage_engine.search.api import check, reuse, solve
 from collage_engine.search.problem import Answer
 
 
@@ -87,7 +86,7 @@ class _Run:
         self.out = out
         self.run_id = run_id
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self.tolerance = settings.tolerance or tolerance(settings.precision)
+        self.tolerance = settings.tolerance or model_tolerance(workspace.model, settings)
         self.chosen: Placement | None = None
         self.warnings: list[str] = []
         self.constants: dict[str, float] = {}
@@ -166,19 +165,12 @@ class _Run:
             problem = make_problem(
                 self.graph, self.records, self.pins, self.constants, self.settings
             )
-            answer = solve(problem)
+            searched = reuse(problem, None)
+            answer = solve(problem, previous=searched)
             if answer.infeasible is not None:
                 self.explain_missing_costs(answer)
             by_id = {record.id: record for record in self.records}
-            placements = []
-            for cover in k_best(problem, RUNNERS_UP + 1):
-                cost = check(problem, cover)
-                placements.append(
-                    make_placement(
-                        self.graph, by_id, [str(i) for i in cover],
-                        cost if isinstance(cost, float) else None, self.settings.percentile,
-                    )
-                )  # fmt: skip
+            placements = best_placements(self.graph, by_id, problem, searched, self.settings)
             report.detail = f"{len(placements[0].partitions)} partitions"
         return answer, placements
 

@@ -30,6 +30,7 @@ from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import Search
 from collage_engine.service import protocol as p
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
@@ -50,6 +51,8 @@ class OpenDocument:
     by_id: dict[str, int] = field(default_factory=dict)
     """Candidate id → place in the document's list."""
     temporary: tempfile.TemporaryDirectory[str] | None = None
+    search: Search | None = None
+    """Of the last search: what a change of pins leaves as it was."""
     regrets: dict[str, float | None] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
 
@@ -222,7 +225,7 @@ class Engine:
         with opened.lock:
             if not opened.document.candidates:
                 raise UsageError("nothing has been measured yet: start a run first")
-            answer = search_document(opened.document, params.settings)
+            answer, opened.search = search_document(opened.document, params.settings, opened.search)
             opened.regrets = answer.regrets
         return answer
 

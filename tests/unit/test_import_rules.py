@@ -32,7 +32,7 @@ MAY_USE: dict[str, set[str]] = {
         "machine", "search", "session",
     },
     "service": {
-        "records", "machine", "toolchains", "pipeline", "session", "report", "model",
+        "records", "machine", "toolchains", "pipeline", "session", "report", "model", "search",
     },
     "cli": {
         "records", "service", "session", "report", "toolchains", "placement", "measure",
