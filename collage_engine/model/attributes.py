@@ -8,7 +8,6 @@ argument names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
@@ -65,14 +64,18 @@ def _argument_names(op: str) -> tuple[str, ...]:
     return tuple(str(a.name) for a in Op.get(op).arguments)
 
 
-@cache
-def _fields(kind: Hashable) -> tuple[str, ...]:
-    names: list[str] = []
-    info = getattr(kind, "__tvm_ffi_type_info__", None)
-    while info is not None:
-        names = [f.name for f in info.fields] + names
-        info = getattr(info, "parent_type_info", None)
-    return tuple(dict.fromkeys(n for n in names if n != "span"))
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        names: list[str] = []
+        info = getattr(kind, "__tvm_ffi_type_info__", None)
+        while info is not None:
+            names = [f.name for f in info.fields] + names
+            info = getattr(info, "parent_type_info", None)
+        _FIELDS[kind] = tuple(dict.fromkeys(n for n in names if n != "span"))
+    return _FIELDS[kind]
 
 
 def operator_name(call: Call) -> str:

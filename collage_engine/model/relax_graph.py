@@ -183,7 +183,7 @@ class Resolver:
     def _name_values(self) -> None:
         """Let each value know the (first) ONNX value that it is."""
         values = self._imported.values
-        made = [o for node, _ in self._imported.bounds for o in node.output if o]
+        made = [o for node, _ in self._imported.bounds for o in node.output if o in values]
         ordered = [n for n in values if n not in set(made)] + made
         for name in ordered:
             found = self._known.get(values[name])

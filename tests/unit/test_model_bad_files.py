@@ -1,0 +1,228 @@
+"""Every way a model can be unusable gets its own clear sentence (DESIGN section 6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.model.onnx_checks import check_graph, set_shapes
+from collage_engine.model.onnx_cleanup import clean_up
+from collage_engine.model.onnx_file import read_model
+from collage_engine.records.errors import ModelError, UsageError
+from tests import zoo
+from tests.zoo_net import Net
+
+
+def _sentence(error: pytest.ExceptionInfo) -> str:
+    text = str(error.value)
+    assert "\n" not in text and "Traceback" not in text
+    return text
+
+
+def _write(path: Path, model: onnx.ModelProto) -> Path:
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_missing_file_and_folder_are_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no file"):
+        read_model(tmp_path / "none.onnx")
+    with pytest.raises(UsageError, match="is a folder"):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"hello, I am a text file\n" * 9, "is not an ONNX file"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), "is not an ONNX"),
+        (b"PK\x03\x04" + bytes(range(256)), "is not an ONNX"),
+    ],
+)
+def test_other_files_are_told_apart(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "x.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=said) as error:
+        read_model(path)
+    assert str(path) in _sentence(error)
+
+
+@pytest.mark.parametrize("part", [0.999, 0.9, 0.5, 0.1, 0.01])
+def test_truncated_file_is_called_truncated(tmp_path: Path, part: float) -> None:
+    data = zoo.mnist().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(data[: int(len(data) * part)])
+    with pytest.raises(ModelError, match="is truncated"):
+        read_model(path)
+
+
+def _external(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        zoo.mnist(), str(path), save_as_external_data=True, location="w.bin", size_threshold=64
+    )
+    return path
+
+
+def test_external_weights_are_loaded_missing_or_short_ones_named(tmp_path: Path) -> None:
+    path = _external(tmp_path)
+    model, _ = read_model(path)
+    whole = {t.name: numpy_helper.to_array(t) for t in zoo.mnist().graph.initializer}
+    for tensor in model.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), whole[tensor.name])
+    weights = tmp_path / "w.bin"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:100])
+    with pytest.raises(ModelError, match=r"w\.bin is truncated"):
+        read_model(path)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"'w\.bin'.*which is missing") as error:
+        read_model(path)
+    _sentence(error)
+
+
+def test_external_weights_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
+    path = _external(tmp_path)
+    model = onnx.load(str(path), load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "../w.bin"
+    _write(path, model)
+    with pytest.raises(ModelError, match="not a file beside the model"):
+        read_model(path)
+
+
+def _tiny() -> onnx.ModelProto:
+    net = Net("bad", opset=17)
+    net.output(net.op("Relu", net.input("x", [2, 3]), name="first"))
+    return net.model()
+
+
+def _with(kind: str, inputs: list[str], outputs: list[str], **attributes: object):
+    model = _tiny()
+    model.graph.node.append(helper.make_node(kind, inputs, outputs, name="culprit", **attributes))
+    return model
+
+
+def _branch() -> onnx.GraphProto:
+    out = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2, 3])
+    return helper.make_graph([helper.make_node("Relu", ["x"], ["b"])], "branch", [], [out])
+
+
+def test_control_flow_is_named_with_its_node() -> None:
+    model = _with("If", ["x"], ["y"], then_branch=_branch(), else_branch=_branch())
+    with pytest.raises(ModelError, match=r"'culprit' is control flow \(If\)"):
+        check_graph(model, "m.onnx")
+    with pytest.raises(ModelError, match=r"control flow \(Loop\)"):
+        check_graph(_with("Loop", ["", "", "x"], ["y"], body=_branch()), "m.onnx")
+    with pytest.raises(ModelError, match=r"control flow \(Scan\)"):
+        check_graph(_with("Scan", ["x"], ["y"], body=_branch(), num_scan_inputs=1), "m.onnx")
+
+
+@pytest.mark.parametrize(
+    "kind, inputs, said",
+    [
+        ("SequenceConstruct", ["x"], "sequences"),
+        ("Optional", ["x"], "sequences or optional"),
+        ("NonZero", ["x"], "depends on the data"),
+        ("Unique", ["x"], "depends on the data"),
+        ("RandomNormalLike", ["x"], "random numbers"),
+        ("Relu", ["nowhere"], "reads 'nowhere'"),
+    ],
+)
+def test_nodes_that_cannot_work_are_named(kind: str, inputs: list[str], said: str) -> None:
+    with pytest.raises(ModelError, match=said) as error:
+        check_graph(_with(kind, inputs, ["y"]), "m.onnx")
+    assert "culprit" in _sentence(error) and "m.onnx" in str(error.value)
+
+
+def test_value_made_twice_and_output_of_nobody() -> None:
+    with pytest.raises(ModelError, match="made twice"):
+        check_graph(_with("Exp", ["x"], ["first:0"]), "m.onnx")
+    model = _tiny()
+    model.graph.output[0].name = "ghost"
+    with pytest.raises(ModelError, match="nothing makes the output 'ghost'"):
+        check_graph(model, "m.onnx")
+
+
+def test_no_outputs() -> None:
+    model = _tiny()
+    del model.graph.output[:]
+    with pytest.raises(ModelError, match="has no outputs"):
+        check_graph(model, "m.onnx")
+
+
+def test_strings_sequences_and_sparse_tensors() -> None:
+    model = _tiny()
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    with pytest.raises(ModelError, match="input 'x' holds strings"):
+        check_graph(model, "m.onnx")
+    model = _tiny()
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [2]))
+    model.graph.input[0].type.CopyFrom(kind)
+    with pytest.raises(ModelError, match="input 'x' is a sequence"):
+        check_graph(model, "m.onnx")
+    model = _tiny()
+    values = numpy_helper.from_array(np.ones(1, np.float32), "thin")
+    places = numpy_helper.from_array(np.zeros(1, np.int64), "where")
+    sparse = helper.make_sparse_tensor(values, places, [9])
+    model.graph.sparse_initializer.append(sparse)
+    with pytest.raises(ModelError, match="sparse tensor 'thin'"):
+        check_graph(model, "m.onnx")
+
+
+def test_unknown_sizes_ask_for_the_option_that_gives_them() -> None:
+    with pytest.raises(ModelError, match=r"\[batch, 3, 8, 8\].*--shape image=1,3,8,8") as error:
+        set_shapes(zoo.build("dynamic_batch"), {}, "m.onnx")
+    _sentence(error)
+    model = _tiny()
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="'x' is of unknown rank"):
+        set_shapes(model, {}, "m.onnx")
+
+
+@pytest.mark.parametrize(
+    "shapes, said",
+    [
+        ({"img": (1, 3, 8, 8)}, "no such input"),
+        ({"image": (1, 3, 8)}, "has 4 dimensions"),
+        ({"image": (1, 4, 8, 8)}, "dimension 1 of the input 'image' is fixed to 3"),
+        ({"image": (0, 3, 8, 8)}, "must be positive"),
+    ],
+)
+def test_wrong_shape_option_is_wrong_usage(shapes: dict, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        set_shapes(zoo.build("dynamic_batch"), shapes, "m.onnx")
+
+
+def test_a_size_given_once_holds_for_every_input_that_names_it() -> None:
+    net = Net("two", opset=13)
+    a, b = net.input("a", ["n", 4]), net.input("b", ["n", 4])
+    net.output(net.op("Add", a, b), shape=["n", 4])
+    model = net.model()
+    set_shapes(model, {"a": (5, 4)}, "m.onnx")
+    assert [d.dim_value for d in model.graph.input[1].type.tensor_type.shape.dim] == [5, 4]
+    with pytest.raises(UsageError, match="contradicts"):
+        set_shapes(net.model(), {"a": (5, 4), "b": (6, 4)}, "m.onnx")
+
+
+def test_old_operator_sets_are_refused() -> None:
+    model = _tiny()
+    model.opset_import[0].version = 6
+    with pytest.raises(ModelError, match="operator set 6"):
+        clean_up(model, "m.onnx")
+
+
+def test_training_is_refused() -> None:
+    net = Net("train", opset=13)
+    ratio, mode = net.const(np.float32(0.5)), net.const(np.bool_(True))
+    net.output(net.op("Dropout", net.input("x", [2, 3]), ratio, mode, name="drop"))
+    with pytest.raises(ModelError, match=r"'drop' \(Dropout\) is in training mode"):
+        clean_up(net.model(), "m.onnx")
