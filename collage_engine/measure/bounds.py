@@ -5,7 +5,8 @@ Counted is only what no implementation can leave out, so that a bound never exce
 * multiply-adds of convolutions and matrix products, those on padding not counted; unless all
   toolchains are known to convolve directly, divided by what fast algorithms can save
   (Winograd's F(6×6,3×3) saves a factor 5.06; transforms of larger kernels leave at least one
-  multiplication an output and channel pair; no library multiplies matrices by Strassen's method within these tolerances);
+  multiplication an output and channel pair; no library multiplies matrices by Strassen's
+  method within these tolerances);
 * bytes of inputs and weights that an operator reads whole, and of outputs that it has to write;
   reads and writes may overlap, so the larger of the two counts, and what caches keep from one
   run to the next need not be read again.
