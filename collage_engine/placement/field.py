@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 BUILD_TIMEOUT_S = 900.0
 CALL_TIMEOUT_S = 300.0
-REST_S = 0.002
+REST_S = 0.005
 """Between two rivals: the threads of the one before go to sleep."""
 
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}

@@ -175,3 +175,24 @@ def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader
     done = run_cpp(cpp_loader, str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert np.isfinite(outputs["e"]).all()
+
+
+@pytest.mark.parametrize("name", ["several", "outputs", "float16", "gpt2"])
+def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_loader):  # noqa: F811
+    from collage_engine.model.importer import import_onnx
+    from tests import zoo
+
+    model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
+    everything = tuple(range(len(model.graph.operators)))
+    ort = INSTANCES["onnxruntime"]
+    write_module(build_cover(model, [(ort, everything)]), tmp_path / "built", link=True)
+    inputs = model.random_inputs(0)
+    folder = write_artifact(
+        model, tmp_path / "built", tmp_path / "artifact",
+        ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-2),
+    )  # fmt: skip
+    result = run_artifact(folder)
+    done = run_cpp(cpp_loader, str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Both loaders find the same error: they read and compare every type alike.
+    assert f"max_rel_error {result['max_rel_error']:.3g} " in done.stdout
