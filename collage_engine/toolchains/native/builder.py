@@ -221,6 +221,7 @@ def load(source: RuntimeSource) -> str:
     return kind
 
 
+@cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
     """A file that an installed distribution carries, by its name and the end of its folder.
 
