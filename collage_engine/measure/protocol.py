@@ -41,7 +41,7 @@ class ProtocolSettings:
     hopeless: float = 4.0
     """So much worse than the best already in the warm-up: a few samples will do."""
     hopeless_rounds: int = 3
-    slow_s: float = 0.1
+    slow_s: float = 0.02
     """A call this long needs no second warm-up, and one sample if it is hopeless."""
     precise: float = 0.01
     """Half-width of the median's interval, relative, at which a rival needs no more samples."""
