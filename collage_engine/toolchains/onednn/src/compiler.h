@@ -94,6 +94,9 @@ class Compiler {
 
   // Plan step after which nobody reads the value's memory; views count for their source.
   void SetLastUse(std::unordered_map<int64_t, int> last_use) { last_use_ = std::move(last_use); }
+  // Whether the plan holds one spatial operator only, whose border is the caller's.
+  void SetAlone(bool alone) { alone_ = alone; }
+  bool alone() const { return alone_; }
   void BeginStep(int plan_step) { plan_step_ = plan_step; }
 
   // Whether a step may write its result over the value.
@@ -473,6 +476,7 @@ class Compiler {
   std::unordered_map<int64_t, View> values_;
   std::unordered_map<int64_t, int> last_use_;
   int plan_step_ = 0;
+  bool alone_ = false;
   std::vector<Copy> copies_;
   std::vector<Constant> constants_;
   std::vector<Packed> packed_;

@@ -121,6 +121,7 @@ class DnnlModule : public PlanModule {
     }
     json::Array steps = Get<json::Array>(plan, "steps");
     c.SetLastUse(LastUse(steps, output_ids));
+    c.SetAlone(CountSpatial(steps) == 1);
     int index = 0;
     for (const ffi::Any& any : steps) {
       auto step = any.cast<json::Object>();
@@ -158,6 +159,15 @@ class DnnlModule : public PlanModule {
         c.ReorderTo(view, to);
       }
     }
+  }
+
+  static int CountSpatial(const json::Array& steps) {
+    int count = 0;
+    for (const ffi::Any& any : steps) {
+      std::string op = GetString(any.cast<json::Object>(), "op");
+      count += op == "conv" || op == "deconv" || op == "pool" || op == "resize";
+    }
+    return count;
   }
 
   // The last step that reads each value's memory; a view's reads are its source's.
