@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 BUILD_TIMEOUT_S = 900.0
 CALL_TIMEOUT_S = 300.0
+HOPELESS_US = 0.5e6
+"""A hopeless rival whose calls are longer than this sits out after one round, else after two."""
 REST_S = 0.005
 """Between two rivals: the threads of the one before go to sleep."""
 
@@ -66,7 +68,7 @@ class ConfirmSettings:
     drop_beyond: float = 1.25
     """A rival this many times slower than the best after ``least_rounds`` sits out the rest."""
     hopeless_beyond: float = 3.0
-    """And one so many times slower all but the first."""
+    """And one so many times slower all but the first two."""
     most_at_once: int | None = None
     """Rivals loaded at a time (at least 4); None: what memory holds."""
 
@@ -250,7 +252,7 @@ class Field:
     ) -> Rounds:
         """Rounds over all rivals there, in changing order.
 
-        One that is hopelessly slower than the best sits out after the first round, one that is
+        One that is hopelessly slower than the best sits out after a round or two, one that is
         clearly slower from the fourth on: their figures are known well enough. Ends after
         ``count`` rounds (``most_rounds`` where the verdict is not settled by then), or when the
         budget is spent, not before ``least_rounds``. A rival that fails gets its reason and
@@ -269,7 +271,9 @@ class Field:
             if number >= count and self._settled(live, taken):
                 break
             if number == 1:
-                sitting = self._behind(live, taken, settings.hopeless_beyond)
+                sitting = self._behind(live, taken, settings.hopeless_beyond, HOPELESS_US)
+            elif number == 2:
+                sitting |= self._behind(live, taken, settings.hopeless_beyond)
             elif number == settings.least_rounds:
                 sitting |= self._behind(live, taken, settings.drop_beyond)
             if steps:
@@ -294,11 +298,17 @@ class Field:
         fit = [(o, [median for median, _ in taken[id(o)]]) for o in live if o.exportable]
         return not fit or settled(fit)
 
-    def _behind(self, live: list[Outcome], taken: Rounds, factor: float) -> set[int]:
-        """Those whose median so far is this many times the best exportable one's."""
-        medians = {id(o): _median_of(taken[id(o)]) for o in live}
-        best = min((medians[id(o)] for o in live if o.exportable), default=math.inf)
-        return {key for key, median in medians.items() if median > best * factor}
+    def _behind(
+        self, live: list[Outcome], taken: Rounds, factor: float, least_us: float = 0.0
+    ) -> set[int]:
+        """Those whose best round so far is this many times the best exportable one's median.
+
+        Their best round: on a busy machine a rival with spinning threads may meet several bad
+        ones, and would sit out for bad luck.
+        """
+        lowest = {id(o): min(m for m, _ in taken[id(o)] if m == m) for o in live}
+        best = min((_median_of(taken[id(o)]) for o in live if o.exportable), default=math.inf)
+        return {key for key, us in lowest.items() if us > max(best * factor, least_us)}
 
     def one_round(self, outcome: Outcome) -> list[float]:
         settings = self.settings

@@ -6,7 +6,6 @@ Nothing of the model is imported here: a rival is its exported module, as a user
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import worst
 from collage_engine.placement.npz import read_npz
+from collage_engine.placement.stopwatch import time_kernels
 from collage_engine.records.errors import ToolchainError
 
 
@@ -48,7 +48,7 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
 class ProfileRival(msgspec.Struct, frozen=True, kw_only=True):
     """Time every kernel the VM calls, over a few runs."""
 
-    runs: int = 5
+    runs: int = 9
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,40 +150,11 @@ class RivalJob:
         return taken
 
     def _profile(self, request: ProfileRival) -> list[KernelTime]:
-        """Median time of every VM call in order, less what watching it costs.
-
-        The watch costs some microseconds a call (arguments become Python objects); the median of
-        the allocations, which themselves take next to nothing, stands for it.
-        """
-        if self._vm is None:
+        """Median time of every VM call, in order; nothing for a Python session."""
+        if self._vm is None or self._call is None:
             return []
-        runs: list[list[tuple[str, float]]] = []
-        started = 0.0
-
-        def watch(func: Any, name: str, before: bool, result: Any, *args: Any) -> int:
-            nonlocal started
-            if before:
-                started = time.perf_counter()
-            else:
-                runs[-1].append((str(name), time.perf_counter() - started))
-            return 0
-
-        self._vm.set_instrument(watch)
-        call = self._vm["main"]
-        for _ in range(request.runs + 1):
-            runs.append([])
-            call(*self._arguments)
-        del runs[0]
-        self._vm.set_instrument(lambda *args: 0)
-        allocations = [
-            seconds for run in runs for name, seconds in run if name.startswith("vm.builtin.alloc")
-        ]
-        cost = statistics.median(allocations) if allocations else 0.0
-        times = []
-        for place, (name, _) in enumerate(runs[0]):
-            seconds = statistics.median(run[place][1] for run in runs)
-            times.append(KernelTime(kernel=name, us=max(0.0, seconds - cost) * 1e6))
-        return times
+        times = time_kernels(self._vm, self._call, request.runs)
+        return [KernelTime(kernel=name, us=us) for name, us in times]
 
 
 def peak_memory_bytes() -> int | None:
