@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from collage_engine.model.converter_tools import Converter, dtype_of, shape_of, values_of
 
@@ -72,10 +72,26 @@ def _scatter_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) ->
     return relax.op.scatter_nd(inputs[0], indices, inputs[2], _reduction(attributes))
 
 
+def _one_hot(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    depth, values = values_of(inputs[1]), values_of(inputs[2])
+    if depth is None or values is None:
+        raise ValueError("a depth or values known only when the model runs are not supported")
+    extent, kind = int(depth.reshape(-1)[0]), dtype_of(inputs[2])
+    off, on = (relax.prim_value(tirx.const(v.item(), kind)) for v in values)
+    indices = inputs[0]
+    if not dtype_of(indices).startswith(("int", "uint")):
+        indices = relax.op.astype(indices, "int64")
+    indices = bb.normalize(indices)
+    return relax.op.one_hot(
+        _positive(indices, np.array(extent)), on, off, extent, attributes.get("axis", -1)
+    )
+
+
 INDEX_CONVERTERS: dict[str, Converter] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "OneHot": _one_hot,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
 }

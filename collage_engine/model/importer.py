@@ -115,6 +115,7 @@ def _import(
     clean = clean_up(model, path)
     imported = Frontend(clean.onnx, path).run()
     resolver = Resolver(imported, path)
+    resolver.check_types(clean.types)
     values = list(post_dfs(resolver.parameters, resolver.outputs))
     graph, lived = _records(values, resolver, clean)
     weights = sum(n.type.bytes for n in graph.nodes if n.form == "constant")

@@ -34,6 +34,8 @@ class CleanModel:
     onnx: ModelProto
     names: dict[str, tuple[str, ...]]
     """First output of a cleaned node → the user's nodes it stands for, its own first."""
+    types: dict[str, tuple[int, tuple[int, ...] | None]]
+    """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
     """All of the user's nodes, in file order."""
 
@@ -69,7 +71,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
     names = {op.outputs[0]: tuple(op.names) for op in draft.ops}
-    return CleanModel(clean, names, order)
+    return CleanModel(clean, names, draft.types, order)
 
 
 def _inlined(model: ModelProto) -> ModelProto:

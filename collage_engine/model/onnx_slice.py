@@ -13,6 +13,12 @@ from collage_engine.records.graph import TensorType
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
+_ELEMENT_NAMES = {
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "float8_e8m0fnu": "FLOAT8E8M0",
+    "float4_e2m1fn": "FLOAT4E2M1",
+}
 _RESERVED = re.compile(r"_*v\d+")
 
 
@@ -28,8 +34,8 @@ class OnnxIndex:
 
 def element_type(dtype: str) -> int:
     """ONNX element type of a record's type name."""
-    by_name = {"float32": "FLOAT", "float64": "DOUBLE", "bool": "BOOL"}
-    return int(TensorProto.DataType.Value(by_name.get(dtype, dtype.upper())))
+    name = _ELEMENT_NAMES.get(dtype, dtype.replace("_", "").upper())
+    return int(TensorProto.DataType.Value(name))
 
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from onnx import TensorProto
 from tvm import relax
 from tvm.ir import Call, GenericConst
 
@@ -26,6 +27,7 @@ from collage_engine.model.attributes import (
 from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
 from collage_engine.model.frontend import RelaxImport
+from collage_engine.model.onnx_slice import element_type
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import NodeForm, TensorType
 
@@ -193,6 +195,24 @@ class Resolver:
                 found.onnx_value = name
             found.name = found.name or name
 
+    def check_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> None:
+        """Raise ``ModelError`` where a converter gives another type than ONNX infers."""
+        for node, _ in self._imported.bounds:
+            for name in node.output:
+                found = self._known.get(self._imported.values.get(name))
+                if found is None or found.is_tuple:
+                    continue
+                element, shape = types.get(name, (0, None))
+                kind = found.types[0]
+                if (element and element != element_type(kind.dtype)) or (
+                    shape is not None and shape != kind.shape
+                ):
+                    wanted = f"{TensorProto.DataType.Name(element).lower()} {shape}"
+                    raise ModelError(
+                        f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
+                        f"imported into Relax: it would give {kind} instead of {wanted}."
+                    )
+
 
 def _pair(kind: TensorType) -> tuple[tuple[int, ...], str]:
     return kind.shape, kind.dtype
@@ -226,6 +246,3 @@ def post_dfs(parameters: list[Value], outputs: list[Value]) -> Iterator[Value]:
             else:
                 seen.add(id(value))
                 yield value
-
-
-__all__ = ["Resolver", "Value", "constant_array", "node_name", "post_dfs", "tensor_type"]
