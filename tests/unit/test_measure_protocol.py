@@ -89,7 +89,7 @@ def test_hopeless_and_clearly_worse_are_dropped_early():
     world = World()
     settings = ProtocolSettings()
     rivals = [
-        world.rival("hopeless", 5e-2),
+        world.rival("hopeless", 5e-3),
         world.rival("best", 1.00e-3),
         world.rival("near", 1.01e-3),
         world.rival("worse", 1.5e-3),
