@@ -28,6 +28,15 @@ def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i
     return For(var, int64(0), int64(extent), kind, body(var))
 
 
+def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
+    """A serial loop whose extent may be an expression."""
+    known = constant_value(extent)
+    if known is not None:
+        return loop(known, body, name=name) if known else seq()
+    var = tirx.Var(name, "int64")
+    return For(var, int64(0), extent, ForKind.SERIAL, body(var))
+
+
 def parallel(extent: int, body: Body, name: str = "task") -> Stmt:
     """A loop whose iterations the runtime's threads share."""
     return loop(extent, body, ForKind.PARALLEL, name)
@@ -89,6 +98,16 @@ def workspace(shape: Sequence[int], dtype: str = "float32", name: str = "tmp") -
 def allocate(buffer: Any) -> Stmt:
     """Declares the buffer for the statements that follow in the same sequence."""
     return tirx.AllocBuffer(buffer)
+
+
+def prefetch(buffer: Any, *indices: Index) -> Stmt:
+    """Asks for the cache line of an element, which need not exist."""
+    return tirx.Evaluate(
+        tirx.call_llvm_intrin(
+            "void", "llvm.prefetch", tirx.address_of(load(buffer, *indices)),
+            tirx.const(0, "int32"), tirx.const(3, "int32"), tirx.const(1, "int32"),
+        )  # read, keep in all levels, data
+    )  # fmt: skip
 
 
 def int64(value: Index) -> Expr:

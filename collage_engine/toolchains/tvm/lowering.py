@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.kernels import Kernel, kernel_for
 from collage_engine.toolchains.tvm.legalize.table import table
 from collage_engine.toolchains.tvm.target import Cpu
@@ -28,6 +29,9 @@ class Lowered:
 def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     """Schedules everything ``main`` does; kernels are named by what they compute."""
     start = time.perf_counter()
+    layout = "plain"
+    if channels_last.worthwhile(module["main"]):
+        module, layout = channels_last.convert(module), "channels last"
     legal = tvm.transform.Sequential(
         [
             relax.transform.LegalizeOps(table(cpu)),
@@ -38,7 +42,7 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
         ]
     )(module)
     middle = time.perf_counter()
-    lowered = Lowered(legal)
+    lowered = Lowered(legal, layout=layout)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             kernel = kernel_for(function, cpu)

@@ -131,21 +131,23 @@ class Geometry:
             return flat.transpose(*range(1, self.dims + 1), 0) if self.channels_last else flat
         groups, co, ci = self.groups, self.co_group, self.ci_group
         grouped = weight.reshape(groups, co, ci, *self.kernel)
-        positions = self.out[-1]
-        if all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides):
-            positions = product(self.out)
+        chunk = ci
         if way == "channels":
-            block = conv_channels.block_of(cpu, co, positions)
+            taps = product(self.kernel)
+            plain = conv_channels.is_plain(taps, any(self.padding))
+            image = conv_channels.image_of(self.out, plain)
+            plan = conv_channels.plan_of(cpu, co, ci, taps, image)
+            block, chunk = plan.block, plan.chunk
         else:
             block = conv_spatial.rows_of(cpu, co, self._positions())
         blocks = -(-co // block)
         padded = np.zeros((groups, blocks * block, ci, *self.kernel), np.float32)
         padded[:, :co] = grouped
-        split = padded.reshape(groups, blocks, block, ci, *self.kernel)
-        taps = tuple(range(4, 4 + self.dims))
+        split = padded.reshape(groups, blocks, block, ci // chunk, chunk, *self.kernel)
+        taps_axes = tuple(range(5, 5 + self.dims))
         if way == "channels":
-            return split.transpose(0, 1, *taps, 3, 2)
-        return split.transpose(0, 1, 3, *taps, 2)
+            return split.transpose(0, 1, 3, *taps_axes, 4, 2)
+        return split[:, :, :, 0].transpose(0, 1, 3, *(a - 1 for a in taps_axes), 2)
 
     def compute(self, data: Any, weight: Any, way: str) -> Any:
         """The reference computation over the packed weight; the schedules' specification."""
@@ -180,7 +182,9 @@ class Geometry:
             inner = tirx.floormod(c, self.co_group) if self.groups > 1 else c
             b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
             if way == "channels":
-                w = weight(group, b, *taps, channel, r)
+                chunk = int(weight.shape[-2])
+                outer, inside = tirx.floordiv(channel, chunk), tirx.floormod(channel, chunk)
+                w = weight(group, b, outer, *taps, inside, r)
             else:
                 w = weight(group, b, channel, *taps, r)
             return te.sum(x * w, axis=[channel, *taps])

@@ -1,156 +1,427 @@
 """Convolution with output channels in the vector lanes.
 
 For data with channels last, and for small channels-first images. The weight is packed
-[groups, blocks, *kernel, channels in, block] so that a step of the reduction reads one
+[groups, blocks, chunks, *kernel, channels of the chunk, block] so that a step of the reduction reads one
 contiguous row of it; a register tile is some positions by one block of output channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from tvm import tirx
 
 from collage_engine.toolchains.tvm.emit import (
     Stmt,
+    allocate,
+    divisor,
+    f32,
+    for_range,
     int64,
     load,
     loop,
     nest,
     parallel,
+    prefetch,
     seq,
     split_index,
+    store,
+    vectorized,
+    when,
+    workspace,
 )
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules.anchor import (
     Epilogue,
     columns_below,
-    cost,
+    cycles,
     fits,
     tile,
 )
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product, write_padded
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared, prepare, product
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
 
-def block_of(cpu: Cpu, channels: int, positions: int) -> int:
-    """Output channels per block: the number of whole vectors that wastes least."""
+def block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
+    """Output channels per block: the number of whole vectors that costs least.
+
+    ``image``: rows and columns of the output (one row when it is walked as one run).
+    """
     lanes = cpu.lanes("float32")
     vectors = -(-channels // lanes)
-    best = min(
-        range(1, min(4, vectors) + 1),
-        key=lambda v: (
-            min(
-                cost(cpu, positions, -(-vectors // v) * v, h, v)
-                for h in range(1, 30)
-                if fits(cpu, h, v) or h == 1
-            ),
-            -v,
-        ),
+
+    def price(v: int) -> float:
+        blocks = -(-vectors // v)
+        # A block with missing channels costs as much as a whole one, and code of its own.
+        return (
+            tile_cost(cpu, v, image, best_positions(cpu, v, image))
+            * blocks
+            * (1.02 if channels % (v * lanes) else 1.0)
+        )
+
+    return min(range(1, min(4, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
+
+
+def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a tile: parts of one row, or several whole rows of a small image."""
+    rows, columns = image
+    choices = [(1, w) for w in range(1, min(28, columns) + 1) if fits(cpu, w, vectors)]
+    choices += [(h, columns) for h in range(2, rows + 1) if fits(cpu, h * columns, vectors)]
+    return min(
+        choices or [(1, 1)],
+        key=lambda t: (tile_cost(cpu, vectors, image, t), -t[0] * t[1]),
     )
-    return best * lanes
 
 
-def height_of(cpu: Cpu, vectors: int, positions: int) -> int:
-    """Positions per tile."""
-    heights = [h for h in range(1, min(28, positions) + 1) if fits(cpu, h, vectors)] or [1]
-    return min(heights, key=lambda h: (cost(cpu, positions, vectors, h, vectors), -h))
+def tile_cost(
+    cpu: Cpu, vectors: int, image: tuple[int, int], position_tile: tuple[int, int]
+) -> float:
+    """Cycles per reduction step for one block of channels over the whole image."""
+    (rows, columns), (height, width) = image, position_tile
+    full_r, rest_r = divmod(rows, height)
+    full_c, rest_c = divmod(columns, width)
+    total = 0.0
+    for count_r, h in ((full_r, height), (1, rest_r)):
+        for count_c, w in ((full_c, width), (1, rest_c)):
+            if h and w:
+                total += count_r * count_c * cycles(h * w, vectors)
+    return total
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one convolution is cut: see ``plan_of``."""
+
+    block: int
+    """Output channels per block."""
+    chunk: int
+    """Input channels per chunk; all of them when sums stay in registers throughout."""
+
+
+def plan_of(cpu: Cpu, channels: int, depth: int, taps: int, image: tuple[int, int]) -> Plan:
+    """The block of output channels, and the chunk of input channels whose weights fit.
+
+    While one chunk's weights lie in the first-level cache, all tiles of a group of positions
+    use them; sums wait in a buffer between chunks. So weights come from memory once, in order.
+    """
+    block = block_of(cpu, channels, image)
+    per_channel = 4 * taps * block
+    if depth * per_channel <= cpu.l1_bytes // 2:
+        return Plan(block, depth)
+    chunk = divisor(depth, max(1, cpu.l1_bytes // 2 // per_channel))
+    # Short chunks would spend their time on loading and storing sums.
+    return Plan(block, chunk if chunk * taps >= 64 else depth)
 
 
 def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
-    cpu = context.cpu
-    lanes = cpu.lanes("float32")
-    groups, blocks, *_, ci, block = shape_of(shape.weight)
-    co = shape.co // groups
-    data, prepare = write_padded(shape, context)
-    padded = shape.padded
-    weight = shape.weight
-    plain = shape.taps == 1 and all(s == 1 for s in shape.strides) and not shape.has_padding
-    rows = (1,) if plain else shape.out[:-1]
-    positions = product(shape.out) if plain else shape.out[-1]
-    height = height_of(cpu, block // lanes, positions)
-    collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
-    weight_bytes = 4 * product(shape_of(weight))
-    channels_inside = weight_bytes <= cpu.l2_bytes // 2
+    prepared = prepare(shape, context)
+    return seq(prepared.loops, _Writer(shape, epilogue, context, prepared).all_tiles())
 
-    def address(n: Any, c: Any, place: tuple[Any, ...]) -> Any:
-        """Flat index into the padded data."""
-        if plain:
+
+class _Writer:
+    """Writes the loops of one convolution over its prepared data."""
+
+    def __init__(
+        self, shape: ConvShape, epilogue: Epilogue, context: Context, data: Prepared
+    ) -> None:
+        self.shape, self.epilogue, self.context, self.data = shape, epilogue, context, data
+        cpu = context.cpu
+        self.lanes = cpu.lanes("float32")
+        self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(shape.weight)
+        self.co = shape.co // self.groups
+        self.ci = self.chunks * self.chunk
+        self.plain = is_plain(shape.taps, shape.has_padding)
+        self.flat = self.plain or len(shape.out) == 1
+        """Whether positions are one run of rows of one column."""
+        self.outer = () if self.flat else shape.out[:-2]
+        self.image = image_of(shape.out, self.plain)
+        self.tile = best_positions(cpu, self.block // self.lanes, self.image)
+        self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
+        self.channels_inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+
+    # Where things are --------------------------------------------------------------------------
+
+    def place(self, lead: tuple[Any, ...], row: Any, column: Any) -> tuple[Any, ...]:
+        return (row,) if self.flat else (*lead, row, column)
+
+    def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:
+        """The input element that tap ``k`` of the output at ``place`` reads."""
+        shape, data = self.shape, self.data
+        if self.plain:
             spatial: Any = place[-1]
-            size = product(shape.size)
         else:
-            spatial, size = int64(0), product(padded)
-            for p, e in zip(place, padded, strict=True):
-                spatial = spatial * e + p
+            spatial = int64(0)
+            for p, e, s, t, d in zip(
+                place, data.size, shape.strides, k, shape.dilation, strict=True
+            ):
+                spatial = spatial * e + (p * s + t * d)
+        size = product(data.size)
         if shape.channels_last:
-            return (int64(n) * size + spatial) * shape.ci + c
-        return (int64(n) * shape.ci + c) * size + spatial
+            return load(data.flat, (int64(n) * size + spatial) * data.pitch + c)
+        return load(data.flat, (int64(n) * shape.ci + c) * size + spatial)
 
-    def one(n: Any, row: tuple[Any, ...], g: Any, b: Any, first: Any, count: int) -> Stmt:
-        """The tile of ``count`` positions from ``first`` on in a row, for one channel block."""
+    def give(self, n: Any, place: tuple[Any, ...], channel: Any, value: Any) -> Stmt:
+        """Stores a finished output element."""
+        shape, collapsed = self.shape, self.collapsed
+        if self.plain:
+            if collapsed is not None and shape.channels_last:
+                return collapsed.store((n,), place[-1], (channel,), value)
+            if collapsed is not None:
+                return collapsed.store((n, channel), place[-1], (), value)
+            place = split_index(place[-1], shape.out)
+        return self.epilogue.store(shape.index(n, channel, place), value)
+
+    def block_columns(self, b: Any, body: Callable[[Any], Stmt]) -> Stmt:
+        """The body for the columns that exist in channel block ``b``."""
+        rest = self.co - (self.blocks - 1) * self.block
+        if rest == self.block:
+            return body(self.vectors)
+        last = body(columns_below(self.vectors, rest))
+        if self.blocks == 1:
+            return last
+        return tirx.IfThenElse(b < self.blocks - 1, body(self.vectors), last)
+
+    # Tiles -------------------------------------------------------------------------------------
+
+    def product_tile(
+        self,
+        n: Any,
+        lead: tuple[Any, ...],
+        g: Any,
+        b: Any,
+        chunk: Any,
+        corner: tuple[Any, Any],
+        size: tuple[int, int],
+        finish: Callable[[tuple[Any, Any], Any, Any], Stmt],
+        columns: Any = None,
+        start: Callable[[tuple[Any, Any], Any], Any] | None = None,
+        ahead: Callable[[Any], Stmt] | None = None,
+    ) -> Stmt:
+        """Sums over one chunk of input channels for ``size`` positions and one block."""
+        shape, weight = self.shape, self.shape.weight
+
+        def position(r: Any) -> tuple[Any, Any]:
+            i, j = split_index(r, size)
+            return corner[0] + i, corner[1] + j
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
+            if shape.channels_last and ahead is not None:
+
+                def along(c: Any, k: tuple[Any, ...]) -> Stmt:
+                    number: Any = int64(0)
+                    for t, e in zip(k, shape.kernel, strict=True):
+                        number = number * e + t
+                    return seq(ahead(number * self.chunk + c), step(c, *k))
+
+                return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: along(c, k)))
             if shape.channels_last:
-                return nest(shape.kernel, lambda *k: loop(ci, lambda c: step(c, *k)))
-            return loop(ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
+                return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: step(c, *k)))
+            return loop(self.chunk, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
 
-        def scalar(r: Any, c: Any, *k: Any) -> Any:
-            place = (first + r,) if plain else (*row, first + r)
-            if not plain:
-                place = tuple(
-                    p * s + t * d
-                    for p, s, t, d in zip(place, shape.strides, k, shape.dilation, strict=True)
-                )
-            return load(data, address(n, g * ci + c, place))
+        def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
+            channel = g * self.ci + (int64(chunk) * self.chunk + c)
+            here = self.input(n, channel, self.place(lead, *position(r)), k)
+            return here * load(weight, g, b, chunk, *k, c, lane)
 
-        def term(r: Any, column: Any, c: Any, *k: Any) -> Any:
-            return scalar(r, c, *k) * load(weight, g, b, *k, c, column)
-
-        def finish(r: Any, column: Any, value: Any) -> Stmt:
-            channel = g * co + b * block + column
-            if plain:
-                position = first + r
-                if collapsed is not None and shape.channels_last:
-                    return collapsed.store((n,), position, (channel,), value)
-                if collapsed is not None:
-                    return collapsed.store((n, channel), position, (), value)
-                return epilogue.store(
-                    shape.index(n, channel, split_index(position, shape.out)), value
-                )
-            return epilogue.store(shape.index(n, channel, (*row, first + r)), value)
-
-        vectors = [(i * lanes, lanes) for i in range(block // lanes)]
-        if co % block == 0:
-            return tile(count, vectors, reduce, term, finish)
-        rest = columns_below(vectors, co - (blocks - 1) * block)
-        if blocks == 1:
-            return tile(count, vectors, reduce, term, finish, rest)
-        from tvm import tirx
-
-        return tirx.IfThenElse(
-            b < blocks - 1,
-            tile(count, vectors, reduce, term, finish),
-            tile(count, vectors, reduce, term, finish, rest),
+        return tile(
+            size[0] * size[1],
+            self.vectors,
+            reduce,
+            term,
+            lambda r, lane, value: finish(position(r), lane, value),
+            columns,
+            None if start is None else lambda r, lane: start(position(r), lane),
         )
 
-    def cover(tiles: int, offset: int, count: int) -> Stmt | None:
-        """All tiles of one height."""
-        if tiles == 0:
-            return None
-        spatial = (shape.batch, *rows, tiles)
-        channels = (groups, blocks)
-        extents = (*spatial, *channels) if channels_inside else (*channels, *spatial)
+    def all_tiles(self) -> Stmt:
+        return self.in_registers() if self.chunks == 1 else self.by_chunks()
+
+    def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
+        """The body over batch, outer axes and ``extents``, and over blocks of channels."""
+        context = self.context
+        share = parallel if context.threads and context.cpu.threads > 1 else loop
+        spatial = (self.shape.batch, *self.outer, *extents)
+        channels = (self.groups, self.blocks)
+        count = len(spatial)
 
         def task(index: Any) -> Stmt:
-            parts = split_index(index, extents)
-            if channels_inside:
-                n, *row, t, g, b = parts
+            if self.channels_inside:
+                parts = split_index(index, (*spatial, *channels))
+                where, (g, b) = parts[:count], parts[count:]
             else:
-                g, b, n, *row, t = parts
-            return one(n, tuple(row), g, b, int64(t) * height + offset, count)
+                parts = split_index(index, (*channels, *spatial))
+                (g, b), where = parts[:2], parts[2:]
+            n, rest = where[0], where[1:]
+            lead = rest[: len(self.outer)]
+            return body(n, lead, g, b, *rest[len(self.outer) :])
 
-        share = parallel if context.threads and cpu.threads > 1 else loop
-        return share(product(extents), task)
+        return share(product((*spatial, *channels)), task)
 
-    full, rest = divmod(positions, height)
-    return seq(prepare, cover(full, 0, height), cover(1 if rest else 0, full * height, rest))
+    def in_registers(self) -> Stmt:
+        """Each tile's sums stay in registers until they are finished."""
+        (rows, columns), (height, width) = self.image, self.tile
+        statements = []
+        for count_r, first_r, h in _spans(rows, height):
+            for count_c, first_c, w in _spans(columns, width):
+
+                def body(
+                    n: Any,
+                    lead: Any,
+                    g: Any,
+                    b: Any,
+                    i: Any,
+                    j: Any,
+                    h: int = h,
+                    w: int = w,
+                    first_r: int = first_r,
+                    first_c: int = first_c,
+                ) -> Stmt:
+                    corner = (int64(i) * h + first_r, int64(j) * w + first_c)
+
+                    def finish(position: tuple[Any, Any], lane: Any, value: Any) -> Stmt:
+                        channel = g * self.co + b * self.block + lane
+                        return self.give(n, self.place(lead, *position), channel, value)
+
+                    return self.block_columns(
+                        b,
+                        lambda kept: self.product_tile(
+                            n, lead, g, b, int64(0), corner, (h, w), finish, kept
+                        ),
+                    )
+
+                statements.append(self.spread((count_r, count_c), body))
+        return seq(*statements)
+
+    def by_chunks(self) -> Stmt:
+        """Groups of rows whose sums wait in a buffer while all chunks are added."""
+        (rows, columns), (height, width) = self.image, self.tile
+        cpu = self.context.cpu
+        row_bytes = 4 * height * columns * self.block
+        per_group = max(1, min(rows // height, cpu.l1_bytes * 2 // 3 // row_bytes))
+        full_rows, rest_rows = divmod(rows, height)
+        groups = -(-full_rows // per_group)
+        # Spread evenly, so that the last group is not a small one.
+        per_group = -(-full_rows // groups)
+        groups = -(-full_rows // per_group)
+        most = per_group * height + rest_rows
+        sums = workspace((most * columns * self.block,), name="sums")
+
+        def body(n: Any, lead: Any, g: Any, b: Any, group: Any) -> Stmt:
+            first = int64(group) * (per_group * height)
+            last = group == groups - 1 if groups > 1 else True
+            if full_rows % per_group:
+                tiles = tirx.Select(
+                    last, int64(full_rows - (groups - 1) * per_group), int64(per_group)
+                )
+            else:
+                tiles = int64(per_group)
+            count = tiles * height
+            if rest_rows:
+                count = count + (
+                    tirx.Select(last, int64(rest_rows), int64(0)) if groups > 1 else rest_rows
+                )
+
+            def at(position: tuple[Any, Any], lane: Any) -> Any:
+                row, column = position
+                return ((row - first) * columns + column) * self.block + lane
+
+            steps = self.shape.taps * self.chunk
+            tiles_of_group = per_group * len(_spans(columns, width)) * max(1, columns // width)
+            stride = -(-self.block // tiles_of_group)
+            flat_weight = self.context.views.flat(self.shape.weight)
+
+            def across(chunk: Any, row: Any, h: int) -> Stmt:
+                # While this chunk is used, the next one is fetched, a little in every step.
+                number = (row - first) // height * -(-columns // width)
+                next_chunk = ((int64(g) * self.blocks + b) * self.chunks + chunk + 1) * (
+                    steps * self.block
+                )
+
+                def one(column: Any, w: int) -> Stmt:
+                    begin = next_chunk + (number + column // width) * (steps * stride)
+
+                    def ahead(step: Any) -> Stmt:
+                        at = begin + step * stride
+                        return seq(*(prefetch(flat_weight, at + o) for o in range(0, stride, 16)))
+
+                    return self.product_tile(
+                        n, lead, g, b, chunk, (row, column), (h, w),
+                        lambda position, lane, value: store(sums, value, at(position, lane)),
+                        None,
+                        lambda position, lane: load(sums, at(position, lane)),
+                        ahead,
+                    )  # fmt: skip
+
+                return seq(
+                    *(
+                        loop(number, lambda j, w=w, f=f: one(int64(j) * w + f, w))
+                        for number, f, w in _spans(columns, width)
+                    )
+                )
+
+            def add(chunk: Any) -> Stmt:
+                statements = [for_range(tiles, lambda i: across(chunk, first + i * height, height))]
+                if rest_rows:
+                    rest = across(chunk, int64(full_rows * height), rest_rows)
+                    statements.append(when(last, rest) or seq())
+                return seq(*statements)
+
+            def clear(i: Any) -> Stmt:
+                return nest(
+                    (columns, len(self.vectors)),
+                    lambda j, v: vectorized(
+                        self.lanes,
+                        lambda x: store(
+                            sums, f32(0.0), (i * columns + j) * self.block + v * self.lanes + x
+                        ),
+                    ),
+                )
+
+            def finish(i: Any, kept: Any) -> Stmt:
+                def point(j: Any) -> Stmt:
+                    place = self.place(lead, first + i, j)
+
+                    def vector(c: int, w: int) -> Stmt:
+                        return vectorized(
+                            w,
+                            lambda x: self.give(
+                                n, place, g * self.co + b * self.block + (int64(c) + x),
+                                load(sums, (i * columns + j) * self.block + (int64(c) + x)),
+                            ),
+                        )  # fmt: skip
+
+                    return seq(*(vector(c, w) for c, w in kept))
+
+                return loop(columns, point)
+
+            return seq(
+                allocate(sums),
+                for_range(count, clear),
+                loop(self.chunks, add),
+                self.block_columns(b, lambda kept: for_range(count, lambda i: finish(i, kept))),
+            )
+
+        return self.spread((groups,), body)
+
+
+def _spans(extent: int, size: int) -> list[tuple[int, int, int]]:
+    """(count, first, extent) of the whole tiles and of the remainder, those that exist."""
+    full, rest = divmod(extent, size)
+    found = [(full, 0, size)] if full else []
+    return [*found, (1, full * size, rest)] if rest else found
+
+
+def is_plain(taps: int, padded: bool) -> bool:
+    """Whether every output position reads one input position, those skipped left out."""
+    return taps == 1 and not padded
+
+
+def image_of(out: tuple[int, ...], plain: bool) -> tuple[int, int]:
+    """Rows and columns that tiles cover; a run of positions is many rows of one column."""
+    if plain or len(out) == 1:
+        return product(out), 1
+    return out[-2], out[-1]

@@ -114,19 +114,64 @@ def copy_run(
     return seq(*statements)
 
 
-def write_padded(shape: ConvShape, context: Context) -> tuple[Any, Stmt | None]:
-    """The data with its rim of zeros, flat, in the same layout, and the loops that make it.
+@dataclass(frozen=True)
+class Prepared:
+    """Data made ready to be read at ``flat[(position) · pitch + channel]``, or channels first."""
 
-    Without padding it is the data itself (a flat view) and no loops.
+    flat: Any
+    pitch: int
+    """Elements from one position to the next, channels last; 1 channels first."""
+    size: tuple[int, ...]
+    """Positions along each spatial axis."""
+    loops: Stmt | None
+    sampled: bool = False
+    """Whether only the positions that strides reach are there."""
+
+
+def prepare(shape: ConvShape, context: Context) -> Prepared:
+    """Adds the rim of zeros, drops what strides skip, and avoids harmful distances.
+
+    Where neighbouring positions lie a multiple of 2 KiB apart, a tile's positions would all
+    compete for the same few lines of the first-level cache; a copy with a few spare channels
+    per position costs next to nothing beside. Without cause there is no copy.
     """
-    if not shape.has_padding:
-        return context.views.flat(shape.data), None
-    buffer = workspace((shape.batch * shape.ci * product(shape.padded),), name="padded")
+    lanes = context.cpu.lanes("float32")
+    sampled = shape.taps == 1 and any(s > 1 for s in shape.strides) and not shape.has_padding
+    pitch = shape.ci if shape.channels_last else 1
+    if shape.channels_last and shape.ci % 512 == 0 and product(shape.out) > 4:
+        pitch += lanes
+    if not shape.has_padding and not sampled and pitch in (1, shape.ci):
+        return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
+    size = shape.out if sampled else shape.padded
+    planes = shape.batch if shape.channels_last else shape.batch * shape.ci
+    buffer = workspace((planes * product(size) * pitch,), name="prepared")
     context.buffers.append(buffer)
-    return buffer, pad_into(shape, context, buffer)
+    source = context.views.flat(shape.data)
+    share = parallel if context.threads and context.cpu.threads > 1 else loop
+
+    def point(at: Any, start: Any) -> Stmt:
+        return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
+
+    if sampled:
+
+        def sampled_row(index: Any) -> Stmt:
+            plane, *place = split_index(index, (planes, *size[:-1]))
+            start: Any = int64(plane)
+            for p, s, e in zip(place, shape.strides, shape.size, strict=False):
+                start = start * e + p * s
+            start = start * shape.size[-1]
+            at = int64(index) * size[-1]
+            step = shape.strides[-1]
+            if shape.channels_last:
+                return loop(size[-1], lambda x: point(at + x, start + x * step))
+            return loop(size[-1], lambda x: store(buffer, load(source, start + x * step), at + x))
+
+        loops = share(planes * product(size[:-1]), sampled_row)
+        return Prepared(buffer, pitch, size, loops, True)
+    return Prepared(buffer, pitch, size, pad_into(shape, context, buffer, pitch))
 
 
-def pad_into(shape: ConvShape, context: Context, buffer: Any) -> Stmt:
+def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stmt:
     """Loops that copy the data into a flat buffer with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     padded = shape.padded
@@ -135,6 +180,9 @@ def pad_into(shape: ConvShape, context: Context, buffer: Any) -> Stmt:
     planes = shape.batch if shape.channels_last else shape.batch * shape.ci
     outer = padded[:-1]
     size, before, after = shape.size, shape.before, shape.after
+
+    def zeros(at: Any, positions: int) -> Stmt:
+        return copy_run(buffer, at, None, 0, positions * pitch, lanes, zero=True)
 
     def row(index: Any) -> Stmt:
         plane, *place = split_index(index, (planes, *outer))
@@ -148,27 +196,25 @@ def pad_into(shape: ConvShape, context: Context, buffer: Any) -> Stmt:
         start: Any = int64(plane)
         for p, b, s in zip(place, before, size, strict=False):
             start = start * s + (p - b)
-        at = int64(index) * (padded[-1] * unit)
+        at = int64(index) * (padded[-1] * pitch)
+        begin = start * (size[-1] * unit)
+        if pitch == unit:
+            middle = copy_run(
+                buffer, at + before[-1] * pitch, source, begin, size[-1] * unit, lanes
+            )
+        else:
+            middle = loop(
+                size[-1],
+                lambda x: copy_run(
+                    buffer, at + (before[-1] + x) * pitch, source, begin + x * unit, unit, lanes
+                ),
+            )
         body = seq(
-            *(
-                copy_run(buffer, at + offset, None, 0, count, lanes, zero=True)
-                for offset, count in (
-                    (0, before[-1] * unit),
-                    ((before[-1] + size[-1]) * unit, after[-1] * unit),
-                )
-                if count
-            ),
-            copy_run(
-                buffer,
-                at + before[-1] * unit,
-                source,
-                start * (size[-1] * unit),
-                size[-1] * unit,
-                lanes,
-            ),  # fmt: skip
+            zeros(at, before[-1]) if before[-1] else None,
+            zeros(at + (before[-1] + size[-1]) * pitch, after[-1]) if after[-1] else None,
+            middle,
         )
-        empty = copy_run(buffer, at, None, 0, padded[-1] * unit, lanes, zero=True)
-        return when(inside, body, empty) or seq()
+        return when(inside, body, zeros(at, padded[-1])) or seq()
 
     share = parallel if context.threads and context.cpu.threads > 1 else loop
     return share(planes * product(outer), row)

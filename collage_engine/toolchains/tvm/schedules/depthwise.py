@@ -25,7 +25,7 @@ from collage_engine.toolchains.tvm.emit import (
     workspace,
 )
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below, tile
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product, write_padded
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, prepare, product
 from collage_engine.toolchains.tvm.schedules.planes import layout_of, write_plane, Planes
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
@@ -126,8 +126,8 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
 def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     lanes = context.cpu.lanes("float32")
-    data, prepare = write_padded(shape, context)
-    padded = shape.padded
+    data = prepare(shape, context)
+    step = tuple(1 if data.sampled else s for s in shape.strides)
     channels = shape.ci
     width = shape.out[-1]
     columns = [(s, w) for s, w in pieces(channels % (2 * lanes), lanes)]
@@ -140,10 +140,10 @@ def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
         def term(r: Any, column: Any, *k: Any) -> Any:
             at: Any = int64(n)
             place = (*row, first + r)
-            for p, s, t, d, e in zip(place, shape.strides, k, shape.dilation, padded, strict=True):
+            for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
                 at = at * e + (p * s + t * d)
             c = channel + column
-            return load(data, at * channels + c) * load(shape.weight, *k, c)
+            return load(data.flat, at * data.pitch + c) * load(shape.weight, *k, c)
 
         def finish(r: Any, column: Any, value: Any) -> Stmt:
             return epilogue.store((n, *row, first + r, channel + column), value)
@@ -174,4 +174,4 @@ def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
         )
 
     share = parallel if context.threads and context.cpu.threads > 1 else loop
-    return seq(prepare, share(shape.batch * product(shape.out[:-1]), task))
+    return seq(data.loops, share(shape.batch * product(shape.out[:-1]), task))

@@ -212,6 +212,7 @@ class Flattened:
     axes: int
     extent: int
     loads: tuple[tuple[TensorLoad, Expr], ...]
+    inner: tuple[Var, ...]
 
 
 def contiguous(
@@ -268,7 +269,7 @@ def contiguous(
     for number, access in enumerate(all_loads):
         if moving.get(number):
             found.append((access, _flat_index(access, inner_axes)))
-    return Flattened(run, size, tuple(found))
+    return Flattened(run, size, tuple(found), tuple(inner_axes))
 
 
 def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:
@@ -312,6 +313,8 @@ def flat_value(value: Expr, flattened: Flattened, views: Views, position: Any) -
             for access, start in starts:
                 if access.same_as(node):
                     return load(views.flat(node.source), start + position)
+        if isinstance(node, Var) and any(node.same_as(a) for a in flattened.inner):
+            return int64(0)  # of extent 1, or its load stands still along it
         return None
 
     return rewrite(value, replace)
