@@ -207,3 +207,20 @@ def test_no_descriptor_is_left_behind(worker):
         worker.call({"do": "pid"})
         worker.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_both_ways_of_finding_descendants_agree(worker):
+    from collage_engine.machine import processes
+
+    family: list[int] = []
+    worker.call({"do": "family", "s": 0}, on_message=family.extend)
+    warden = worker._process.pid
+    quick = set(processes.descendants(warden))
+    table, slow, todo = processes._children_table(), set(), [warden]
+    while todo:
+        below = table.get(todo.pop(), [])
+        slow.update(below)
+        todo += below
+    assert quick == slow and set(family) <= quick
+    assert processes.private_bytes(worker.pid) > 1 << 20
+    assert processes.private_bytes(2**22 + 1) == 0
