@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     import faulthandler
     import signal
+    import shutil
+    import tempfile
 
     faulthandler.enable()
     from PySide6.QtCore import QTimer
@@ -68,7 +70,11 @@ def main(arguments: list[str] | None = None) -> int:
     assert isinstance(app, QApplication)
     app.setApplicationName("Collage Explorer")
     app.setDesktopFileName("collage-explorer")
-    preferences = Preferences()
+    settings = None
+    if automatic and options.quit:
+        # Pictures must not depend on how somebody arranged their window, nor rearrange it.
+        settings = os.path.join(tempfile.mkdtemp(prefix="collage-explorer-"), "settings.ini")
+    preferences = Preferences(settings)
     theme = Theme(preferences)
     if options.theme:
         theme.forced = options.theme
@@ -96,6 +102,8 @@ def main(arguments: list[str] | None = None) -> int:
     status = app.exec()
     window.closing = True
     window.close()
+    if settings is not None:
+        shutil.rmtree(os.path.dirname(settings), ignore_errors=True)
     return automation.status if automation is not None and automation.status else status
 
 

@@ -123,9 +123,9 @@ class Automation(QObject):
         def compare() -> None:
             document.select(())
             page.fit()
-            page.docks["runs"].raise_()
+            page.reveal("runs")
             page.runs.tabs.setCurrentIndex(1)
-            for dock in ("outline", "settings", "pins", "candidates", "why", "inside"):
+            for dock in ("outline", "candidates", "details"):
                 page.docks[dock].setVisible(False)
             from PySide6.QtCore import Qt
 

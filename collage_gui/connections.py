@@ -39,7 +39,7 @@ class Connection:
             "local": "this machine",
             "ssh": f"ssh {self.target}",
             "python": self.target,
-            "command": self.target,
+            "command": "a given command",
         }[self.kind]
 
     @property

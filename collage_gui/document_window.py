@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QByteArray, QPoint, Qt, QTimer
+from PySide6.QtCore import QByteArray, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QFont, QGuiApplication
 from PySide6.QtWidgets import (
     QDockWidget,
@@ -45,11 +45,13 @@ from collage_gui.preferences import Preferences
 from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class DocumentWindow(QMainWindow):
     """Views of one document; itself a page of the main window's tabs."""
+
+    mode_changed = Signal()
 
     def __init__(
         self,
@@ -61,13 +63,7 @@ class DocumentWindow(QMainWindow):
         super().__init__(parent, Qt.WindowType.Widget)
         self.document, self.theme, self.preferences = document, theme, preferences
         self.setObjectName("documentWindow")
-        self.setDockNestingEnabled(True)
-        self.setDockOptions(
-            QMainWindow.DockOption.AllowTabbedDocks
-            | QMainWindow.DockOption.AllowNestedDocks
-            | QMainWindow.DockOption.AnimatedDocks
-        )
-        self.setTabPosition(Qt.DockWidgetArea.AllDockWidgetAreas, QTabWidget.TabPosition.North)
+        self.setDockOptions(QMainWindow.DockOption.AnimatedDocks)
         self.mode: Mode = "toolchain"
         self.collapsed: frozenset[str] = frozenset()
         self.partitions_collapsed = False
@@ -93,6 +89,7 @@ class DocumentWindow(QMainWindow):
         column.addWidget(self.banner)
         column.addWidget(self.find_bar)
         column.addWidget(self.view, 1)
+        column.addWidget(self.view.legend)
         column.addWidget(self.strip)
         self.setCentralWidget(middle)
 
@@ -110,25 +107,22 @@ class DocumentWindow(QMainWindow):
         )  # fmt: skip
         self.setCorner(Qt.Corner.BottomRightCorner, right)
         self.docks: dict[str, QDockWidget] = {}
-        for name, title, panel, area in (
-            ("outline", "Outline", self.outline, left), ("pins", "Pins", self.pins, left),
-            ("settings", "Run settings", self.run_settings, left),
-            ("candidates", "Candidates", self.candidates, right),
-            ("why", "Why", self.why, right), ("inside", "Inside", self.inside, right),
-            ("runs", "Runs and comparison", self.runs, bottom), ("log", "Log", self.log, bottom),
+        self.pages: dict[str, tuple[str, QTabWidget | None, QWidget]] = {}
+        for name, title, area, panels in (
+            ("outline", "Outline", left, (
+                ("partitions", "Partitions", self.outline.partitions),
+                ("model", "Model", self.outline.tree), ("pins", "Pins", self.pins),
+                ("settings", "Run settings", self.run_settings),
+            )),
+            ("candidates", "Candidates", right, (("candidates", "", self.candidates),)),
+            ("details", "Why and inside", right, (
+                ("why", "Why", self.why), ("inside", "Inside", self.inside),
+            )),
+            ("runs", "Runs and log", bottom, (
+                ("runs", "Runs and comparison", self.runs), ("log", "Log", self.log),
+            )),
         ):  # fmt: skip
-            dock = QDockWidget(title)
-            dock.setObjectName(f"dock-{name}")
-            dock.setWidget(panel)
-            self.addDockWidget(area, dock)
-            self.docks[name] = dock
-        self.tabifyDockWidget(self.docks["outline"], self.docks["pins"])
-        self.tabifyDockWidget(self.docks["pins"], self.docks["settings"])
-        self.splitDockWidget(self.docks["candidates"], self.docks["why"], Qt.Orientation.Vertical)
-        self.tabifyDockWidget(self.docks["why"], self.docks["inside"])
-        self.tabifyDockWidget(self.docks["runs"], self.docks["log"])
-        for name in ("outline", "why", "runs"):
-            self.docks[name].raise_()
+            self._add_dock(name, title, area, panels)
         state = preferences.store.value("document/state")
         if isinstance(state, QByteArray) and self.restoreState(state, STATE_VERSION):
             self._sizes_set = True
@@ -136,12 +130,48 @@ class DocumentWindow(QMainWindow):
         self._connect()
         self._restyle()
 
+    def _add_dock(
+        self,
+        name: str,
+        title: str,
+        area: Qt.DockWidgetArea,
+        panels: Iterable[tuple[str, str, QWidget]],
+    ) -> None:
+        """One dock; several panels in it are tabs."""
+        dock = QDockWidget(title)
+        dock.setObjectName(f"dock-{name}")
+        # The tabs or the panel's own heading name it: a title bar would say it twice.
+        dock.setTitleBarWidget(QWidget())
+        panels = list(panels)
+        tabs = None
+        if len(panels) > 1:
+            tabs = QTabWidget()
+            tabs.setObjectName(f"tabs-{name}")
+            tabs.setAutoFillBackground(True)
+            dock.setWidget(tabs)
+        else:
+            dock.setWidget(panels[0][2])
+        for key, label, panel in panels:
+            panel.setAutoFillBackground(True)
+            if tabs is not None:
+                tabs.addTab(panel, label)
+            self.pages[key] = (name, tabs, panel)
+        self.addDockWidget(area, dock)
+        self.docks[name] = dock
+
+    def reveal(self, page: str) -> None:
+        """Show a panel: its dock, and its tab."""
+        name, tabs, panel = self.pages[page]
+        self.docks[name].show()
+        if tabs is not None:
+            tabs.setCurrentWidget(panel)
+
     def _connect(self) -> None:
         d, v = self.document, self.view
         d.graph_changed.connect(self._opened)
         d.failed.connect(lambda reason: self.banner.say(reason, "error"))
         d.placement_changed.connect(self._placed)
-        d.costs_changed.connect(self._recolour)
+        d.costs_changed.connect(self._recosted)
         d.reference_changed.connect(self._recolour)
         d.comparison_changed.connect(self._compared)
         d.pins_changed.connect(self._remark)
@@ -185,10 +215,10 @@ class DocumentWindow(QMainWindow):
             [self.docks["outline"], self.docks["candidates"]],
             [max(300, round(wide * 0.22)), max(330, round(wide * 0.26))], horizontal,
         )  # fmt: skip
-        self.resizeDocks([self.docks["runs"]], [round(self.height() * 0.3)], vertical)
+        self.resizeDocks([self.docks["runs"]], [round(self.height() * 0.36)], vertical)
         tall = self.height()
         self.resizeDocks(
-            [self.docks["candidates"], self.docks["why"]],
+            [self.docks["candidates"], self.docks["details"]],
             [round(tall * 0.6), round(tall * 0.4)],
             vertical,
         )
@@ -299,6 +329,10 @@ class DocumentWindow(QMainWindow):
         self.view.recoloured()
         self._remark()
 
+    def _recosted(self) -> None:
+        if self.mode == "state":
+            self._recolour()
+
     def _placed(self) -> None:
         if any(g.startswith("partition:") for g in self.collapsed):
             self.collapsed = frozenset()
@@ -316,6 +350,7 @@ class DocumentWindow(QMainWindow):
         self.mode = mode
         self.isolated = None
         self._recolour()
+        self.mode_changed.emit()
 
     def _remark(self) -> None:
         if self.picture is None:
@@ -652,8 +687,7 @@ class DocumentWindow(QMainWindow):
             self.run()
 
     def preflight(self) -> None:
-        self.docks["settings"].show()
-        self.docks["settings"].raise_()
+        self.reveal("settings")
         self.run_settings.preflight()
 
     def cancel(self) -> None:

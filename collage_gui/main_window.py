@@ -135,10 +135,10 @@ class MainWindow(QMainWindow):
             action.setStatusTip(spec.tip)
             action.setCheckable(spec.checkable)
             action.triggered.connect(partial(self._run, spec))
-            if (
-                (len(spec.keys)
-                and len(spec.keys[0]) == 1)
-                or spec.id in ("search", "free", "never_menu")
+            if (len(spec.keys) and len(spec.keys[0]) == 1) or spec.id in (
+                "search",
+                "free",
+                "never_menu",
             ):
                 # Single keys must not be taken from text fields and lists.
                 action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
@@ -264,7 +264,7 @@ class MainWindow(QMainWindow):
         self.search.setObjectName("toolbarSearch")
         self.search.setAccessibleName("Find in the graph")
         self.search.setMaximumWidth(240)
-        self.search.setMinimumWidth(150)
+        self.search.setMinimumWidth(210)
         self.search.returnPressed.connect(self._toolbar_search)
         bar.addWidget(self.search)
         self.toolbar = bar
@@ -330,6 +330,7 @@ class MainWindow(QMainWindow):
                        document.placement_changed, document.selection_changed,
                        document.graph_changed, document.reference_changed):  # fmt: skip
             signal.connect(self._update)
+        page.mode_changed.connect(self._update)
         document.run_finished.connect(lambda *_: self._save_copy(page))
         document.pins_changed.connect(lambda: self._save_later(page))
         page.run_settings.threads.valueChanged.connect(lambda _: self._update())
@@ -674,6 +675,10 @@ class MainWindow(QMainWindow):
                 field.blockSignals(True)
                 field.setValue(getattr(page.run_settings, own).value())
                 field.blockSignals(False)
+            else:
+                field.setValue(
+                    self.preferences.get("threads" if own == "threads" else "budget_min")
+                )
         self.colour.setEnabled(bool(graph))
         self.search.setEnabled(bool(graph))
         if page is not None:

@@ -23,6 +23,12 @@ from collage_gui.actions import ACTIONS, MENUS
 def score(query: str, title: str) -> int | None:
     """How well a title fits: all letters in order; word starts and runs count. None: not at all."""
     text, at, total, last = title.lower(), 0, 0, -2
+    whole = text.find(query.lower())
+    if whole >= 0:
+        # Written out as typed beats letters strewn about; at the start of a word beats inside.
+        return (
+            10_000 - whole * 10 - len(title) + (500 if whole == 0 or text[whole - 1] == " " else 0)
+        )
     for letter in query.lower().replace(" ", ""):
         at = text.find(letter, at)
         if at < 0:

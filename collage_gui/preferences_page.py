@@ -51,7 +51,7 @@ class PreferencesPage(QDialog):
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
         box.addWidget(buttons)
-        self.setMinimumWidth(560)
+        self.setMinimumWidth(700)
 
     def _editor(self, preference: Preference) -> QWidget:
         key, value = preference.key, self.preferences.get(preference.key)

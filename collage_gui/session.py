@@ -8,6 +8,7 @@ selection, a newer search) are told apart by a ticket and dropped.
 from __future__ import annotations
 
 import itertools
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -19,12 +20,19 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, partition_groups, sections
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
+from collage_engine.records.answers import (
+    ExplainAnswer,
+    InsideAnswer,
+    PreflightAnswer,
+    SearchAnswer,
+)
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.event import Event, Log, Progress, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
-from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import protocol
 from collage_gui.commands import EditRun, HideRun, SetPins
@@ -117,15 +125,15 @@ class Document(QObject):
         self.shown: Shown | None = None
         self.runners_up: tuple[Placement, ...] = ()
         self.reference = Reference()
-        self.comparison: protocol.Comparison | None = None
+        self.comparison: Comparison | None = None
         self.own_placements: tuple[dict[str, str], ...] = ()
         self.selection: frozenset[int] = frozenset()
         self.primary: int | None = None
         self.candidate: str | None = None
-        self.explanation: protocol.ExplainAnswer | None = None
+        self.explanation: ExplainAnswer | None = None
         self.explained: tuple[CandidateRecord, ...] = ()
-        self.inside: protocol.InsideAnswer | None = None
-        self.preflight: protocol.PreflightAnswer | None = None
+        self.inside: InsideAnswer | None = None
+        self.preflight: PreflightAnswer | None = None
         self.running = False
         self.cancelling = False
         self.searching = False
@@ -137,7 +145,7 @@ class Document(QObject):
         self._ask = QTimer(self, interval=90, singleShot=True)
         self._ask.timeout.connect(self._explain)
         self._repaint = QTimer(self, interval=250, singleShot=True)
-        self._repaint.timeout.connect(self.costs_changed)
+        self._repaint.timeout.connect(self._costs_arrived)
         client.notified.connect(self._notified)
 
     # -- asking ------------------------------------------------------------------------
@@ -241,6 +249,13 @@ class Document(QObject):
         self.candidates_changed.emit()
         if self.selection:
             self._ask.start()
+
+    def _costs_arrived(self) -> None:
+        """Tell the panels, and give them at least six times as long as they took to rest."""
+        begin = time.perf_counter()
+        self.costs_changed.emit()
+        spent = time.perf_counter() - begin
+        self._repaint.setInterval(max(250, min(4000, round(spent * 6000))))
 
     def cost(self, candidate: str) -> Cost:
         found = self.costs.get(candidate)
@@ -353,7 +368,7 @@ class Document(QObject):
         """Search again on stored costs; the answer is an estimate until a run confirms it."""
         pins = self.pins
 
-        def arrived(answer: protocol.SearchAnswer) -> None:
+        def arrived(answer: SearchAnswer) -> None:
             self.searching = False
             self.infeasible = answer.infeasible
             if answer.verdicts:
@@ -385,7 +400,7 @@ class Document(QObject):
         return f"No placement satisfies the pins: {reason}"
 
     def ask_preflight(self, settings: RunSettings) -> None:
-        def arrived(answer: protocol.PreflightAnswer) -> None:
+        def arrived(answer: PreflightAnswer) -> None:
             self.preflight = answer
             self.preflight_changed.emit()
             self._refresh_candidates()
@@ -436,7 +451,7 @@ class Document(QObject):
             self.comparison_changed.emit()
             return
 
-        def arrived(answer: protocol.Comparison) -> None:
+        def arrived(answer: Comparison) -> None:
             self.comparison = answer
             self.comparison_changed.emit()
 
@@ -461,6 +476,15 @@ class Document(QObject):
             return self.reference.name or "best baseline", None
         best = min(timed, key=lambda b: b.measured_us or 0.0)
         return best.name, best.measured_us
+
+    def reference_baseline(self) -> Baseline | None:
+        """The baseline that numbers are compared with, if it is one."""
+        name, _ = self.reference_time()
+        run = self.run_of(self.shown.run) if self.shown else None
+        run = run or (self.visible_runs[-1] if self.visible_runs else None)
+        if run is None or self.reference.kind == "run":
+            return None
+        return next((b for b in run.baselines if b.name == name), None)
 
     def reference_partitions(self) -> dict[str, float]:
         """Partition id → time of exactly these operators in the reference, where comparable.
@@ -521,7 +545,7 @@ class Document(QObject):
             return
         nodes = tuple(sorted(self.selection))
 
-        def explained(answer: protocol.ExplainAnswer) -> None:
+        def explained(answer: ExplainAnswer) -> None:
             self.explanation = answer
             self.regrets.update(answer.regrets)
             self.explanation_changed.emit()
@@ -544,12 +568,12 @@ class Document(QObject):
         """What is in a candidate, and the weights of a node."""
         self.inside = None
 
-        def arrived(answer: protocol.InsideAnswer) -> None:
+        def arrived(answer: InsideAnswer) -> None:
             self.inside = answer
             self.inside_changed.emit()
 
         def failed(reason: str) -> None:
-            self.inside = protocol.InsideAnswer(reason=reason)
+            self.inside = InsideAnswer(reason=reason)
             self.inside_changed.emit()
 
         params = protocol.InsideQuery(document=self.handle, candidate=candidate, node=node)

@@ -142,7 +142,7 @@ def _palette(c: Colours) -> QPalette:
     palette = QPalette()
     role = QPalette.ColorRole
     for which, colour in (
-        (role.Window, c.window), (role.WindowText, c.text), (role.Base, c.panel),
+        (role.Window, c.panel), (role.WindowText, c.text), (role.Base, c.panel),
         (role.AlternateBase, c.alternate), (role.Text, c.text), (role.Button, c.raised),
         (role.ButtonText, c.text), (role.BrightText, c.error_text), (role.Highlight, c.accent),
         (role.HighlightedText, c.on_accent), (role.ToolTipBase, c.raised),
@@ -157,7 +157,9 @@ def _palette(c: Colours) -> QPalette:
 
 
 _SHEET = Template("""
-QMainWindow, QDialog { background: $window; }
+QMainWindow#mainWindow, QMainWindow#documentWindow { background: $window; }
+QMainWindow#mainWindow > QTabBar, QMainWindow#documentWindow > QTabBar { background: $window; }
+QTabWidget#documents > QTabBar { background: $window; }
 QMainWindow::separator { background: $line; width: 1px; height: 1px; margin: 2px; }
 QMainWindow::separator:hover { background: $accent; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px 6px; }
@@ -185,7 +187,28 @@ QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit, QTextEdit { back
   selection-background-color: $accent; selection-color: $on_accent; }
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QPlainTextEdit:focus { border-color: $accent; }
 QComboBox { padding-right: 20px; }
-QComboBox::drop-down { border: 0; width: 18px; }
+QComboBox::drop-down { border: 0; width: 20px; subcontrol-position: center right; }
+QComboBox::down-arrow { image: url($icons/down-$name.svg); width: 12px; height: 12px; }
+QSpinBox { padding-right: 18px; padding-left: 8px; }
+QSpinBox::up-button, QSpinBox::down-button { border: 0; background: transparent; width: 16px;
+  subcontrol-origin: border; }
+QSpinBox::up-button { subcontrol-position: top right; margin: 2px 2px 0 0; }
+QSpinBox::down-button { subcontrol-position: bottom right; margin: 0 2px 2px 0; }
+QSpinBox::up-arrow { image: url($icons/up-$name.svg); width: 9px; height: 9px; }
+QSpinBox::down-arrow { image: url($icons/down-$name.svg); width: 9px; height: 9px; }
+QCheckBox::indicator, QListView::indicator, QTreeView::indicator { width: 14px; height: 14px;
+  border: 1px solid $border; border-radius: 3px; background: $raised; }
+QCheckBox::indicator:checked, QListView::indicator:checked { background: $raised;
+  border-color: $text; image: url($icons/check-$name.svg); }
+QListView::indicator:disabled { border-color: $line; }
+QTabBar::close-button { image: url($icons/close-$name.svg); subcontrol-position: right; }
+QTabBar::close-button:hover { background: $line; border-radius: 3px; }
+QTreeView::branch:has-children:closed { image: url($icons/right-$name.svg); }
+QTreeView::branch:has-children:open { image: url($icons/down-$name.svg); }
+QHeaderView::down-arrow { image: url($icons/down-$name.svg); width: 9px; height: 9px;
+  subcontrol-position: top center; }
+QHeaderView::up-arrow { image: url($icons/up-$name.svg); width: 9px; height: 9px;
+  subcontrol-position: top center; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $border; }
 QDockWidget { titlebar-close-icon: none; font-weight: 600; }
 QDockWidget::title { background: $window; padding: 5px 10px; }
@@ -195,7 +218,6 @@ QTabBar::tab { background: transparent; color: $quiet; padding: 6px 12px; border
   border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom: 2px solid $text; }
 QTabBar::tab:hover { color: $text; }
-QTabBar::tab:focus { border-bottom: 2px solid $accent; }
 QHeaderView { background: $panel; }
 QHeaderView::section { background: $panel; color: $quiet; border: 0;
   border-bottom: 1px solid $line; padding: 4px 8px; }
@@ -223,6 +245,10 @@ QMenuBar::item { padding: 4px 9px; background: transparent; border-radius: 3px; 
 QMenuBar::item:selected { background: $hover; }
 QStatusBar { background: $window; border-top: 1px solid $line; color: $quiet; }
 QStatusBar::item { border: 0; }
+QStatusBar QLabel { padding: 1px 10px; color: $quiet; }
+QAbstractScrollArea::corner { background: transparent; border: 0; }
+QTextBrowser { background: $panel; border: 0; }
+QDockWidget QPlainTextEdit { background: $panel; border: 0; }
 QSplitter::handle { background: $line; }
 QCheckBox, QRadioButton { spacing: 6px; }
 QCheckBox:focus, QRadioButton:focus { color: $accent; }
@@ -246,6 +272,7 @@ def _sheet(theme: Theme) -> str:
     from collage_engine.drawing.palette import mix
 
     values = {key: str(value) for key, value in vars(c).items()}
+    values["icons"] = asset("icons").as_posix()
     values["selected"] = mix(c.panel, c.accent, 0.35 if c.name == "contrast" else 0.2)
     for key, size in (("heading", 14), ("title", 26), ("small", 11.5)):
         values[key] = str(theme.scaled(size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSizePolicy, QHBoxLayout, QWidget
 
 from collage_engine.drawing.looks import LegendEntry
 from collage_gui.graph_view.painter import BRUSHES, Style
@@ -25,7 +25,7 @@ class _Row(QWidget):
 
     def sizeHint(self) -> QSize:
         metrics = self.fontMetrics()
-        wide = metrics.horizontalAdvance(f"{self.entry.label}  {self.entry.count}")
+        wide = metrics.horizontalAdvance(f"{self.entry.label}   {self.entry.count}")
         return QSize(36 + wide + 14, max(ROW, metrics.height() + 6))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -77,9 +77,10 @@ class Legend(QWidget):
         super().__init__(parent)
         self.setObjectName("legend")
         self._rows: list[_Row] = []
-        self._box = QVBoxLayout(self)
-        self._box.setContentsMargins(6, 6, 6, 6)
-        self._box.setSpacing(0)
+        self._box = QHBoxLayout(self)
+        self._box.setContentsMargins(10, 3, 10, 3)
+        self._box.setSpacing(8)
+        self._box.addStretch()
         self._chosen: str | None = None
         self._style: Style | None = None
         self.hide()
@@ -90,15 +91,14 @@ class Legend(QWidget):
             self._box.removeWidget(row)
             row.hide()
             row.deleteLater()
-        self._rows = [_Row(entry, style, self) for entry in entries[:12]]
+        self._rows = [_Row(entry, style, self) for entry in entries[:8]]
         if self._chosen not in [entry.key for entry in entries]:
             self._chosen = None
-        for row in self._rows:
+        for place, row in enumerate(self._rows):
             row.chosen = row.entry.key == self._chosen
-            self._box.addWidget(row)
+            self._box.insertWidget(place, row)
             row.show()
         self.setVisible(bool(entries))
-        self.adjustSize()
 
     def choose(self, entry: LegendEntry) -> None:
         self._chosen = None if self._chosen == entry.key else entry.key
@@ -111,10 +111,6 @@ class Legend(QWidget):
         if self._style is None:
             return
         painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        c = self._style.colours
-        background = QColor(c.panel)
-        background.setAlpha(236)
-        painter.setBrush(background)
-        painter.setPen(QPen(QColor(c.line), 1))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
+        painter.fillRect(self.rect(), QColor(self._style.colours.panel))
+        painter.setPen(QPen(QColor(self._style.colours.line), 1))
+        painter.drawLine(0, 0, self.width(), 0)

@@ -45,7 +45,7 @@ class Minimap(QWidget):
         scale_y = size.height() / self._bounds.height()
         painter.scale(scale_x, scale_y)
         painter.translate(-self._bounds.topLeft())
-        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), style)
+        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), style, False)
         painter.end()
         self._cache = pixmap
         self._border = style.colours.border

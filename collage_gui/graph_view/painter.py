@@ -60,12 +60,11 @@ def paint(
     area: QRectF,
     scale: float,
     style: Style,
-    background: bool = True,
+    labels: bool = True,
 ) -> None:
     """Paint ``area`` of the scene; the painter is already scaled and moved to scene units."""
     c = style.colours
-    if background:
-        painter.fillRect(area, QColor(c.canvas))
+    painter.fillRect(area, QColor(c.canvas))
     height = BOX_HEIGHT * scale
     far = height < FAR_PX
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, not far)
@@ -74,7 +73,8 @@ def paint(
     visible = picture.boxes_in(area)
     if far:
         _far(painter, picture, marks, visible, c)
-        _partition_labels(painter, picture, area, scale, style)
+        if labels:
+            _partition_labels(painter, picture, area, scale, style)
     else:
         near = height >= NEAR_PX
         for box in visible.tolist():
@@ -209,7 +209,7 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
                 # The tag stands on plain colour, so that the pattern never disturbs it.
                 painter.setBrush(QColor(look.colour))
                 painter.drawRect(QRectF(strip.left() + 2, strip.center().y() - 9, STRIP - 2, 18))
-            painter.setFont(style.sized(12, bold=True))
+            painter.setFont(style.sized(12 if near else min(17, 10 / scale), bold=True))
             painter.setPen(QColor(look.text))
             painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, look.tag)
         left += STRIP
@@ -217,12 +217,15 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
     right = r.right() - 8
     if not near:
         painter.setPen(text)
-        painter.setFont(style.sized(17, bold=True))
+        size = min(25.0, max(17.0, 11 / scale))
+        painter.setFont(style.sized(size, bold=True))
+        title = look.value if look.kind == "group" and look.value else look.title
         inside = QRectF(left, r.top(), right - left, r.height())
         name = painter.fontMetrics().elidedText(
-            look.title, Qt.TextElideMode.ElideRight, int(inside.width())
+            title, Qt.TextElideMode.ElideRight, int(inside.width())
         )
         painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter, name)
+        _share(painter, look, r, left, c)
         painter.setOpacity(1.0)
         return
     if mark:
@@ -257,15 +260,21 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
         detail, Qt.TextElideMode.ElideMiddle, int(second.width())
     )
     painter.drawText(second, Qt.AlignmentFlag.AlignVCenter, detail)
-    if look.share is not None:
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(c.line))
-        bar = QRectF(left, r.bottom() - 5, r.right() - 8 - left, 2.5)
-        painter.drawRect(bar)
-        painter.setBrush(QColor(look.colour))
-        bar.setWidth(max(1.0, bar.width() * look.share))
-        painter.drawRect(bar)
+    _share(painter, look, r, left, c)
     painter.setOpacity(1.0)
+
+
+def _share(painter, look, r, left, c) -> None:
+    """A group's share of the model's latency as a bar along its foot."""
+    if look.share is None:
+        return
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QColor(c.line))
+    bar = QRectF(left, r.bottom() - 6, r.right() - 8 - left, 3)
+    painter.drawRect(bar)
+    painter.setBrush(QColor(look.colour))
+    bar.setWidth(max(1.0, bar.width() * look.share))
+    painter.drawRect(bar)
 
 
 def _jumps(painter, picture, visible, style) -> None:

@@ -209,8 +209,6 @@ class GraphView(QAbstractScrollArea):
             area.right() - self.minimap.width() - 12, area.bottom() - self.minimap.height() - 12
         )
         self.minimap.setVisible(self._minimap_useful())
-        self.legend.adjustSize()
-        self.legend.move(12, area.bottom() - self.legend.height() - 12)
 
     def resizeEvent(self, event) -> None:
         super().resizeEvent(event)

@@ -65,26 +65,28 @@ class CandidatesPanel(QWidget):
             [
                 Column("Toolchain", lambda r: r.instance.id, toolchain=lambda r: r.instance.toolchain,
                        text=lambda r: toolchain_title(r.instance.id),
-                       tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}", width=150),
-                Column("Operators", lambda r: r.label, width=150,
-                       tip=lambda r: f"{r.label}\n{len(r.nodes)} operators"),
-                Column("№", lambda r: len(r.nodes), "number", width=44),
+                       tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
+                       width=150),
                 Column("Cost", lambda r: d.cost(r.id).at(), "time",
-                       tip=lambda r: cost_tip(d.cost(r.id)), width=82),
-                Column("±", self._spread, "percent", text=self._spread_text,
-                       tip=lambda r: cost_tip(d.cost(r.id)), width=56),
+                       tip=lambda r: cost_tip(d.cost(r.id)), width=76),
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
-                Column("State", self._state, width=96, tip=lambda r: cost_tip(d.cost(r.id))),
-                Column("Reason", lambda r: d.cost(r.id).reason or "", width=260,
-                       text=lambda r: d.cost(r.id).reason or ""),
+                Column("Operators", lambda r: r.label, width=130,
+                       tip=lambda r: f"{r.label}\n{len(r.nodes)} operators"),
+                Column("№", lambda r: len(r.nodes), "number", width=44),
+                Column("±", self._spread, "percent", text=self._spread_text,
+                       tip=lambda r: cost_tip(d.cost(r.id)), width=56),
+                Column("State", self._state, width=90, tip=lambda r: cost_tip(d.cost(r.id))),
+                Column("Reason", lambda r: d.cost(r.id).reason or "", width=260),
             ]
         )  # fmt: skip
         self.model.bold = lambda r: r.id in self._chosen_ids()
         self.model.faded = lambda r: not d.cost(r.id).usable
         self.table = Table(self.model, "candidatesTable", "Candidates", theme)
         self.table.selectionModel().selectionChanged.connect(self._picked)
-        self.table.sortByColumn(3, Qt.SortOrder.AscendingOrder)
+        self._own_order = False
+        self.table.horizontalHeader().sectionClicked.connect(self._ordered)
+        self.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
         self.chart = BarChart(
             theme, "rivalsChart", "Rivals",
             "Costs appear here once the candidates are measured: choose Run.",
@@ -108,7 +110,7 @@ class CandidatesPanel(QWidget):
         self.again = QPushButton("Measure again, longer")
         self.again.setObjectName("measureLonger")
         self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
-        self.heading = QLabel("Rivals")
+        self.heading = QLabel("Candidates")
         self.heading.setProperty("heading", True)
         self.hint = QLabel(wordWrap=True)
         self.hint.setProperty("quiet", True)
@@ -141,6 +143,18 @@ class CandidatesPanel(QWidget):
         document.costs_changed.connect(self._recost)
         document.running_changed.connect(self._enable)
         self.refresh()
+
+    def _ordered(self) -> None:
+        self._own_order = True
+
+    def _order(self) -> None:
+        """Until the user orders the table: by regret where it is known, else by cost."""
+        if self._own_order:
+            return
+        known = sum(self.document.regrets.get(r.id) is not None for r in self.model.rows)
+        wanted = 2 if known * 2 > len(self.model.rows) else 1
+        if self.table.horizontalHeader().sortIndicatorSection() != wanted:
+            self.table.sortByColumn(wanted, Qt.SortOrder.AscendingOrder)
 
     def _state(self, row: CandidateRecord) -> str:
         cost = self.document.cost(row.id)
@@ -184,6 +198,7 @@ class CandidatesPanel(QWidget):
             self.table.selectionModel().blockSignals(False)
         else:
             self.model.refresh()
+        self._order()
         if keep is not None:
             self._show(keep)
         self._recost(refresh=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QBrush, QColor
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
 from collage_engine.drawing.words import time_text
@@ -59,6 +59,11 @@ class BarChart(QWidget):
         self.setFixedHeight(64)
         theme.changed.connect(self._draw)
 
+    def resizeEvent(self, event) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width() and self._plot is not None:
+            self._draw()
+
     def show_bars(self, bars: Sequence[Bar], limit: int = 12) -> None:
         self.bars = list(bars)[:limit]
         spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
@@ -97,7 +102,7 @@ class BarChart(QWidget):
         axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=True)
         ticks = []
         top = max(max(b.value or 0, b.high or 0, b.second or 0) for b in known)
-        bars_x: list[float] = []
+        notes: list[str] = []
         for place, bar in enumerate(self.bars):
             y = -place
             ticks.append((y, bar.label))
@@ -108,7 +113,6 @@ class BarChart(QWidget):
                 text.setPos(top * 0.01, y)
                 plot.addItem(text)
                 continue
-            bars_x.append(value)
             rectangle = pg.BarGraphItem(
                 x0=[0], width=[value], y=[y], height=0.62, brush=QColor(bar.colour),
                 pen=QColor(c.text if bar.strong else bar.colour),
@@ -147,14 +151,20 @@ class BarChart(QWidget):
                     )  # fmt: skip
                 )
             note = time_text(value) + (f"  {bar.note}" if bar.note else "")
+            notes.append(note)
             text = pg.TextItem(note, color=c.text if bar.strong else c.quiet, anchor=(0, 0.5))
             text.setFont(self.theme.font(12))
             text.setPos(max(value, bar.high or 0, bar.second or 0) + top * 0.01, y)
             plot.addItem(text)
         axis.setTicks([ticks])
-        plot.setXRange(0, top * 1.42, padding=0)
+        # Room for the words at the bars' ends, whatever the width of the panel.
+        metrics = QFontMetricsF(self.theme.font(12))
+        words = max(metrics.horizontalAdvance(note) for note in notes)
+        names = max(metrics.horizontalAdvance(bar.label) for bar in self.bars)
+        room = max(120.0, self.width() - names - 40)
+        plot.setXRange(0, top / max(0.25, 1 - (words + 14) / room), padding=0)
         plot.setYRange(-len(self.bars) + 0.45, 0.55, padding=0)
-        self.setFixedHeight(self.theme.scaled(12 + 24 * len(self.bars)))
+        self.setFixedHeight(self.theme.scaled(10 + 23 * len(self.bars)))
         self._stack.setCurrentWidget(plot)
 
     def _clicked(self, event: Any) -> None:

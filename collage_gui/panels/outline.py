@@ -7,7 +7,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QLabel,
     QLineEdit,
-    QTabWidget,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -35,12 +34,12 @@ class PartitionsTable(QWidget):
         self.model = RowsModel(
             [
                 Column("Toolchain", lambda r: r.toolchain, toolchain=lambda r: r.toolchain,
-                       text=lambda r: toolchain_title(r.toolchain), width=136),
-                Column("Operators", self._label, width=120,
+                       text=lambda r: toolchain_title(r.toolchain), width=146),
+                Column("Cost", lambda r: r.estimated_us, "time", width=74,
+                       tip=lambda r: cost_tip(document.cost(r.candidate))),
+                Column("Operators", self._label, width=124,
                        tip=lambda r: "\n".join(r.onnx_nodes[:20])),
                 Column("№", lambda r: len(r.nodes), "number", width=40),
-                Column("Cost", lambda r: r.estimated_us, "time", width=82,
-                       tip=lambda r: cost_tip(document.cost(r.candidate))),
                 Column("In place", lambda r: r.in_place_us, "time", width=96,
                        tip=lambda r: "Time inside the real run"),
                 Column("Δ", self._difference, "signed-time", width=78,
@@ -288,11 +287,9 @@ class ModelTree(QTreeWidget):
         return self._items.get(operator)
 
 
-class OutlinePanel(QTabWidget):
+class OutlinePanel:
+    """The two views of the outline; the window shows them as tabs."""
+
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.setObjectName("outlinePanel")
         self.partitions = PartitionsTable(document, theme)
         self.tree = ModelTree(document)
-        self.addTab(self.partitions, "Partitions")
-        self.addTab(self.tree, "Model")

@@ -15,6 +15,11 @@ from collage_gui.theme import Theme
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
 
 
+SHORT = {
+    "on": "on", "never": "never", "exactly": "exactly", "together": "together", "device": "device",
+}  # fmt: skip
+
+
 def pin_words(pin: Pin) -> str:
     """What a pin demands, in words."""
     return {
@@ -47,11 +52,14 @@ class PinsPanel(QWidget):
         self.setObjectName("pinsPanel")
         self.model = RowsModel(
             [
-                Column("Pin", lambda r: r[0], "number", text=lambda r: MARKS[r[1].kind], width=36,
+                Column("Pin", lambda r: r[0], "number", text=lambda r: MARKS[r[1].kind], width=38,
                        tip=lambda r: r[1].text),
-                Column("Nodes", lambda r: self._nodes(r[1]), width=190, tip=lambda r: "\n".join(self._names(r[1])[:20])),
-                Column("Demand", lambda r: pin_words(r[1]), width=170),
-                Column("Verdict", lambda r: self._verdict(r[0]), width=92, tip=lambda r: self._reason(r[0])),
+                Column("Demand", lambda r: pin_words(r[1]), toolchain=lambda r: r[1].toolchain,
+                       text=lambda r: SHORT[r[1].kind], tip=lambda r: pin_words(r[1]), width=92),
+                Column("Verdict", lambda r: self._verdict(r[0]), width=112,
+                       tip=lambda r: self._reason(r[0]) or "Price: cost with it less cost without it"),
+                Column("Nodes", lambda r: self._nodes(r[1]), width=180,
+                       tip=lambda r: "\n".join(self._names(r[1])[:20])),
                 Column("Price", lambda r: self._price(r[0]), "signed-time", width=88,
                        tip=lambda r: "Cost with it less cost without it, other pins kept"),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
@@ -109,10 +117,12 @@ class PinsPanel(QWidget):
 
     def _verdict(self, at: int) -> str:
         verdict = self._of(at)
+        if verdict is None or verdict.state == "pending":
+            return "… pending"
+        if verdict.state == "infeasible":
+            return "✕ infeasible"
         return (
-            {"honoured": "✓ honoured", "infeasible": "✕ infeasible"}.get(verdict.state, "… pending")
-            if verdict
-            else "… pending"
+            f"✓ {signed_time(verdict.price_us)}" if verdict.price_us is not None else "✓ honoured"
         )
 
     def _price(self, at: int) -> float | None:

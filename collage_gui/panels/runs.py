@@ -138,7 +138,7 @@ class RunsPanel(QWidget):
         self.partitions_model = RowsModel(
             [
                 Column("Toolchain", lambda r: r.toolchain or "", toolchain=lambda r: r.toolchain,
-                       text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside", width=140),
+                       text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside", width=166),
                 Column("Partition", lambda r: r.name, width=150),
                 Column("Isolated", lambda r: r.isolated_us, "time", width=100),
                 Column("In place", lambda r: r.in_place_us, "time", width=100),
@@ -174,6 +174,7 @@ class RunsPanel(QWidget):
         page.addLayout(head)
         page.addWidget(self.changes_note)
         page.addWidget(self.changed, 1)
+        page.addStretch(0)
         self.matrix = QTableWidget()
         self.matrix.setObjectName("transitionMatrix")
         self.matrix.setAccessibleName("Values handed from toolchain to toolchain")
@@ -241,7 +242,7 @@ class RunsPanel(QWidget):
             if placement.measured_us is None:
                 note += " estimated"
             bars.append(
-                Bar(each.name, value, low, high, self.theme.colours.accent if each.id == current else NEUTRAL,
+                Bar(each.name, value, low, high, self.theme.colours.text if each.id == current else NEUTRAL,
                     note=note.strip(), key=f"run:{each.id}", strong=each.id == current,
                     second=placement.estimated_us if placement.measured_us is not None else None)
             )  # fmt: skip
@@ -264,6 +265,9 @@ class RunsPanel(QWidget):
     def _headline(self) -> None:
         document, run = self.document, self._run()
         name, against = document.reference_time()
+        baseline = document.reference_baseline()
+        if baseline is not None:
+            name = baseline_title(baseline)
         shown = document.shown
         has = run is not None
         for widget in (self.name, self.note, self.delete):

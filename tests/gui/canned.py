@@ -73,7 +73,9 @@ def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
         y = b.call("nn.conv2d", name + "/Conv", (x, w), shape, "anchor",
                    strides=[1, 1], padding=[kernel // 2] * 4, data_layout="NCHW")  # fmt: skip
         y = b.call("add", name + "/bias", (y, bias), shape, "broadcast", fuse=True)
-        return b.call("nn.relu", name + "/Relu", (y,), shape, "elementwise", fuse=True) if relu else y
+        return (
+            b.call("nn.relu", name + "/Relu", (y,), shape, "elementwise", fuse=True) if relu else y
+        )
 
     x = conv("/stem/conv1", x, (1, 64, 112, 112), 7)
     x = b.call("nn.max_pool2d", "/stem/MaxPool", (x,), (1, 64, 56, 56), "anchor", pool_size=[3, 3])
@@ -86,13 +88,19 @@ def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
             y = conv(at + "/conv3", y, (1, wide * 4, side, side), 1, relu=False)
             if block == 0:
                 x = conv(at + "/downsample", x, (1, wide * 4, side, side), 1, relu=False)
-            x = b.call("add", at + "/Add", (y, x), (1, wide * 4, side, side), "broadcast", fuse=True)
-            x = b.call("nn.relu", at + "/Relu", (x,), (1, wide * 4, side, side), "elementwise", fuse=True)
+            x = b.call(
+                "add", at + "/Add", (y, x), (1, wide * 4, side, side), "broadcast", fuse=True
+            )
+            x = b.call(
+                "nn.relu", at + "/Relu", (x,), (1, wide * 4, side, side), "elementwise", fuse=True
+            )
     x = b.call("mean", "/avgpool/GlobalAveragePool", (x,), (1, 2048, 1, 1), "reduction")
     x = b.call("reshape", "/Flatten", (x,), (1, 2048), "injective")
     w = b.leaf("constant", "fc.weight", (2048, 1000))
     x = b.call("matmul", "/fc/Gemm", (x, w), (1, 1000), "anchor")
-    b.nodes[-1] = Node(**{f: getattr(b.nodes[-1], f) for f in b.nodes[-1].__struct_fields__} | {"is_output": True})
+    b.nodes[-1] = Node(
+        **{f: getattr(b.nodes[-1], f) for f in b.nodes[-1].__struct_fields__} | {"is_output": True}
+    )
     return b
 
 
@@ -114,9 +122,13 @@ def encoder(layers: int, heads: int = 4) -> Builder:
             for name in "qkv":
                 w = b.leaf("constant", f"{here}.{name}.weight", (256, 64))
                 y = b.call("matmul", f"{here}/{name}/MatMul", (n, w), (1, 128, 64))
-                parts.append(b.call("add", f"{here}/{name}/Add", (y,), (1, 128, 64), "broadcast", fuse=True))
+                parts.append(
+                    b.call("add", f"{here}/{name}/Add", (y,), (1, 128, 64), "broadcast", fuse=True)
+                )
             s = b.call("matmul", f"{here}/scores/MatMul", (parts[0], parts[1]), (1, 128, 128))
-            s = b.call("add", f"{here}/scores/Mask", (s, mask), (1, 128, 128), "broadcast", fuse=True)
+            s = b.call(
+                "add", f"{here}/scores/Mask", (s, mask), (1, 128, 128), "broadcast", fuse=True
+            )
             s = b.call("nn.softmax", f"{here}/Softmax", (s,), (1, 128, 128), "opaque")
             outs.append(b.call("matmul", f"{here}/context/MatMul", (s, parts[2]), (1, 128, 64)))
         y = b.call("reshape", at + "/merge/Reshape", tuple(outs), shape, "injective")
@@ -235,7 +247,11 @@ class World:
                     return False
                 if touched and pin.kind == "never" and c.instance.toolchain == pin.toolchain:
                     return False
-                if touched and pin.kind == "exactly" and pin.toolchain not in (None, c.instance.toolchain):
+                if (
+                    touched
+                    and pin.kind == "exactly"
+                    and pin.toolchain not in (None, c.instance.toolchain)
+                ):
                     return False
             return True
 
@@ -247,7 +263,9 @@ class World:
                 chosen.append(min(usable, key=self.value))
                 continue
             for n in block:
-                single = [c for c in by_nodes.get((n,), []) if allowed(c) and self.cost(c.id).usable]
+                single = [
+                    c for c in by_nodes.get((n,), []) if allowed(c) and self.cost(c.id).usable
+                ]
                 if not single or block in exact:
                     name = self.calls[n].name
                     return None, {"nodes": [n], "pins": list(range(len(pins))),
@@ -261,7 +279,9 @@ class World:
             )
             for at, c in enumerate(chosen)
         )  # fmt: skip
-        return Placement(partitions=parts, estimated_us=sum(p.estimated_us for p in parts) + 2.0 * len(parts)), None
+        return Placement(
+            partitions=parts, estimated_us=sum(p.estimated_us for p in parts) + 2.0 * len(parts)
+        ), None
 
     def verdicts(self, pins: tuple[Pin, ...], searched: bool) -> tuple[PinVerdict, ...]:
         if not searched:
@@ -271,9 +291,22 @@ class World:
         for at, pin in enumerate(pins):
             alone, why = self.place((pin,))
             if alone is None:
-                out.append(PinVerdict(pin=_pin_text(pin), state="infeasible", reason=why["reason"], contradicts=(at,)))
+                out.append(
+                    PinVerdict(
+                        pin=_pin_text(pin),
+                        state="infeasible",
+                        reason=why["reason"],
+                        contradicts=(at,),
+                    )
+                )
             else:
-                out.append(PinVerdict(pin=_pin_text(pin), state="honoured", price_us=alone.estimated_us - free.estimated_us))
+                out.append(
+                    PinVerdict(
+                        pin=_pin_text(pin),
+                        state="honoured",
+                        price_us=alone.estimated_us - free.estimated_us,
+                    )
+                )
         return tuple(out)
 
     def regret(self, candidate: CandidateRecord) -> float | None:
@@ -281,7 +314,8 @@ class World:
         if value == float("inf"):
             return None
         best = min(
-            (self.value(c) for c in self.candidates.values() if c.nodes == candidate.nodes), default=value
+            (self.value(c) for c in self.candidates.values() if c.nodes == candidate.nodes),
+            default=value,
         )
         return value - best + (0.0 if len(candidate.nodes) > 1 else 11.0)
 
@@ -328,5 +362,10 @@ class World:
 
 
 def _pin_text(pin: Pin) -> str:
-    what = {"on": pin.toolchain, "never": f"!{pin.toolchain}", "exactly": "exactly", "together": "together"}
+    what = {
+        "on": pin.toolchain,
+        "never": f"!{pin.toolchain}",
+        "exactly": "exactly",
+        "together": "together",
+    }
     return pin.text or f"{len(pin.nodes)} nodes = {what.get(pin.kind, '@' + str(pin.device))}"

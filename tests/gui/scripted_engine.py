@@ -21,6 +21,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from canned import STATES, World
 
+from collage_engine.records.answers import (
+    ExplainAnswer,
+    InsideAnswer,
+    NotOffered,
+    PreflightAnswer,
+    SearchAnswer,
+    WeightStatistics,
+)
+from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.event import Done, Log, Progress, Stage
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.toolchain import Device
@@ -151,7 +160,9 @@ class Engine:
         world = self.worlds[params.document]
         world.enumerate()
         n = len(world.candidates)
-        return p.PreflightAnswer(uncovered=(), candidates=n, distinct=n // 2, stored=n // 8, expected_s=n * 0.09)
+        return PreflightAnswer(
+            uncovered=(), candidates=n, distinct=n // 2, stored=n // 8, expected_s=n * 0.09
+        )
 
     def run_start(self, params):
         document = params.document
@@ -212,7 +223,7 @@ class Engine:
         if not world.costs:
             raise Failure("nothing is measured yet")
         placement, infeasible = world.place(world.pins)
-        return p.SearchAnswer(
+        return SearchAnswer(
             placement=placement, infeasible=infeasible, verdicts=world.verdicts(world.pins, True),
             regrets={}, seconds=0.01,
         )  # fmt: skip
@@ -233,18 +244,20 @@ class Engine:
 
     def explain(self, params):
         world = self.worlds[params.document]
-        answer = self.candidates_query(p.CandidatesQuery(document=params.document, nodes=(params.node,)))
+        answer = self.candidates_query(
+            p.CandidatesQuery(document=params.document, nodes=(params.node,))
+        )
         placement, _ = world.place(world.pins)
         chosen = next((x for x in placement.partitions if params.node in x.nodes), None)
         op = world.calls[params.node].op
         refused = [t for t, ops in (("onednn", {"reshape", "mean", "nn.gelu"}),) if op in ops]
         words = (f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
                  "It wins because fusing the bias and the activation saves two passes over memory.")  # fmt: skip
-        return p.ExplainAnswer(
+        return ExplainAnswer(
             words=words, candidates=answer.candidates, regrets=answer.regrets,
             chosen=chosen.candidate, runner_up=placement,
-            not_offered=tuple(p.NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused)
-            + (p.NotOffered(toolchain="openvino", reason="the package openvino is not installed"),),
+            not_offered=tuple(NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused)
+            + (NotOffered(toolchain="openvino", reason="the package openvino is not installed"),),
         )  # fmt: skip
 
     def measure_now(self, params):
@@ -253,7 +266,9 @@ class Engine:
         made = [c for t in names if (c := world.offer(t, tuple(sorted(params.nodes))))]
         costs = {c.id: world.cost(c.id) for c in made}
         self.notify("measured", p.MeasuredMany(document=params.document, costs=costs))
-        return p.CandidatesAnswer(candidates=tuple(self.with_cost(world, c) for c in made), total=len(made))
+        return p.CandidatesAnswer(
+            candidates=tuple(self.with_cost(world, c) for c in made), total=len(made)
+        )
 
     def inside_get(self, params):
         if params.candidate is not None:
@@ -261,12 +276,12 @@ class Engine:
             candidate = world.candidates[params.candidate]
             steps = tuple({"op": "convolution", "algorithm": "brgconv:avx512_core", "layout": "nChw16c",
                            "post_ops": "relu", "operators": [n]} for n in candidate.nodes[:3])  # fmt: skip
-            return p.InsideAnswer(
+            return InsideAnswer(
                 relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n    return R.nn.conv2d(x, w)",
                 tir="@T.prim_func\ndef conv2d(A, B, C):\n    for i in T.parallel(64):\n        ...",
                 source="void conv2d_kernel(float* a) { /* generated */ }", plan=steps,
             )  # fmt: skip
-        return p.InsideAnswer(weights=(p.WeightStatistics(
+        return InsideAnswer(weights=(WeightStatistics(
             name="conv1.weight", shape=(64, 64, 3, 3), dtype="float32", minimum=-0.4, maximum=0.5,
             mean=0.001, deviation=0.04, zeros=0.01, histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
             edges=tuple(-0.4 + 0.1 * i for i in range(10))),))  # fmt: skip
@@ -293,12 +308,18 @@ class Engine:
         nodes = []
         for n in sorted(before):
             one, two = before[n], after[n]
-            change = "moved" if one.toolchain != two.toolchain else "regrouped" if one.nodes != two.nodes else "same"
-            nodes.append(p.NodeChange(node=n, change=change, before=one.toolchain, after=two.toolchain,
+            change = (
+                "moved"
+                if one.toolchain != two.toolchain
+                else "regrouped"
+                if one.nodes != two.nodes
+                else "same"
+            )
+            nodes.append(NodeChange(node=n, change=change, before=one.toolchain, after=two.toolchain,
                                       delta_us=(two.estimated_us - one.estimated_us) / len(two.nodes)))  # fmt: skip
         tools = {x.toolchain for r in (a, b) for x in r.placement.partitions}
         count = lambda r, t: sum(x.toolchain == t for x in r.placement.partitions)  # noqa: E731
-        return p.Comparison(
+        return Comparison(
             a=a.id, b=b.id, measured_us=(a.placement.measured_us, b.placement.measured_us),
             delta_us=b.placement.measured_us - a.placement.measured_us, nodes=tuple(nodes),
             partitions=((len(a.placement.partitions), len(b.placement.partitions)),),

@@ -197,3 +197,23 @@ def test_layout_request_counts_the_display_boxes() -> None:
     graph = operator_graph(World("small").graph)
     display = display_graph(graph, {}, ())
     assert layout_request(display).count == graph.items
+
+
+@pytest.mark.parametrize("engine", ["fast-sugiyama", "layered"])
+def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other(engine) -> None:
+    edges, waists, at = [], [0], 0
+    for _ in range(40):
+        first, last = at, at + 6
+        edges += [(first, at + 1), (first, at + 2), (at + 1, at + 3), (at + 3, at + 4)]
+        edges += [(at + 2, at + 5), (at + 4, last), (at + 5, last), (first, last)]
+        waists.append(last)
+        at = last
+    layout = lay_out(LayoutRequest(count=at + 1, edges=edges, engine=engine, fold=False))
+    assert len({round(layout.places[w][0], 3) for w in waists}) == 1
+    steps = {
+        round(layout.places[b][1] - layout.places[a][1], 3)
+        for a, b in zip(waists, waists[1:], strict=False)
+    }
+    assert len(steps) == 1
+    assert all(layout.routes)
+    assert len(set(layout.places)) == at + 1
