@@ -254,6 +254,19 @@ class BruteForce:
                 total += table[value, have, want]
         return total
 
+    def indices(self, cover: Any) -> tuple[int, ...]:
+        """Ascending indices of the candidates with these ids."""
+        by_id = {str(c["id"]): index for index, c in enumerate(self.problem["candidates"])}
+        return tuple(sorted(by_id[str(name)] for name in cover))
+
+    def named(self, state: str) -> dict[Any, int]:
+        """Id to index of the candidates in a state."""
+        return {
+            c["id"]: index
+            for index, c in enumerate(self.problem["candidates"])
+            if c.get("state", "measured") == state
+        }
+
     def honoured(self, pins: list[dict[str, Any]]) -> list[tuple[Fraction, tuple[int, ...]]]:
         return [c for c in self.covers if all(self._holds(pin, c[1]) for pin in pins)]
 

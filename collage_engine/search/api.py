@@ -1,56 +1,159 @@
-"""The public functions of the search."""
+"""The public functions of the search; problem and answer are in :mod:`.problem`.
+
+>>> answer = solve(read_problem(text))
+>>> search = Search(problem)                 # keeps the state space between searches
+>>> answer = solve(problem_with_another_pin, previous=search)
+"""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from collage_engine.search.check import check_cover
-from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.search import Search
+from collage_engine.search.problem import Answer, CandidateId, Problem, read_problem
+from collage_engine.search.rivals import Rival, best_covers
+from collage_engine.search.search import Found, Search
 from collage_engine.search.verdicts import explain_infeasible, verdicts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["Answer", "Problem", "Rival", "Search", "check", "k_best", "read_problem", "regrets",
+           "reuse", "solve"]  # fmt: skip
+
 
 def solve(
-    problem: Problem, *, time_limit_s: float | None = None, previous: Search | None = None
+    problem: Problem,
+    *,
+    time_limit_s: float | None = None,
+    previous: Search | None = None,
+    with_bounds: bool = True,
 ) -> Answer:
-    """The least-cost acyclic disjoint cover under the pins, or why there is none."""
+    """The least-cost acyclic disjoint cover under the pins, or why there is none.
+
+    ``previous``: a :class:`Search` of the same problem, whose pins may differ; what the two share
+    is not computed again. ``time_limit_s`` (default 60) bounds one search of a graph that is too
+    wide to be searched exactly; the answer then states its gap. ``with_bounds`` False leaves out
+    the bounds on regrets of unmeasured candidates, which take a search of their own.
+    """
     started = time.perf_counter()
-    search = previous if previous is not None else Search(problem)
-    allowed = search.allowed(problem.pins)
-    if search.uncovered(allowed):
+    search = reuse(problem, previous, time_limit_s=time_limit_s)
+    found = search.find(problem.pins)
+    if found.least is None:
+        if not found.decided:
+            return _undecided(search, found, started)
         return explain_infeasible(search, problem.pins, started)
-    passes = search.passes(problem.pins)
-    least = passes.backward()
-    if least is None:
-        return explain_infeasible(search, problem.pins, started)
-    cover = tuple(problem.candidates[c].id for c in passes.best_cover())
-    passes.forward()
-    scale = search.weights.scale
-    regrets: dict[CandidateId, float | None] = {}
-    for index, candidate in enumerate(problem.candidates):
-        if candidate.state == "measured":
-            total = passes.through.get(index)
-            regrets[candidate.id] = (
-                None if total is None else (total // scale - least // scale) / 1e9
-            )
+    cover = tuple(problem.candidates[c].id for c in found.cover)
     cost = check_cover(problem, cover)
-    assert isinstance(cost, float), cost
+    if not isinstance(cost, float):
+        raise AssertionError(f"the search returned a cover that is none: {cost}")
+    exact, bounds = _regrets(search, found)
+    if with_bounds:
+        bounds.update(_unmeasured(problem, found, search))
+    optimal = found.optimal
     return Answer(
         cost_us=cost,
-        lower_bound_us=cost,
-        optimal=True,
+        lower_bound_us=cost if optimal else min(cost, search.to_us(found.bound)),
+        optimal=optimal,
         cover=cover,
-        regrets=regrets,
-        verdicts=verdicts_of(search, problem.pins, least),
-        states=sum(map(len, passes.pasts)) + sum(map(len, passes.ends)),
+        regrets=exact,
+        regret_bounds=bounds,
+        verdicts=verdicts_of(search, problem.pins, found),
+        states=found.states,
         seconds=time.perf_counter() - started,
     )
 
 
+def reuse(
+    problem: Problem, previous: Search | None, *, time_limit_s: float | None = None
+) -> Search:
+    """``previous`` if it searches the same problem, pins aside; else a new :class:`Search`."""
+    if previous is not None and not previous.optimistic:
+        old = previous.problem
+        same = (
+            old.nodes == problem.nodes
+            and old.candidates == problem.candidates
+            and old.outputs == problem.outputs
+            and old.transitions == problem.transitions
+            and old.priority == problem.priority
+        )
+        if same:
+            if time_limit_s is not None:
+                previous.time_limit_s = time_limit_s
+            return previous
+    return Search(problem, time_limit_s=time_limit_s)
+
+
 def check(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
-    """A cover's cost in microseconds, or why it is none; independent of the search."""
+    """A cover's cost in microseconds, or the sentence that says why it is none.
+
+    Independent of the search: it shares no code with it.
+    """
     return check_cover(problem, cover)
+
+
+def regrets(problem: Problem, *, previous: Search | None = None) -> dict[CandidateId, float | None]:
+    """Regret of every measured candidate under the pins, in microseconds; None: in no cover."""
+    return solve(problem, previous=previous, with_bounds=False).regrets
+
+
+def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[Rival]:
+    """The k least-cost distinct covers under the pins, best first; fewer when there are fewer."""
+    return best_covers(reuse(problem, previous), problem.pins, k)
+
+
+def _regrets(
+    search: Search, found: Found
+) -> tuple[dict[CandidateId, float | None], dict[CandidateId, float]]:
+    """Exact regrets of measured candidates, and bounds where only bounds are known."""
+    assert found.least is not None
+    exact: dict[CandidateId, float | None] = {}
+    bounds: dict[CandidateId, float] = {}
+    for index, candidate in enumerate(search.problem.candidates):
+        if candidate.state != "measured":
+            continue
+        total = found.through.get(index)
+        if total is not None:
+            exact[candidate.id] = search.difference_us(total, found.least)
+        elif index in found.floor:
+            bounds[candidate.id] = max(0.0, search.difference_us(found.floor[index], found.least))
+        else:
+            exact[candidate.id] = None
+    return exact, bounds
+
+
+def _unmeasured(problem: Problem, found: Found, search: Search) -> dict[CandidateId, float]:
+    """Regret bounds of unknown candidates that have a lower bound, all unknown at theirs."""
+    wanted = {
+        index
+        for index, c in enumerate(problem.candidates)
+        if c.state == "unknown" and c.lower_bound_us is not None
+    }
+    if not wanted or found.least is None:
+        return {}
+    optimistic = Search(problem, optimistic=True, time_limit_s=search.time_limit_s)
+    hopeful = optimistic.find(problem.pins)
+    least = search.to_us(found.least)
+    bounds: dict[CandidateId, float] = {}
+    for index in wanted:
+        total = hopeful.through.get(index, hopeful.floor.get(index))
+        if total is not None:
+            bounds[problem.candidates[index].id] = max(0.0, optimistic.to_us(total) - least)
+    return bounds
+
+
+def _undecided(search: Search, found: Found, started: float) -> Answer:
+    """No cover found in the time given, and no proof that there is none."""
+    return Answer(
+        lower_bound_us=search.to_us(found.bound),
+        states=found.states,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def with_pins(problem: Problem, pins: Sequence[object]) -> Problem:
+    """The problem under other pins."""
+    return msgspec.structs.replace(problem, pins=tuple(pins))

@@ -164,10 +164,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The answer as JSON values, in the public format."""
-        data = msgspec.to_builtins(self, str_keys=True)
+        data = msgspec.json.decode(msgspec.json.encode(self))
         if self.infeasible is None:
             del data["infeasible"]
-            return data
+            return {**data, "gap_us": self.gap_us}
         kept = ("infeasible", "verdicts", "states", "seconds")
         return {name: data[name] for name in kept}
 

@@ -1,22 +1,54 @@
 """Searching a problem, and searching it again: what does not change is kept.
 
 A :class:`Search` owns the state space of a problem. Pins and costs come and go; as long as the
-nodes and the usable candidates' node sets stay, the space does too.
+nodes and the usable candidates' node sets stay, the space does too. It searches exactly; where
+the space is too large for that, it falls back to bounded search (:mod:`wide`), for good.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pins import forbidden_by
+from collage_engine.search.problem import PLAIN
 from collage_engine.search.shortest_path import Passes
-from collage_engine.search.space import Space
+from collage_engine.search.space import Space, SpaceLimit
 from collage_engine.search.weights import Weights
+from collage_engine.search.wide import Wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from collage_engine.search.problem import Problem, ProblemPin
+
+EXACT_WORK = 12_000_000
+"""Steps of the exact passes beyond which bounded search takes over (about a minute)."""
+DEFAULT_TIME_S = 60.0
+
+
+class Found:
+    """What searching under some pins found; amounts are internal integers."""
+
+    def __init__(self) -> None:
+        self.least: int | None = None
+        """Cost of the best cover found; None when there is none (``decided``) or none was found."""
+        self.bound = 0
+        """No cover costs less."""
+        self.cover: list[int] = []
+        self.through: dict[int, int] = {}
+        """Candidate to the exact least cost of a cover through it."""
+        self.floor: dict[int, int] = {}
+        """Candidates whose least cover is only known to cost at least this."""
+        self.states = 0
+        self.decided = True
+        """Whether it is known if there is a cover at all."""
+        self.passes: Passes | None = None
+        """The exact passes (backward, and forward if regrets were asked for); None when bounded."""
+
+    @property
+    def optimal(self) -> bool:
+        return self.least is not None and self.bound >= self.least
 
 
 class Search:
@@ -27,21 +59,17 @@ class Search:
         problem: Problem,
         *,
         optimistic: bool = False,
-        limit: int | None = None,
+        time_limit_s: float | None = None,
+        work: int = EXACT_WORK,
     ) -> None:
         """``optimistic``: unknown candidates count, at their lower bounds (0 without one)."""
         self.problem = problem
         self.optimistic = optimistic
-        self.limit = limit
-        costs: list[float | None] = []
-        for candidate in problem.candidates:
-            if candidate.state == "measured":
-                costs.append(candidate.cost_us)
-            elif candidate.state == "unknown" and optimistic:
-                costs.append(candidate.lower_bound_us or 0.0)
-            else:
-                costs.append(None)
-        self.usable = [index for index, cost in enumerate(costs) if cost is not None]
+        self.time_limit_s = DEFAULT_TIME_S if time_limit_s is None else time_limit_s
+        self.work = work
+        self.wide = False
+        """Set once the space has proved too large for exact passes."""
+        self.usable, costs = usable_costs(problem, optimistic)
         self.space = Space(problem, self.usable)
         self.weights = Weights(problem, self.space, costs)
         self._forbidden: dict[ProblemPin, list[int]] = {}
@@ -71,31 +99,83 @@ class Search:
         position = self.space.position
         return [n.id for at, n in enumerate(self.problem.nodes) if position[at] not in held]
 
-    def passes(self, pins: Iterable[ProblemPin]) -> Passes:
-        return Passes(self.space, self.weights, self.allowed(pins), limit=self.limit)
-
-    def cost(self, pins: Iterable[ProblemPin]) -> int | None:
-        """Least cost under the pins as an internal integer; None when there is no cover."""
+    def find(self, pins: Iterable[ProblemPin], *, regrets: bool = True) -> Found:
+        """The least-cost cover under the pins; ``regrets`` False skips the forward pass."""
         allowed = self.allowed(pins)
         if self.uncovered(allowed):
-            return None
-        return Passes(self.space, self.weights, allowed, limit=self.limit).backward()
+            return Found()
+        deadline = time.monotonic() + self.time_limit_s
+        if not self.wide:
+            try:
+                return self._exact(allowed, regrets, deadline - self.time_limit_s / 2)
+            except SpaceLimit:
+                self.wide = True
+        return self._bounded(allowed, regrets, deadline)
+
+    def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
+        found = Found()
+        passes = Passes(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+        least = passes.backward()
+        found.passes = passes
+        if least is None:
+            return found
+        found.least = found.bound = least
+        found.cover = passes.best_cover()
+        if regrets:
+            passes.forward()
+            found.through = passes.through
+        found.states = sum(map(len, passes.pasts)) + sum(map(len, passes.ends))
+        return found
+
+    def _bounded(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
+        found = Found()
+        result = Wide(self.space, self.weights, allowed).solve(deadline=deadline, regrets=regrets)
+        found.least, found.cover = result.least, result.cover
+        found.bound = result.bound if result.least is None else min(result.bound, result.least)
+        found.through, found.floor = result.through, result.floor
+        found.states = result.states
+        found.decided = result.least is not None or result.exhausted
+        return found
+
+    def cost(self, pins: Iterable[ProblemPin]) -> int | None:
+        """Least cost known under the pins as an internal integer; None when there is no cover."""
+        return self.find(pins, regrets=False).least
 
     def to_us(self, amount: int) -> float:
-        """An internal integer cost, or difference of two of them floored, in microseconds."""
+        """An internal integer cost in microseconds."""
         return amount // self.weights.scale / 1e9
 
+    def difference_us(self, one: int, other: int) -> float:
+        """``one`` less ``other``, two internal integer costs, in microseconds."""
+        scale = self.weights.scale
+        return (one // scale - other // scale) / 1e9
+
     def stuck(self) -> tuple[int, ...]:
-        """The first uncovered node wherever the search gets furthest without reaching the end."""
+        """The first uncovered node where the search gets furthest without reaching the end."""
         space = self.space
-        spots = [s for s in space.explore(self.limit) if not any(space.moves(s))]
+        if space.ordered is None:
+            return ()
+        spots = [spot for spot in space.ordered if not any(space.moves(spot))]
         furthest = max(spots, key=lambda spot: spot.rank)
-        if furthest.first == space.count:  # a cover but for impossible conversions
+        if furthest.first == space.count:  # covered, were it not for impossible conversions
             return tuple(node.id for node in self.problem.nodes if self._converts(node.id))
         return (self.problem.nodes[space.order[furthest.first]].id,)
 
     def _converts(self, node: int) -> bool:
         """Whether candidates disagree on the format of this node's value."""
-        forms = {c.gives.get(node, "plain") for c in self.problem.candidates if node in c.nodes}
+        forms = {c.gives.get(node, PLAIN) for c in self.problem.candidates if node in c.nodes}
         forms |= {c.takes[node] for c in self.problem.candidates if node in c.takes}
         return len(forms) > 1
+
+
+def usable_costs(problem: Problem, optimistic: bool) -> tuple[list[int], list[float | None]]:
+    """Candidates that may be chosen, and every candidate's cost (None: may not)."""
+    costs: list[float | None] = []
+    for candidate in problem.candidates:
+        if candidate.state == "measured":
+            costs.append(candidate.cost_us)
+        elif candidate.state == "unknown" and optimistic:
+            costs.append(candidate.lower_bound_us or 0.0)
+        else:
+            costs.append(None)
+    return [index for index, cost in enumerate(costs) if cost is not None], costs

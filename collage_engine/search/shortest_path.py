@@ -22,6 +22,8 @@ forward-backward scheme on a min-plus semiring, ends as in point-based value ite
 
 from __future__ import annotations
 
+import time
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
@@ -30,11 +32,14 @@ from collage_engine.search.space import SpaceLimit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from collage_engine.search.pricing import PriceBook
     from collage_engine.search.space import Move, Space, Spot
     from collage_engine.search.weights import Weights
 
 Past = tuple[tuple[Prices, ...], int]
 End = tuple[tuple[int, ...], int]
+Trail = tuple["Trail | None", int]
+"""The candidates applied so far, the last one first."""
 COMPARED = 12
 """Pasts (ends) a new one is compared with: the cheapest kept ones make most superfluous."""
 
@@ -49,8 +54,13 @@ class Passes:
         allowed: Sequence[bool],
         *,
         limit: int | None = None,
+        deadline: float | None = None,
+        spots: list[Spot] | None = None,
     ) -> None:
-        """``limit`` bounds the work (ways on, ends, pasts); beyond it :class:`SpaceLimit`."""
+        """``limit`` bounds the work (ways on, ends, pasts), ``deadline`` is in
+        :func:`time.monotonic` seconds; beyond them :class:`SpaceLimit`. ``spots``: only these,
+        moves going forward in the list.
+        """
         self.space = space
         self.weights = weights
         self.limit = limit
@@ -59,7 +69,8 @@ class Passes:
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.sets
         ]
-        self.spots = space.explore(limit)
+        self.deadline = deadline
+        self.spots = space.explore(limit, deadline) if spots is None else spots
         self.ends: list[list[End]] = [[] for _ in range(len(space.spots))]
         self.pasts: list[list[Past]] = [[] for _ in range(len(space.spots))]
         self.through: dict[int, int] = {}
@@ -69,7 +80,9 @@ class Passes:
 
     def backward(self) -> int | None:
         """Fill ``ends``; the least cost, None when there is no cover."""
-        for spot in reversed(self.spots):
+        for done, spot in enumerate(reversed(self.spots)):
+            if not done & 255:
+                self._watch(done)
             if spot.first == self.space.count:
                 self.ends[spot.index] = [((), 0)]
                 continue
@@ -96,7 +109,7 @@ class Passes:
                 if known is None or cost < known:
                     best[demands] = cost
         if best:
-            self._count(len(best))
+            self.work += len(best)
             ends[spot.index] = self._fewer_ends(spot, best)
 
     def before(self, move: Move) -> list[tuple[int, tuple[int, ...], int]]:
@@ -160,16 +173,17 @@ class Passes:
         """Fill ``pasts``, and ``through`` from them and the ends."""
         arriving: list[dict[tuple[Prices, ...], int] | None] = [None] * len(self.space.spots)
         arriving[self.space.start().index] = {(): 0}
-        through = self.through
         cost_of, demands_of = self.weights.cost, self.weights.demands
         prices_of = self.weights.prices
-        for spot in self.spots:
+        for done, spot in enumerate(self.spots):
+            if not done & 255:
+                self._watch(len(self.spots))
             here = arriving[spot.index]
             if not here:
                 continue
             arriving[spot.index] = None
-            self._count(len(here))
-            pasts = self.pasts[spot.index] = self._fewer_pasts(spot, here)
+            self.work += len(here)
+            pasts = self.pasts[spot.index] = fewer_pasts(self.weights.book, spot, here)
             for move in self.space.moves(spot):
                 target = move.target.index
                 if not self.ends[target]:
@@ -204,48 +218,30 @@ class Passes:
                         known = there.get(key)
                         if known is None or cost < known:
                             there[key] = cost
-                for c, total in self._through(move, pasts):
-                    known = through.get(c)
-                    if known is None or total < known:
-                        through[c] = total
+                self._through(move, pasts)
 
-    def _through(self, move: Move, pasts: list[Past]) -> list[tuple[int, int]]:
-        """Per end before the move its least total with any past."""
-        found = []
+    def _through(self, move: Move, pasts: list[Past]) -> None:
+        """Least totals of the move's candidates, over pasts before and ends after it."""
+        through = self.through
+        cheapest = pasts[0][1]
         for c, demands, cost in self.before(move):
-            if not demands:
-                found.append((c, cost + pasts[0][1]))
+            least = through.get(c, IMPOSSIBLE)
+            if cheapest + cost >= least:
                 continue
-            least = IMPOSSIBLE
-            for values, past in pasts:
+            if not demands:
+                through[c] = cheapest + cost
+                continue
+            for values, past in pasts:  # cheapest first
                 total = past + cost
+                if total >= least:
+                    break
                 for prices, mask in zip(values, demands, strict=True):
                     if mask:
                         total += prices[mask]
                 if total < least:
                     least = total
             if least < IMPOSSIBLE:
-                found.append((c, least))
-        return found
-
-    def _fewer_pasts(self, spot: Spot, here: dict[tuple[Prices, ...], int]) -> list[Past]:
-        if len(here) == 1:
-            return list(here.items())
-        ordered = sorted(here.items(), key=lambda item: item[1])
-        excess = self.weights.book.excess
-        left = spot.left
-        kept: list[Past] = []
-        for values, cost in ordered:
-            for other, least in kept[:COMPARED]:
-                slack = cost - least
-                for one, two, consumers in zip(other, values, left, strict=True):
-                    if one is not two:
-                        slack -= excess(one, two, consumers)
-                if slack >= 0:
-                    break
-            else:
-                kept.append((values, cost))
-        return kept
+                through[c] = least
 
     # -- walking -----------------------------------------------------------------------------
 
@@ -259,18 +255,6 @@ class Passes:
             if cost < least:
                 least = cost
         return least
-
-    def step(
-        self, move: Move, candidate: int, values: tuple[Prices, ...]
-    ) -> tuple[int, tuple[Prices, ...]]:
-        """Cost of applying a candidate at these values, and the values after it."""
-        cost = self.weights.cost[candidate]
-        after = []
-        for (slot, keep), mask in zip(move.eaten, self.weights.demands[candidate], strict=True):
-            price, left = values[slot].pay(mask, keep)
-            cost += price
-            after.append(left)
-        return cost, move.pick((*values, *after, *self.weights.prices[candidate]))
 
     def best_cover(self) -> list[int]:
         """Candidates of the least-cost cover, in the order in which they are applied."""
@@ -289,7 +273,7 @@ class Passes:
                         least, chosen = total, (move, None, values)
                     continue
                 for c in self.offered[move.set.index]:
-                    cost, after = self.step(move, c, values)
+                    cost, after = step(self.weights, move, c, values)
                     if cost < least:
                         total = cost + self.rest(move.target, after)
                         if total < least:
@@ -301,7 +285,59 @@ class Passes:
             spot = move.target
         return cover
 
-    def _count(self, amount: int) -> None:
-        self.work += amount
-        if self.limit is not None and self.work > self.limit:
-            raise SpaceLimit(f"more than {self.limit} steps")
+    def _watch(self, done: int) -> None:
+        """Stop early when the work, extrapolated over all spots, will exceed the limit."""
+        if self.limit is None and self.deadline is None:
+            return
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise SpaceLimit("out of time")
+        if self.limit is not None:
+            share = max(done / len(self.spots), 1e-9)
+            if self.work > self.limit or (
+                self.work > self.limit // 20 and self.work / share > 2 * self.limit
+            ):
+                raise SpaceLimit(f"more than {self.limit} steps")
+
+
+def fewer_pasts(book: PriceBook, spot: Spot, here: dict[tuple[Prices, ...], int]) -> list[Past]:
+    """The pasts of a spot that no other makes superfluous, cheapest first."""
+    if len(here) == 1:
+        return list(here.items())
+    ordered = sorted(here.items(), key=itemgetter(1))
+    excess = book.excess
+    left = spot.left
+    kept: list[Past] = []
+    for values, cost in ordered:
+        for other, least in kept[:COMPARED]:
+            slack = cost - least
+            for one, two, consumers in zip(other, values, left, strict=True):
+                if one is not two:
+                    slack -= excess(one, two, consumers)
+            if slack >= 0:
+                break
+        else:
+            kept.append((values, cost))
+    return kept
+
+
+def step(
+    weights: Weights, move: Move, candidate: int, values: tuple[Prices, ...]
+) -> tuple[int, tuple[Prices, ...]]:
+    """Cost of applying a candidate at these values, and the values after it."""
+    cost = weights.cost[candidate]
+    after = []
+    for (slot, keep), mask in zip(move.eaten, weights.demands[candidate], strict=True):
+        price, left = values[slot].pay(mask, keep)
+        cost += price
+        after.append(left)
+    return cost, move.pick((*values, *after, *weights.prices[candidate]))
+
+
+def walked(trail: Trail | None) -> list[int]:
+    """The candidates of a trail, in the order in which they were applied."""
+    cover: list[int] = []
+    while trail is not None:
+        before, candidate = trail
+        cover.append(candidate)
+        trail = before
+    return cover[::-1]

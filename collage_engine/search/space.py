@@ -31,6 +31,7 @@ the work is linear in the number of candidates.
 
 from __future__ import annotations
 
+import time
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -363,10 +364,11 @@ class Space:
 
     # -- everything --------------------------------------------------------------------------
 
-    def explore(self, limit: int | None = None) -> list[Spot]:
+    def explore(self, limit: int | None = None, deadline: float | None = None) -> list[Spot]:
         """Every spot that can be reached, moves going forward in the list.
 
-        :class:`SpaceLimit` when there are more than ``limit`` moves.
+        :class:`SpaceLimit` when there are, or as far as can be seen will be, more than ``limit``
+        moves, or the deadline (:func:`time.monotonic` seconds) has passed.
         """
         if self.ordered is not None:
             return self.ordered
@@ -375,13 +377,19 @@ class Space:
         seen = {start.index}
         ordered: list[Spot] = []
         steps = 0
-        for rank in range(2 * self.count + 1):
+        last = 2 * self.count
+        for rank in range(last + 1):
+            # Moves so far over the part of the sweep that is done tell where this is going.
+            if limit is not None and (
+                steps > limit or (steps > limit // 20 and steps * last > 2 * limit * max(rank, 1))
+            ):
+                raise SpaceLimit(f"more than {limit} ways on")
+            if deadline is not None and not rank & 15 and time.monotonic() > deadline:
+                raise SpaceLimit("out of time")
             for spot in waiting.pop(rank, ()):
                 ordered.append(spot)
                 moves = self.moves(spot)
                 steps += 1 + len(moves)
-                if limit is not None and steps > limit:
-                    raise SpaceLimit(f"more than {limit} ways on")
                 for move in moves:
                     target = move.target
                     if target.index not in seen:

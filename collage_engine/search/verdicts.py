@@ -12,39 +12,43 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from collage_engine.search.problem import ProblemPin
-    from collage_engine.search.search import Search
+    from collage_engine.search.search import Found, Search
 
 
-def verdicts_of(search: Search, pins: Sequence[ProblemPin], least: int) -> tuple[Verdict, ...]:
-    """Verdicts of pins that all hold, where ``least`` is the cost under all of them."""
+def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tuple[Verdict, ...]:
+    """Verdicts of pins that all hold, where ``found`` is the cover under all of them."""
     verdicts = []
-    scale = search.weights.scale
+    assert found.least is not None
+    chosen = set(found.cover)
     for index, pin in enumerate(pins):
-        without = search.cost([p for other, p in enumerate(pins) if other != index])
-        assert without is not None and without <= least
-        price = (least // scale - without // scale) / 1e9
-        cost = "costs nothing" if price == 0 else f"costs {price:.1f} us"
+        without = search.find([p for other, p in enumerate(pins) if other != index], regrets=False)
+        price: float | None = None
+        if found.optimal and without.optimal and without.least is not None:
+            price = search.difference_us(found.least, without.least)
+            if price > 0:
+                said = f"honoured, costs {price:.3g} us"
+            elif chosen == set(without.cover):
+                said = "honoured, the best cover does that anyway"
+            else:
+                said = "honoured, costs nothing"
+        else:
+            said = "honoured; the graph is too wide to say what it costs exactly"
         verdicts.append(
-            Verdict(
-                pin=index,
-                state="honoured",
-                price_us=price,
-                reason=f"{describe(pin)}: honoured, {cost}",
-            )
+            Verdict(pin=index, state="honoured", price_us=price, reason=f"{describe(pin)}: {said}")
         )
     return tuple(verdicts)
 
 
 def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: float) -> Answer:
     """Why there is no cover: nodes, or a minimal set of pins that cannot hold together."""
-    if search.cost([]) is None:
+    if not _feasible(search, []):
         found = _without_pins(search)
     else:
         # Deletion filter: what remains is infeasible, and feasible without any one of it.
         core = list(range(len(pins)))
         for index in range(len(pins)):
             rest = [i for i in core if i != index]
-            if search.cost([pins[i] for i in rest]) is None:
+            if not _feasible(search, [pins[i] for i in rest]):
                 core = rest
         found = _contradiction(search, pins, core)
     verdicts = []
@@ -55,18 +59,19 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
                 Verdict(pin=index, state="infeasible", reason=found.reason, contradicts=others)
             )
         else:
-            verdicts.append(
-                Verdict(
-                    pin=index,
-                    state="pending",
-                    reason=f"{describe(pin)}: not decided, there is no cover to judge it by",
-                )
-            )
+            why = f"{describe(pin)}: not decided, there is no cover to judge it by"
+            verdicts.append(Verdict(pin=index, state="pending", reason=why))
     return Answer(
         verdicts=tuple(verdicts),
         infeasible=found,
         seconds=time.perf_counter() - started,
     )
+
+
+def _feasible(search: Search, pins: Sequence[ProblemPin]) -> bool:
+    """Whether a cover exists, or at least none was proved not to (in graphs too wide to tell)."""
+    found = search.find(pins, regrets=False)
+    return found.least is not None or not found.decided
 
 
 def _contradiction(search: Search, pins: Sequence[ProblemPin], core: list[int]) -> Infeasible:
@@ -77,26 +82,29 @@ def _contradiction(search: Search, pins: Sequence[ProblemPin], core: list[int]) 
     else:
         reason = f"these pins cannot hold together: {said}"
     if nodes:
-        reason += f" (no candidate is left for {_names(nodes)})"
+        reason += f" (no candidate is left for {names(nodes)})"
     else:
-        reason += " (every node has candidates left, but none of their combinations is a cover)"
+        reason += " (every node has candidates left, but no combination of them is a cover)"
     return Infeasible(reason=reason, pins=tuple(core), nodes=nodes)
 
 
 def _without_pins(search: Search) -> Infeasible:
     nodes = tuple(search.uncovered(search.allowed([])))
     if nodes:
-        reason = f"no measured candidate covers {_names(nodes)}"
+        reason = f"no measured candidate covers {names(nodes)}"
     else:
         nodes = search.stuck()
         reason = (
             "every node has measured candidates, but no combination of them is a disjoint "
-            f"acyclic cover whose conversions exist: it gets no further than {_names(nodes)}"
+            "acyclic cover whose conversions exist"
         )
+        if nodes:
+            reason += f": it gets no further than {names(nodes)}"
     return Infeasible(reason=reason, nodes=nodes)
 
 
-def _names(nodes: Sequence[int]) -> str:
+def names(nodes: Sequence[int]) -> str:
+    """``node 3``, ``nodes 3, 4 and 9 more``."""
     shown = ", ".join(map(str, nodes[:8]))
     more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
     return ("node " if len(nodes) == 1 else "nodes ") + shown + more

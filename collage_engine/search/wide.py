@@ -1,0 +1,270 @@
+"""Search where the whole state space is too large: a cover, and a proven bound on the best one.
+
+States are visited rank by rank (each move goes to a higher rank). A state's *forecast* is what
+it cost so far plus the node prices of all that is left (:mod:`potentials`): no cover through it
+costs less. Two things are left out: states whose forecast is above what the best cover known
+costs (nothing is lost), and, where a rank still holds more states than ``width``, those with the
+highest forecasts (a beam). The least forecast ever left out for width is a lower bound on every
+cover not seen. Sweeps with growing width improve cover and bound until they meet, which proves the
+cover optimal, or the work is spent: then the gap is stated.
+
+When nothing was left out for width, every cover up to the cut-off lies in what was visited; the
+two passes over the visited spots then give exact regrets up to the cut-off, and proven lower
+bounds for all other candidates.
+"""
+
+from __future__ import annotations
+
+import time
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
+
+from collage_engine.search.potentials import Potentials
+from collage_engine.search.pricing import IMPOSSIBLE, Prices
+from collage_engine.search.shortest_path import Passes, Trail, fewer_pasts, step, walked
+from collage_engine.search.space import SpaceLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from collage_engine.search.space import Move, Space, Spot
+    from collage_engine.search.weights import Weights
+
+WORK = 4_000_000
+"""Steps after which no wider sweep is begun; some ten microseconds each."""
+
+
+class WideResult:
+    """What bounded search found; amounts are internal integers."""
+
+    def __init__(self) -> None:
+        self.least: int | None = None
+        self.cover: list[int] = []
+        self.bound = 0
+        """No cover costs less."""
+        self.through: dict[int, int] = {}
+        """Candidates to the exact least cost of a cover through them."""
+        self.floor: dict[int, int] = {}
+        """For the others: no cover through them costs less."""
+        self.states = 0
+        self.exhausted = False
+        """Every cover up to ``least`` was seen."""
+
+    @property
+    def optimal(self) -> bool:
+        return self.least is not None and (self.exhausted or self.bound >= self.least)
+
+
+class Wide:
+    """Bounded search of a space under one choice of allowed candidates."""
+
+    def __init__(self, space: Space, weights: Weights, allowed: Sequence[bool]) -> None:
+        self.space = space
+        self.weights = weights
+        self.allowed = allowed
+        self.offered = [
+            [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
+            for nodes in space.sets
+        ]
+        least = [
+            min((weights.cost[c] for c in offered), default=IMPOSSIBLE) for offered in self.offered
+        ]
+        self.potentials = Potentials(space.count, space.sets, least)
+        self.of_set = [
+            self.potentials.of_set(nodes) if least[nodes.index] < IMPOSSIBLE else 0
+            for nodes in space.sets
+        ]
+        self.reduced = [
+            least[nodes.index] - self.of_set[nodes.index] if least[nodes.index] < IMPOSSIBLE else 0
+            for nodes in space.sets
+        ]
+        self.work = 0
+        self.visited: list[Spot] = []
+        self.dropped = IMPOSSIBLE
+        """Least forecast left out for width in the last sweep."""
+        self.cut = False
+        """Whether the last sweep left out anything above its cut-off."""
+
+    def solve(
+        self, *, deadline: float | None = None, work: int = WORK, regrets: bool = True
+    ) -> WideResult:
+        """Sweep with growing width until optimal, or ``work`` steps or the deadline are spent.
+
+        The deadline is in :func:`time.monotonic` seconds; the first, narrow sweep ignores it.
+        """
+        result = WideResult()
+        result.bound = self.potentials.suffix[0]
+        width = 8
+        while True:
+            before = self.work
+            limit = result.least if result.least is not None else IMPOSSIBLE - 1
+            found = self._sweep(width, limit, deadline if width > 8 else None)
+            if found is None:
+                break
+            least, cover = found
+            if least is not None and (result.least is None or least < result.least):
+                result.least, result.cover = least, cover
+            if self.dropped >= IMPOSSIBLE:
+                result.exhausted = True
+                if result.least is not None:
+                    result.bound = result.least
+                break
+            top = self.dropped if result.least is None else min(self.dropped, result.least)
+            result.bound = max(result.bound, top)
+            if result.optimal or self.work + 4 * (self.work - before) > work:
+                break
+            width *= 4
+        result.states = self.work
+        self._floors(result)
+        if regrets and result.optimal:
+            self._regrets(result, deadline)
+        return result
+
+    # -- one sweep ---------------------------------------------------------------------------
+
+    def _sweep(
+        self, width: int, limit: int, deadline: float | None, work: int = 1 << 60
+    ) -> tuple[int | None, list[int]] | None:
+        """Least cost up to ``limit`` found with this beam, and its cover.
+
+        None when out of time, or after ``work`` steps.
+        """
+        work += self.work
+        space = self.space
+        start = space.start()
+        waiting: dict[int, dict[int, tuple[Spot, int, dict]]] = {
+            start.rank: {start.index: (start, self.potentials.suffix[0], {(): (0, None)})}
+        }
+        self.visited = []
+        self.dropped = IMPOSSIBLE
+        self.cut = False
+        check = self.work
+        for rank in range(2 * space.count + 1):
+            here = waiting.pop(rank, None)
+            if here is None:
+                continue
+            if self.work > work or (deadline is not None and time.monotonic() > deadline):
+                return None
+            states = []
+            for spot, left, pasts in here.values():
+                if spot.first == space.count:
+                    least, trail = pasts[()]
+                    self.visited.append(spot)
+                    return least, walked(trail)
+                kept = fewer_pasts(self.weights.book, spot, {v: c for v, (c, _) in pasts.items()})
+                for values, cost in kept:
+                    forecast = cost + left
+                    states.append((forecast, spot, left, values, cost, pasts[values][1]))
+            if len(states) > width:
+                states.sort(key=itemgetter(0))
+                self.dropped = min(self.dropped, states[width][0])
+                del states[width:]
+            grouped: dict[int, list] = {}
+            for state in states:
+                grouped.setdefault(state[1].index, []).append(state)
+            for group in grouped.values():
+                self._expand(group, limit, waiting)
+                if deadline is not None and self.work > check:
+                    check = self.work + 20_000
+                    if time.monotonic() > deadline:
+                        return None
+        return None, []
+
+    def _expand(
+        self,
+        group: list[tuple[int, Spot, int, tuple[Prices, ...], int, Trail | None]],
+        limit: int,
+        waiting: dict[int, dict[int, tuple[Spot, int, dict]]],
+    ) -> None:
+        """Follow all moves from the kept states of one spot."""
+        spot, left = group[0][1], group[0][2]
+        self.visited.append(spot)
+        cost_of = self.weights.cost
+        for move in self.space.moves(spot):
+            self.work += 1
+            target = move.target
+            after_left = left + self._change(spot, move)
+            bucket = waiting.setdefault(target.rank, {})
+            found = bucket.get(target.index)
+            there: dict = {} if found is None else found[2]
+            for _, _, _, values, cost, trail in group:
+                if move.set is None:
+                    if cost + after_left > limit:
+                        self.cut = True
+                        continue
+                    known = there.get(values)
+                    if known is None or cost < known[0]:
+                        there[values] = (cost, trail)
+                    continue
+                for c in self.offered[move.set.index]:
+                    self.work += 1
+                    if cost + cost_of[c] + after_left > limit:
+                        self.cut = True
+                        continue
+                    price, after = step(self.weights, move, c, values)
+                    total = cost + price
+                    if total + after_left > limit:
+                        self.cut = self.cut or total < IMPOSSIBLE
+                        continue
+                    known = there.get(after)
+                    if known is None or total < known[0]:
+                        there[after] = (total, (trail, c))
+            if found is None and there:
+                bucket[target.index] = (target, after_left, there)
+
+    def _change(self, spot: Spot, move: Move) -> int:
+        """How the forecast of what is left changes with a move."""
+        if move.set is None:
+            return self.reduced[move.target.pending[-1]]
+        index = move.set.index
+        if len(move.target.pending) < len(spot.pending):
+            return -self.of_set[index] - self.reduced[index]
+        return -self.of_set[index]
+
+    # -- regrets -----------------------------------------------------------------------------
+
+    def _floors(self, result: WideResult) -> None:
+        """A cover with a candidate costs at least the bound plus the candidate's reduced cost."""
+        base = self.potentials.suffix[0]
+        for nodes in self.space.sets:
+            for c in self.offered[nodes.index]:
+                floor = base + self.weights.cost[c] - self.of_set[nodes.index]
+                result.floor[c] = max(floor, result.bound)
+
+    def _regrets(self, result: WideResult, deadline: float | None) -> None:
+        """Exact regrets up to the largest cut-off that the time and work allow."""
+        assert result.least is not None
+        slack = max(result.least // 1000, 1)
+        work = 0
+        while len(result.through) < len(result.floor):
+            limit = result.least + slack
+            before = self.work
+            if self._sweep(1 << 60, limit, deadline, WORK) is None:
+                break
+            spots = sorted(self.visited, key=attrgetter("rank"))
+            passes = Passes(
+                self.space, self.weights, self.allowed,
+                spots=spots, limit=WORK, deadline=deadline,
+            )  # fmt: skip
+            try:
+                passes.backward()
+                passes.forward()
+            except SpaceLimit:
+                break
+            if not self.cut:  # all covers were seen: who is in none of them is in no cover
+                result.through = passes.through
+                result.floor = {}
+                break
+            for c, floor in result.floor.items():
+                total = passes.through.get(c)
+                if total is not None and total <= limit:
+                    result.through[c] = total
+                result.floor[c] = max(floor, limit)
+            spent = self.work - before + passes.work
+            work += spent
+            if work + 6 * spent > WORK:
+                break
+            slack *= 4
+        result.states = self.work
+        for c in result.through:
+            result.floor.pop(c, None)

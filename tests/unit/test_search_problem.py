@@ -1,0 +1,187 @@
+"""The problem's public format: what is malformed is said, with its place."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from collage_engine.records.errors import UsageError
+from collage_engine.search.api import check, solve
+from collage_engine.search.command import main_search
+from collage_engine.search.problem import problem_from, read_problem
+
+GOOD: dict[str, Any] = {
+    "nodes": [
+        {"id": 0, "op": "conv", "kind": "anchor", "inputs": []},
+        {"id": 1, "op": "relu", "kind": "elementwise", "inputs": [0]},
+        {"id": 2, "op": "add", "kind": "broadcast", "inputs": [1, 0]},
+    ],
+    "outputs": [2],
+    "candidates": [
+        {"id": "a0", "nodes": [0], "toolchain": "a", "cost_us": 5.0},
+        {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 2.0},
+        {"id": "b2", "nodes": [2], "toolchain": "b", "cost_us": 3.0, "state": "measured"},
+        {"id": "b01", "nodes": [0, 1], "toolchain": "b", "cost_us": 6.5, "spread_us": [6.0, 7.1]},
+        {"id": "x", "nodes": [0, 1, 2], "toolchain": "b", "cost_us": None, "state": "invalid",
+         "reason": "crashed"},
+        {"id": "u", "nodes": [1, 2], "toolchain": "b", "state": "unknown", "lower_bound_us": 4.0},
+    ],
+    "transitions": {"launch_us": 1.0, "pairs": [["a", "b", 0.5], ["b", "b", 0.25]]},
+}  # fmt: skip
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(GOOD), **changes}
+
+
+def candidate(**changes: Any) -> dict[str, Any]:
+    data = copy.deepcopy(GOOD)
+    data["candidates"][3].update(changes)
+    return data
+
+
+def test_answer_in_the_public_format() -> None:
+    answer = main_search(json.dumps(GOOD))
+    # a0+a1+b2 = 10 + 3 launches + 0.5 (value 0 to b) + 0.5 (value 1 to b) = 14;
+    # b01+b2 = 9.5 + 2 + 0.25 + 0.25 = 12.
+    assert answer["cost_us"] == 12.0 and answer["lower_bound_us"] == 12.0
+    assert answer["optimal"] is True and answer["cover"] == ["b01", "b2"]
+    assert answer["regrets"] == {"a0": 2.0, "a1": 2.0, "b2": 0.0, "b01": 0.0}
+    # u with a0: 5 + 4 + 2 launches + 0.5 for value 0, once though two nodes of u take it.
+    assert answer["regret_bounds"] == {"u": 0.0}
+    assert answer["verdicts"] == [] and answer["states"] > 0 and answer["seconds"] > 0
+    assert "infeasible" not in answer
+    json.dumps(answer)
+
+
+def test_infeasible_in_the_public_format() -> None:
+    pins = [{"nodes": [0], "toolchain": "b"}, {"nodes": [1], "toolchain": "a"},
+            {"nodes": [2], "toolchain": "b"}]  # fmt: skip
+    answer = main_search(json.dumps(changed(pins=pins)))
+    assert answer["infeasible"]["pins"] == [0, 1]
+    assert answer["infeasible"]["nodes"] == [0]
+    assert "node 0 on b" in answer["infeasible"]["reason"]
+    states = [v["state"] for v in answer["verdicts"]]
+    assert states == ["infeasible", "infeasible", "pending"]
+    assert answer["verdicts"][0]["contradicts"] == [1]
+    assert "cost_us" not in answer
+
+
+def test_no_candidate_for_a_node_names_it() -> None:
+    data = changed()
+    data["candidates"] = [c for c in data["candidates"] if c["id"] in ("a0", "a1", "x", "u")]
+    answer = main_search(json.dumps(data))
+    assert answer["infeasible"]["nodes"] == [2] and answer["infeasible"]["pins"] == []
+    assert "node 2" in answer["infeasible"]["reason"]
+
+
+def test_price_of_a_pin() -> None:
+    problem = problem_from(changed(pins=[{"nodes": [0], "toolchain": "a"}]))
+    answer = solve(problem)
+    assert answer.cost_us == 14.0
+    assert answer.verdicts[0].state == "honoured" and answer.verdicts[0].price_us == 2.0
+
+
+def test_an_instance_of_a_toolchain_honours_its_pin() -> None:
+    data = changed(pins=[{"nodes": [0], "toolchain": "b"}])
+    data["candidates"][3]["toolchain"] = "b[level=basic]"
+    assert solve(problem_from(data)).cover == ("b01", "b2")
+    data["pins"] = [{"nodes": [0], "not_toolchain": "b"}]
+    assert solve(problem_from(data)).cover == ("a0", "a1", "b2")
+
+
+def test_empty_problem() -> None:
+    answer = solve(problem_from({"nodes": [], "candidates": []}))
+    assert answer.cost_us == 0.0 and answer.cover == () and answer.optimal
+
+
+def test_conversions_and_outputs() -> None:
+    data: dict[str, Any] = {
+        "nodes": [{"id": 0, "inputs": []}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [0]}],
+        "outputs": [0],
+        "candidates": [
+            {"id": 0, "nodes": [0], "toolchain": "a", "cost_us": 1, "gives": {"0": "nhwc"}},
+            {"id": 1, "nodes": [1], "toolchain": "a", "cost_us": 1},
+            {"id": 2, "nodes": [2], "toolchain": "b", "cost_us": 1, "takes": {"0": "blocked"}},
+        ],
+        "transitions": {"formats": [[0, "nhwc", "plain", 10], [0, "nhwc", "blocked", 5]]},
+    }
+    # The output and node 1 share the conversion to plain; node 2 pays for its own.
+    assert solve(problem_from(data)).cost_us == 18.0
+    data["transitions"]["formats"].pop()
+    answer = solve(problem_from(data))
+    assert answer.infeasible is not None and "conversion" in answer.infeasible.reason
+    assert isinstance(check(problem_from(data), [0, 1, 2]), str)
+
+
+MALFORMED = [
+    ("{", "not JSON"),
+    ("[]", "problem"),
+    (json.dumps({"candidates": []}), "nodes"),
+    (json.dumps(changed(pinz=[])), "pinz"),
+    (json.dumps(changed(outputs=[7])), "outputs[0]: there is no node 7"),
+    (json.dumps(changed(nodes=[{"id": 0, "inputs": [0]}])), "nodes[0].inputs"),
+    (json.dumps(changed(nodes=[{"id": 0, "inputs": [1]}, {"id": 1}])), "nodes[0].inputs"),
+    (json.dumps(changed(nodes=[{"id": 0}, {"id": 0}])), "nodes[1].id"),
+    (json.dumps(changed(nodes=[{"id": 0, "kind": "odd"}])), "nodes[0].kind"),
+    (json.dumps(changed(nodes=[{"id": "0"}])), "nodes[0].id"),
+    (json.dumps(candidate(nodes=[0, 2])), "candidates[3].nodes: node 1 is not convex"),
+    (json.dumps(candidate(nodes=[])), "candidates[3].nodes"),
+    (json.dumps(candidate(nodes=[0, 0])), "candidates[3].nodes"),
+    (json.dumps(candidate(nodes=[9])), "candidates[3].nodes: there is no node 9"),
+    (json.dumps(candidate(id="a0")), "candidates[3].id"),
+    (json.dumps(candidate(cost_us=None)), "candidates[3].cost_us"),
+    (json.dumps(candidate(cost_us=-1)), "candidates[3].cost_us"),
+    (json.dumps(candidate(cost_us="7")), "candidates[3].cost_us"),
+    (json.dumps(candidate(state="slow")), "candidates[3].state"),
+    (json.dumps(candidate(spread_us=[3, 2])), "candidates[3].spread_us"),
+    (json.dumps(candidate(takes={"0": "nhwc", "5": "x"})), "candidates[3].takes"),
+    (json.dumps(candidate(gives={"2": "nhwc"})), "candidates[3].gives"),
+    (json.dumps(changed(transitions={"launch_us": -1})), "transitions.launch_us"),
+    (json.dumps(changed(transitions={"pairs": [["a", "b"]]})), "transitions.pairs[0]"),
+    (json.dumps(changed(transitions={"pairs": [["a", "b", 1], ["a", "b", 2]]})),
+     "transitions.pairs[1]"),
+    (json.dumps(changed(transitions={"formats": [[9, "a", "b", 1]]})), "transitions.formats[0]"),
+    (json.dumps(changed(priority=["a", "a"])), "priority"),
+    (json.dumps(changed(pins=[{"nodes": [0]}])), "pins[0]: it says nothing"),
+    (json.dumps(changed(pins=[{"nodes": [], "toolchain": "a"}])), "pins[0].nodes"),
+    (json.dumps(changed(pins=[{"nodes": [5], "toolchain": "a"}])), "pins[0].nodes"),
+    (json.dumps(changed(pins=[{"nodes": [0], "toolchain": "a", "device": "cpu"}])), "pins[0]"),
+    (json.dumps(changed(pins=[{"nodes": [0], "unsplit": True}])), "pins[0].nodes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "place"), MALFORMED)
+def test_malformed_problems_say_where(text: str, place: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_problem(text)
+    assert place in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_the_checker_sees_what_is_wrong() -> None:
+    problem = problem_from(changed(pins=[{"nodes": [0], "toolchain": "b"}]))
+    assert check(problem, ["b01", "b2"]) == 12.0
+    assert "pin 0" in str(check(problem, ["a0", "a1", "b2"]))
+    assert "node 2" in str(check(problem, ["b01"]))
+    assert "in candidate a0 and in candidate b01" in str(check(problem, ["a0", "b01", "b2"]))
+    assert "invalid" in str(check(problem, ["x"]))
+    assert "no candidate y" in str(check(problem, ["y"]))
+
+
+def test_the_checker_sees_partitions_that_wait_for_each_other() -> None:
+    data = {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2}, {"id": 3, "inputs": [2]}],
+        "candidates": [
+            {"id": "p", "nodes": [0, 3], "toolchain": "a", "cost_us": 1},
+            {"id": "q", "nodes": [1, 2], "toolchain": "a", "cost_us": 1},
+            *({"id": n, "nodes": [n], "toolchain": "a", "cost_us": 5} for n in range(4)),
+        ],
+    }
+    problem = problem_from(data)
+    assert "wait for each other" in str(check(problem, ["p", "q"]))
+    answer = solve(problem)
+    assert answer.cost_us == 11.0 and answer.regrets["p"] == answer.regrets["q"] == 0.0
