@@ -1,0 +1,179 @@
+"""The engine as another process uses it: over pipes, cancelled, killed, asked out of turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collage_engine.measure.store import Store
+from collage_engine.service.protocol import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+
+
+class Client:
+    """Speaks the protocol with an engine process."""
+
+    def __init__(self, cache: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "collage_engine.service"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
+            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self.answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._next = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if "id" in message:
+                self.answers[message["id"]].put(message)
+            else:
+                self.events.put(message)
+
+    def send(self, method: str, **params: Any) -> int:
+        assert self.process.stdin is not None
+        self._next += 1
+        self.answers[self._next] = queue.Queue()
+        message = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        return self._next
+
+    def call(self, method: str, timeout: float = 120, **params: Any) -> Any:
+        answer = self.answers[self.send(method, **params)].get(timeout=timeout)
+        if "error" in answer:
+            raise RuntimeError(answer["error"]["message"])
+        return answer["result"]
+
+    def wait_for(self, method: str, timeout: float = 240) -> dict[str, Any]:
+        end = time.monotonic() + timeout
+        while True:
+            event = self.events.get(timeout=max(0.1, end - time.monotonic()))
+            if event["method"] == method:
+                return event["params"]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+
+@pytest.fixture
+def client(tmp_path):
+    found = Client(tmp_path)
+    found.call("hello", version=VERSION, client="test")
+    yield found
+    found.close()
+
+
+def test_a_run_over_the_wire(client):
+    opened = client.call("model.open", path=str(MNIST))
+    handle = opened["document"]
+    graph = client.call("graph.get", document=handle)["graph"]
+    assert sum(node["form"] == "call" for node in graph["nodes"]) == opened["model"]["nodes"]
+    settings = {"toolchains": ["onnxruntime"], "threads": 1}
+    ahead = client.call("run.preflight", document=handle, settings=settings)
+    assert ahead["uncovered"] == [] and ahead["distinct"] > 0
+    run = client.call("run.start", document=handle, settings=settings)["run"]
+    done = client.wait_for("done")
+    assert done["event"] == {"type": "done", "state": "finished", "run": run, "reason": None}
+    placed = client.call("runs.list", document=handle)["runs"][0]
+    assert placed["placement"]["measured_us"] > 0
+    costs = client.call("candidates.query", document=handle, nodes=[0])
+    assert all(0 in c["nodes"] for c in costs["candidates"])
+    assert any(c["cost"]["state"] == "measured" for c in costs["candidates"])
+
+    pin = {"kind": "exactly", "nodes": [0], "text": "p"}
+    client.call("pins.set", document=handle, pins=[pin])
+    found = client.call("run.search", document=handle, settings=settings)
+    assert [0] in [part["nodes"] for part in found["placement"]["partitions"]]
+    assert found["verdicts"][0]["state"] == "honoured"
+    assert found["verdicts"][0]["price_us"] >= 0
+
+    fresh = client.call("measure.now", document=handle, nodes=[0, 1])
+    assert any(c["cost"]["state"] == "measured" for c in fresh["candidates"])
+    with pytest.raises(RuntimeError, match="cannot be one partition"):
+        client.call("measure.now", document=handle, nodes=[0, 3])
+    inside = client.call("inside.get", document=handle, candidate=fresh["candidates"][0]["id"],
+                         node=0)  # fmt: skip
+    assert "conv2d" in inside["relax"]
+    assert inside["weights"][0]["shape"] == [8, 1, 5, 5]
+
+
+def test_a_cancel_is_answered_at_once_and_keeps_what_was_measured(client, tmp_path):
+    handle = client.call("model.open", path=str(MNIST))["document"]
+    client.call("run.start", document=handle, settings={"toolchains": ["onnxruntime", "tvm"]})
+    client.wait_for("measured")
+    began = time.monotonic()
+    client.call("run.cancel", document=handle)
+    assert time.monotonic() - began < 1.0
+    done = client.wait_for("done", timeout=10)
+    assert done["event"]["state"] == "cancelled"
+    with Store(tmp_path / "measurements.db") as store:
+        assert store.info().measurements > 0
+    # The engine lives on and knows what was measured.
+    candidates = client.call("candidates.query", document=handle)["candidates"]
+    assert any(c["cost"].get("state") == "measured" for c in candidates)
+
+
+def test_a_killed_engine_loses_no_measurement_and_leaves_no_process(client, tmp_path):
+    handle = client.call("model.open", path=str(MNIST))["document"]
+    client.call("run.start", document=handle, settings={"toolchains": ["onnxruntime", "tvm"]})
+    arrived = client.wait_for("measured")["costs"]
+    children = _descendants(client.process.pid)
+    assert children
+    client.process.send_signal(signal.SIGKILL)
+    client.process.wait(10)
+    with Store(tmp_path / "measurements.db") as store:
+        assert store.info().measurements >= len(arrived) > 0
+    end = time.monotonic() + 10
+    while any(map(_alive, children)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not any(map(_alive, children))
+
+
+def _descendants(pid: int) -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def _alive(pid: int) -> bool:
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_file_that_is_no_model_is_a_sentence(client):
+    with pytest.raises(RuntimeError, match="not an ONNX"):
+        client.call("model.open", path=str(ROOT / "README.md"))
+
+
+def test_a_model_may_come_by_value(client):
+    import base64
+
+    content = base64.b64encode(MNIST.read_bytes()).decode()
+    opened = client.call("model.open", content=content, name="mine.onnx")
+    assert opened["model"]["path"].endswith("mine.onnx")
