@@ -167,6 +167,8 @@ SHAPING = {
     "squeeze": one_node("Squeeze", X, np.array([0])),
     "unsqueeze": one_node("Unsqueeze", X, np.array([1, 3])),
     "expand": one_node("Expand", (8, 1, 1), np.array([2, 8, 3, 4])),
+    "one index": one_node("Gather", X, np.array(-2), axis=2),
+    "one index kept": one_node("Gather", X, np.array([3]), axis=1),
     "resize nearest": one_node("Resize", X, NO_ROI, TWICE, mode="nearest"),
     "resize linear": one_node("Resize", X, NO_ROI, TWICE, mode="linear"),
     **{
@@ -179,11 +181,19 @@ SHAPING = {
     "l2": one_node("ReduceL2", X, axes=[1, 2, 3]),
 }  # fmt: skip
 
+MASK = np.tril(np.ones((10, 12), bool))
+MASKS = {
+    "hidden constant": one_node("Where", MASK, X, np.asarray(-1e4, F32)),
+    "minus infinity": one_node("Where", MASK, X, np.asarray(-np.inf, F32)),
+    "shown constant": one_node("Where", MASK, weights(8, 1, 1), X),
+    "rows": one_node("Where", MASK[:, :1], (8, 10, 12), weights(12)),
+}
+
 ALL = {
     f"{family}: {name}": model
     for family, table in {
         "conv": CONVOLUTIONS, "deconv": DECONVOLUTIONS, "pool": POOLS, "matmul": PRODUCTS,
-        "function": FUNCTIONS, "arithmetic": ARITHMETIC, "shaping": SHAPING,
+        "function": FUNCTIONS, "arithmetic": ARITHMETIC, "shaping": SHAPING, "mask": MASKS,
     }.items()
     for name, model in table.items()
 }  # fmt: skip

@@ -38,6 +38,7 @@ def fuse(plan: Plan, outputs: tuple[int, ...]) -> None:
     plan.steps = [s for s in steps if s is not None]
     _bias(plan)
     _flatten_matmuls(plan)
+    _order_matmuls(plan, outputs)
 
 
 def _fold_linear(plan: Plan, outputs: tuple[int, ...]) -> None:
@@ -179,3 +180,17 @@ def _flatten_matmuls(plan: Plan) -> None:
         step.out = plan.new_value((rows, dims[-1]))
         step.dims = plan.dims[step.out]
         plan.steps.insert(plan.steps.index(step) + 1, Step("reshape", out, dims, {"src": step.out}))
+
+
+def _order_matmuls(plan: Plan, outputs: tuple[int, ...]) -> None:
+    """A product that is only read transposed is stored so that the transposition costs nothing."""
+    readers: dict[int, list[Step]] = {}
+    for step in plan.steps:
+        for value in step.reads():
+            readers.setdefault(value, []).append(step)
+    for step in plan.steps:
+        users = readers.get(step.out, [])
+        if step.op != "matmul" or step.out in outputs or len(users) != 1:
+            continue
+        if users[0].op == "permute":
+            step.fields["order"] = users[0].fields["axes"]

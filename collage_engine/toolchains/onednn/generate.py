@@ -47,7 +47,7 @@ def generate(
 ) -> tuple[Plan, tuple[int, ...], tuple[int, ...]]:
     """The fused plan and its input and output values; ``UnsupportedError`` names an operator."""
     plan = Plan(graph, constants)
-    input_values = tuple(plan.define_input(i) for i in inputs)
+    input_values = tuple(_define_input(plan, i, nodes) for i in inputs)
     plan.inputs = frozenset(input_values)
     leaving = 0
     for index in outputs:
@@ -62,6 +62,15 @@ def generate(
     fuse(plan, output_values)
     _drop_dead(plan, output_values)
     return plan, input_values, output_values
+
+
+def _define_input(plan: Plan, index: int, nodes: IndexSet) -> int:
+    try:
+        return plan.define_input(index)
+    except UnsupportedError as error:
+        readers = [u for u in plan.graph.users[index] if nodes >> u & 1]
+        named = next((plan.graph.nodes[u].op for u in readers if plan.graph.nodes[u].op), "")
+        raise UnsupportedError(f"{named}: {error}" if named else str(error)) from error
 
 
 def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, composites.Found]) -> None:
@@ -180,7 +189,7 @@ def _refusal(graph: DataflowGraph, index: int) -> str | None:
             fields = graph.nodes[source]
             for each in fields.inputs if fields.form == "tuple" else (source,):
                 if not plan.is_constant(each) and each not in plan.of_node:
-                    plan.define_input(each)
+                    _define_input(plan, each, 1 << index)
         if node.op in FIELDS:
             read = {graph.nodes[u].field for u in graph.users[index]}
             for field in sorted(read):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.steps import Plan
@@ -106,6 +108,34 @@ def arithmetic(plan: Plan, node: Node) -> int:
     return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
 
 
+def where(plan: Plan, node: Node) -> int:
+    """``x · condition + constant``, as masks are applied: condition and one branch are known.
+
+    A value that the condition hides must be finite, else it shows through as not a number.
+    """
+    condition, *branches = node.inputs
+    fixed = [plan.is_constant(b) for b in branches]
+    if not plan.is_constant(condition) or not any(fixed):
+        raise UnsupportedError("where: oneDNN needs a constant condition and a constant branch")
+    rank = max(len(node.type.shape), 1)
+    shape = plan.graph.nodes[condition].type.shape
+    mask = plan.array(condition)
+    chosen = np.ones(shape, bool) if mask is None else mask.astype(bool)
+    other = branches[1] if fixed[1] else branches[0]
+    if not fixed[1]:
+        chosen = ~chosen
+    known = plan.array(other)
+    if known is None:
+        known = np.ones(plan.graph.nodes[other].type.shape, np.float32)
+    varying = plan.tensor(branches[0] if fixed[1] else branches[1])
+    chosen, known = np.broadcast_arrays(chosen, known)
+    lead = (1,) * (rank - chosen.ndim)
+    kept = plan.constant(chosen.astype(np.float32).reshape(lead + chosen.shape))
+    filled = np.where(chosen, np.float32(0), known).astype(np.float32)
+    masked = plan.binary("mul", varying, kept)
+    return plan.binary("add", masked, plan.constant(filled.reshape(lead + chosen.shape)))
+
+
 POINTWISE = {
     **dict.fromkeys(FUNCTIONS, function),
     **dict.fromkeys(BINARY, arithmetic),
@@ -113,5 +143,6 @@ POINTWISE = {
     "nn.softplus": softplus,
     "clip": clip,
     "power": power,
+    "where": where,
     "nn.prelu": prelu,
 }

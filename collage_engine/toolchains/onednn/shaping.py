@@ -44,6 +44,25 @@ def strided_slice(plan: Plan, node: Node) -> int:
     return plan.emit("slice", node.type.shape, src=value, begin=begin, step=step)
 
 
+def take(plan: Plan, node: Node) -> int:
+    """One constant index is a slice; oneDNN gathers nothing."""
+    index = plan.graph.nodes[node.inputs[1]]
+    if index.form != "constant" or index.type.elements != 1:
+        raise UnsupportedError("take: oneDNN takes one constant index only")
+    value = plan.tensor(node.inputs[0])
+    dims = plan.dims[value]
+    axis = node.attributes.get("axis")
+    if axis is None:
+        raise UnsupportedError("take: oneDNN takes along one axis only")
+    axis = int(axis) % len(dims)
+    found = plan.array(index.index)
+    at = 0 if found is None else int(found.reshape(())) % dims[axis]
+    begin = [at if d == axis else 0 for d in range(len(dims))]
+    kept = tuple(1 if d == axis else e for d, e in enumerate(dims))
+    out = plan.emit("slice", kept, src=value, begin=begin, step=[1] * len(dims))
+    return plan.reshape(out, node.type.shape)
+
+
 def split_field(plan: Plan, node: Node, field: int) -> int:
     """One part of a split."""
     value = plan.tensor(node.inputs[0])
@@ -73,6 +92,7 @@ SHAPING = {
     "permute_dims": permute,
     "broadcast_to": broadcast,
     "strided_slice": strided_slice,
+    "take": take,
     "concat": concat,
     "nn.dropout": identity,
 }
