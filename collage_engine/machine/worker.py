@@ -217,7 +217,7 @@ class Worker:
                 if self.memory_limit_bytes is not None:
                     look_at_tree = now >= next_tree_look
                     if look_at_tree:
-                        next_tree_look = now + 1.0
+                        next_tree_look = now + 2.0
                     self._check_memory(look_at_tree)
 
     def _messages(self) -> Iterable[tuple[str, Any]]:

@@ -17,6 +17,7 @@ Memory and arithmetic overlap too: the bound is the larger of their times.
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from collage_engine.machine.peaks import CONSTANT, Peaks, measure_peaks
 from collage_engine.measure.store import Store, remembered
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.graph import Node
 
@@ -74,6 +76,7 @@ class WorkCounter:
         _, outputs = graph.boundary(nodes)
         work = Work()
         read: set[int] = set()
+        eight_bits = self._rounds_to_eight_bits(nodes)
         # A value of which a part is never looked at may be computed in part: walk back from the
         # outputs and count only what is needed whole.
         whole = set(outputs)
@@ -83,13 +86,18 @@ class WorkCounter:
                 continue
             operations = self.operations(index)
             if operations:
-                dtype = graph.nodes[node.inputs[0]].type.dtype
+                dtype = "int8" if eight_bits else graph.nodes[node.inputs[0]].type.dtype
                 work.operations[dtype] = work.operations.get(dtype, 0.0) + operations
             for source in self.reads_whole(index):
                 whole.add(source)
                 if graph.nodes[source].form == "constant" or not nodes >> source & 1:
                     read.add(source)
-        work.read_bytes = sum(graph.nodes[i].type.bytes for i in read)
+        work.read_bytes = sum(
+            graph.nodes[i].type.elements
+            if eight_bits and graph.nodes[i].form == "constant"
+            else graph.nodes[i].type.bytes
+            for i in read
+        )
         # Only what is computed: a view of an input is written by nobody.
         work.write_bytes = sum(
             graph.nodes[i].type.bytes
@@ -97,6 +105,15 @@ class WorkCounter:
             if graph.nodes[i].op in READS_WHOLE or self.operations(i) > 0
         )
         return work
+
+    def _rounds_to_eight_bits(self, nodes: IndexSet) -> bool:
+        """Then a toolchain may compute in whole numbers, and keep weights in them."""
+        found = False
+        for index in members(nodes):
+            node = self.graph.nodes[index]
+            near = (node, *(self.graph.nodes[i] for i in node.inputs))
+            found |= any(k.dtype in ("int8", "uint8") for n in near for k in n.types)
+        return found
 
     def operations(self, index: int) -> float:
         """Least multiplications and additions of one call."""
@@ -218,6 +235,29 @@ def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
     compute = sum(peaks.compute_s(n, dtype, threads) for dtype, n in work.operations.items())
     memory = max(peaks.read_s(work.read_bytes, threads), peaks.read_s(work.write_bytes, threads))
     return max(compute, memory) * 1e6
+
+
+def with_bounds(
+    graph: DataflowGraph,
+    candidates: Iterable[CandidateRecord],
+    peaks: Peaks,
+    direct: Container[str] = (),
+) -> list[CandidateRecord]:
+    """The records with ``lower_bound_us`` set; where nothing can be counted it stays None.
+
+    ``direct`` names the toolchains that never convolve by Winograd's method or a transform.
+    """
+    counters = {kind: WorkCounter(graph, direct=kind) for kind in (False, True)}
+    known: dict[tuple[tuple[int, ...], bool, int], float] = {}
+    found = []
+    for candidate in candidates:
+        kind = candidate.instance.toolchain in direct
+        at = (candidate.nodes, kind, candidate.instance.threads)
+        if at not in known:
+            work = counters[kind].of(graph.to_indices(candidate.nodes))
+            known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
+        found.append(msgspec.structs.replace(candidate, lower_bound_us=known[at] or None))
+    return found
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:

@@ -61,6 +61,9 @@ class Toolchain(ABC):
     """True: compiled by TVM itself through ``lower``; False: an external runtime module."""
     whole_model: bool = True
     """Whether a user could run a whole model with it (then it is a baseline)."""
+    direct_convolutions: bool = False
+    """True when it never convolves by Winograd's method or a transform: its lower bounds are
+    tighter then."""
 
     @abstractmethod
     def probe(self) -> ToolchainState:

@@ -14,12 +14,15 @@ from collage_engine.measure.bounds import (
     lower_bound_us,
     machine_peaks,
     pairs_in_range,
+    with_bounds,
 )
 from collage_engine.measure.store import Store
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import index_set
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.toolchain import ToolchainInstance
 
 
 def graph(*nodes: Node) -> DataflowGraph:
@@ -122,6 +125,38 @@ def test_views_cost_nothing():
     g = graph(value(0, 4, 8), call(1, "reshape", (0,), 32))
     work = WorkCounter(g).of(2)
     assert (work.operations, work.read_bytes, work.write_bytes) == ({}, 0, 0)
+
+
+def test_what_rounds_to_eight_bits_may_be_computed_in_whole_numbers():
+    small = TensorType((4, 8), "int8")
+    g = graph(
+        Node(index=0, form="parameter", types=(small,)),
+        call(1, "dequantize", (0,), 4, 8),
+        value(2, 8, 16, form="constant"),
+        call(3, "matmul", (1, 2), 4, 16),
+    )
+    inside = WorkCounter(g).of(index_set([1, 3]))
+    assert inside.operations == {"int8": 1024.0} and inside.read_bytes == 32 + 128
+    assert WorkCounter(g).of(1 << 3).operations == {"float32": 1024.0}
+
+
+def test_bounds_are_set_on_records():
+    peaks = Peaks(flops={"float32": 1e9}, levels=(Level(0, 1e12),), hertz=1.0)
+    g = graph(
+        value(0, 1, 8, 7, 7), value(1, 16, 8, 3, 3, form="constant"),
+        conv(2, (0, 1), 1, 16, 7, 7, padding=[1, 1, 1, 1]), call(3, "reshape", (2,), 784),
+    )  # fmt: skip
+    records = [
+        CandidateRecord(
+            id=f"{name}{nodes}", instance=ToolchainInstance(toolchain=name), nodes=nodes, label=""
+        )
+        for name in ("straight", "clever")
+        for nodes in ((0,), (1,))
+    ]
+    found = with_bounds(g, records, peaks, direct={"straight"})
+    bounds = [r.lower_bound_us for r in found]
+    assert bounds[0] == pytest.approx(bounds[2] * WINOGRAD) and bounds[0] > 0
+    assert bounds[1] is None and bounds[3] is None
 
 
 def test_the_bound_is_the_larger_of_arithmetic_and_memory():

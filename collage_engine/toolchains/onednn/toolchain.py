@@ -25,6 +25,7 @@ class OneDnnToolchain(NativeToolchain):
 
     name = "onednn"
     licence = "Apache-2.0"
+    direct_convolutions = True
     install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
     depends = ("collage_engine.partition.patterns",)
 

@@ -29,6 +29,7 @@ class OnnxRuntimeToolchain(NativeToolchain):
 
     name = "onnxruntime"
     licence = "MIT"
+    direct_convolutions = True
     install = "pip install onnxruntime"
     depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
 

@@ -23,6 +23,7 @@ class TvmToolchain(Toolchain):
     name = "tvm"
     licence = "Apache-2.0"
     native = True
+    direct_convolutions = True
 
     def probe(self) -> ToolchainState:
         def missing(reason: str) -> ToolchainState:
