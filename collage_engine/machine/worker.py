@@ -27,8 +27,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from collage_engine.machine.processes import descendants, private_bytes, signal_name
@@ -351,57 +350,3 @@ def _remote(body: dict[str, Any]) -> Exception:
             error.details = body["details"]  # type: ignore[attr-defined]
         return _Answered(error)
     return RemoteError(body["type"], body["message"], body["traceback"])
-
-
-def call_in_child(
-    target: str,
-    payload: Any,
-    *,
-    timeout_s: float | None = None,
-    cancel: threading.Event | None = None,
-    on_message: Callable[[Any], None] | None = None,
-    env: Mapping[str, str] | None = None,
-    memory_limit_bytes: int | None = None,
-) -> Any:
-    """One request in a child of its own; raises as ``Worker.call``."""
-    with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
-        return worker.call(payload, timeout_s, cancel, on_message)
-
-
-def map_in_children(
-    target: str,
-    payloads: Sequence[Any],
-    *,
-    workers: int = 2,
-    timeout_s: float | None = None,
-    cancel: threading.Event | None = None,
-    env: Mapping[str, str] | None = None,
-    memory_limit_bytes: int | None = None,
-) -> list[Any]:
-    """Requests over a few children; each outcome is a result, or the ``CollageError`` it met.
-
-    A request that crashes or hangs spoils no other; ``Cancelled`` is raised.
-    """
-    idle: deque[Worker] = deque(
-        Worker(target, env=env, memory_limit_bytes=memory_limit_bytes, name=f"worker-{i}")
-        for i in range(max(1, min(workers, len(payloads))))
-    )
-    everyone = tuple(idle)
-
-    def one(payload: Any) -> Any:
-        worker = idle.popleft()
-        try:
-            return worker.call(payload, timeout_s, cancel)
-        except Cancelled:
-            raise
-        except CollageError as error:
-            return error
-        finally:
-            idle.append(worker)
-
-    try:
-        with ThreadPoolExecutor(max_workers=len(everyone)) as threads:
-            return list(threads.map(one, payloads))
-    finally:
-        for worker in everyone:
-            worker.close()

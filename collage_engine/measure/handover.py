@@ -20,7 +20,8 @@ from collage_engine.machine.constants import (
     measure_constants,
     pair_name,
 )
-from collage_engine.machine.worker import WorkerError, call_in_child
+from collage_engine.machine.pool import call_in_child
+from collage_engine.machine.worker import WorkerError
 from collage_engine.measure.keys import PROTOCOL_VERSION, KeyContext
 from collage_engine.measure.protocol import ProtocolSettings, Rival, time_rivals
 from collage_engine.measure.store import Store

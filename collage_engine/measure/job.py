@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from collage_engine.measure.measurement import now_text
 from collage_engine.measure.protocol import (
     ProtocolSettings,
     Rival,
@@ -247,8 +248,6 @@ def _time(
         marker.set(-1, 0)
         if collecting:
             gc.enable()
-    from collage_engine.measure.store import now_text
-
     for place, timing in zip(places, timings, strict=True):
         cost = cost_of(
             timing,

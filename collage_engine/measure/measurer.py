@@ -28,8 +28,9 @@ from collage_engine.measure.job import (
     OpenRequest,
     blame,
 )
+from collage_engine.measure.measurement import Measurement
 from collage_engine.measure.protocol import ProtocolSettings, merged
-from collage_engine.measure.store import Measurement, Store
+from collage_engine.measure.store import Store
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError

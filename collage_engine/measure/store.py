@@ -12,13 +12,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from collage_engine.machine.folders import cache_folder
+from collage_engine.measure.measurement import Measurement, StoreInfo, now_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -27,42 +27,6 @@ SCHEMA_VERSION = 1
 FILE_NAME = "measurements.db"
 CHUNK = 500
 """Keys per query; SQLite limits the number of parameters."""
-
-
-class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cost and what a reader of the store wants to know about it."""
-
-    key: str
-    cost: Cost
-    label: str = ""
-    instance: ToolchainInstance | None = None
-    device: str = ""
-    """Description of the processor."""
-    versions: dict[str, str] = {}
-    model: str = ""
-    """Hash of the model it was measured in."""
-    one_model: bool = False
-    """True: it holds for that model's values only (wrong numbers), whatever the key says."""
-
-
-class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``collage store info`` shows."""
-
-    path: str
-    exists: bool
-    bytes: int = 0
-    measurements: int = 0
-    invalid: int = 0
-    constants: int = 0
-    toolchains: dict[str, int] = {}
-    devices: dict[str, int] = {}
-    oldest: str | None = None
-    newest: str | None = None
-
-
-def now_text() -> str:
-    """This moment as ISO 8601 in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Store:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.machine.pool import call_in_child, map_in_children
 from collage_engine.machine.worker import (
     RemoteError,
     Worker,
     WorkerCrashed,
     WorkerTimeout,
-    call_in_child,
-    map_in_children,
 )
 from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
 from tests.worker_targets import Unpicklable

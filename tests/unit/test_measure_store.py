@@ -11,7 +11,9 @@ import threading
 
 import pytest
 
-from collage_engine.measure.store import Measurement, Store, cache_folder, remembered
+from collage_engine.machine.folders import cache_folder
+from collage_engine.measure.measurement import Measurement
+from collage_engine.measure.store import Store, remembered
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance

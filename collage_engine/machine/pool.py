@@ -1,0 +1,66 @@
+"""Work in children of its own: one request, or many over a few workers."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from collage_engine.machine.worker import Worker
+from collage_engine.records.errors import Cancelled, CollageError
+
+
+def call_in_child(
+    target: str,
+    payload: Any,
+    *,
+    timeout_s: float | None = None,
+    cancel: threading.Event | None = None,
+    on_message: Callable[[Any], None] | None = None,
+    env: Mapping[str, str] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Any:
+    """One request in a child of its own; raises as ``Worker.call``."""
+    with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
+        return worker.call(payload, timeout_s, cancel, on_message)
+
+
+def map_in_children(
+    target: str,
+    payloads: Sequence[Any],
+    *,
+    workers: int = 2,
+    timeout_s: float | None = None,
+    cancel: threading.Event | None = None,
+    env: Mapping[str, str] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> list[Any]:
+    """Requests over a few children; each outcome is a result, or the ``CollageError`` it met.
+
+    A request that crashes or hangs spoils no other; ``Cancelled`` is raised.
+    """
+    idle: deque[Worker] = deque(
+        Worker(target, env=env, memory_limit_bytes=memory_limit_bytes, name=f"worker-{i}")
+        for i in range(max(1, min(workers, len(payloads))))
+    )
+    everyone = tuple(idle)
+
+    def one(payload: Any) -> Any:
+        worker = idle.popleft()
+        try:
+            return worker.call(payload, timeout_s, cancel)
+        except Cancelled:
+            raise
+        except CollageError as error:
+            return error
+        finally:
+            idle.append(worker)
+
+    try:
+        with ThreadPoolExecutor(max_workers=len(everyone)) as threads:
+            return list(threads.map(one, payloads))
+    finally:
+        for worker in everyone:
+            worker.close()
