@@ -82,9 +82,8 @@ def _one_hot(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> An
     if not dtype_of(indices).startswith(("int", "uint")):
         indices = relax.op.astype(indices, "int64")
     indices = bb.normalize(indices)
-    return relax.op.one_hot(
-        _positive(indices, np.array(extent)), on, off, extent, attributes.get("axis", -1)
-    )
+    axis = attributes.get("axis", -1) % (len(shape_of(indices)) + 1)
+    return relax.op.one_hot(_positive(indices, np.array(extent)), on, off, extent, axis)
 
 
 INDEX_CONVERTERS: dict[str, Converter] = {

@@ -42,6 +42,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         self._model = model
         self._path = path
         self._bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
+        self._inside = False
         self._read = {v for n in model.graph.node for v in n.input if v}
         self._read |= {o.name for o in model.graph.output}
 
@@ -49,7 +50,13 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         opset = next(
             (o.version for o in self._model.opset_import if o.domain in ("", "ai.onnx")), 1
         )
-        module = self.from_onnx(self._model.graph, opset)
+        try:
+            module = self.from_onnx(self._model.graph, opset)
+        except Exception:
+            if self._inside:
+                # Left open, the block makes the builder complain on standard error when it dies.
+                self.bb._end_block()
+            raise
         return RelaxImport(module, self._nodes, self._bounds)
 
     def _sanitize_name(self, name: str) -> str:
@@ -74,6 +81,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
                 )
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        self._inside = True
         for node in graph.node:
             try:
                 results = self._convert(node)

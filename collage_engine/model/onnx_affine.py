@@ -10,6 +10,7 @@ weights' type.
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from collage_engine.model.draft import Draft, Op
 
@@ -57,7 +58,8 @@ def _mul_add(draft: Draft, op: Op) -> list[Op] | None:
     if shape is None:
         return None
     scale, shift, mean, variance = (draft.constants[p].astype(np.float64) for p in parameters)
-    dtype = draft.constants[parameters[0]].dtype
+    element = draft.element_type(data) or draft.element_type(parameters[0])
+    dtype = helper.tensor_dtype_to_np_dtype(element)  # half-precision data may have wide ones
     a = scale / np.sqrt(variance + op.attribute("epsilon", 1e-5))
     b = shift - mean * a
     per_channel = (1, -1) + (1,) * (len(shape) - 2) if len(shape) > 1 else (-1,)
@@ -86,8 +88,8 @@ def _constant_side(draft: Draft, op: Op) -> tuple[str, str] | None:
 def _fold_chains(draft: Draft, made: set[int]) -> None:
     """Let each Mul and Add by constants join the single operator whose value it reads.
 
-    A user's own Add after a convolution without bias stays a node with its own name: it is an
-    operator of its own in Relax anyway.
+    A user's own Add after a convolution without bias, and Mul or Add after a Gemm, stay nodes
+    with their own names: they are operators of their own in Relax anyway.
     """
     uses = draft.uses()
     outputs = draft.output_names
@@ -107,8 +109,9 @@ def _fold_chains(draft: Draft, made: set[int]) -> None:
         if shape is None or draft.shape(op.outputs[0]) not in (shape, None):
             continue
         if (
-            op.type == "Add" and id(op) not in made
-            and before.type in _CONVOLUTIONS and not before.input(2)
+            (id(op) not in made and before.type == "Gemm") or
+            (op.type == "Add" and id(op) not in made
+            and before.type in _CONVOLUTIONS and not before.input(2))
         ):  # fmt: skip
             continue
         values = draft.constants[constant]
@@ -136,6 +139,8 @@ def _absorb(draft: Draft, before: Op, op: Op, values: np.ndarray, rank: int) -> 
         return False
     if before.type in _CONVOLUTIONS:
         return _into_convolution(draft, before, op, values, rank)
+    if before.type == "Gemm":
+        return _into_dense(draft, before, op, values)
     side = _constant_side(draft, before)
     if side is None or before.type != op.type:
         return False
@@ -150,6 +155,33 @@ def _combine(draft: Draft, op: Op, side: tuple[str, str], values: np.ndarray, ho
     merged = a * b if how == "Mul" else a + b
     name = draft.constant(f"{op.outputs[0]}_merged", merged.astype(old.dtype))
     op.inputs = [name if v == side[1] else v for v in op.inputs]
+
+
+def _into_dense(draft: Draft, dense: Op, op: Op, values: np.ndarray) -> bool:
+    """Scale or shift per column of a Gemm with constant weights and bias."""
+    weights, bias = dense.inputs[1], dense.input(2)
+    if weights not in draft.constants or (bias and bias not in draft.constants):
+        return False
+    if dense.attribute("alpha", 1.0) != 1.0 or dense.attribute("beta", 1.0) != 1.0:
+        return False
+    kernel = draft.constants[weights]
+    transposed = dense.attribute("transB", 0)
+    columns = kernel.shape[0 if transposed else 1]
+    row = values.reshape(-1).astype(np.float64)
+    if row.size not in (1, columns) or values.shape[-1:] not in ((), (row.size,)):
+        return False
+    old = draft.constants[bias].astype(np.float64) if bias else np.zeros(columns)
+    hint = dense.outputs[0]
+    if op.type == "Add":
+        new = old + row
+    else:
+        wide = np.broadcast_to(row, (columns,))
+        scaled = kernel * (wide[:, None] if transposed else wide)
+        dense.inputs[1] = draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype))
+        new = old * row
+    name = draft.constant(f"{hint}_bias", np.asarray(new).astype(kernel.dtype))
+    dense.inputs = [*dense.inputs[:2], name]
+    return True
 
 
 def _into_convolution(draft: Draft, conv: Op, op: Op, values: np.ndarray, rank: int) -> bool:

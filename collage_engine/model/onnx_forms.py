@@ -221,9 +221,14 @@ def _scatter_nd(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) ->
 
 
 def _one_hot(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-    a, kind = node.attributes, numpy_type(node.type.dtype)
-    values = w.const([a["off_value"], a["on_value"]], kind)
-    w.add("OneHot", [inputs[0], w.const(a["depth"], np.int64), values], outputs[0], axis=a["axis"])
+    a, kind = node.attributes, node.type.dtype
+    plain = kind in ("float32", "int32", "int64")  # what runtimes have kernels for
+    values = w.const([a["off_value"], a["on_value"]], numpy_type(kind) if plain else np.float32)
+    indices = w.add("Cast", [inputs[0]], to=element_type("int64"))
+    depth = w.const(a["depth"], np.int64)
+    found = w.add("OneHot", [indices, depth, values], outputs[0] if plain else None, axis=a["axis"])
+    if not plain:
+        w.add("Cast", [found], outputs[0], to=element_type(kind))
 
 
 def _cumsum(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:

@@ -3,7 +3,8 @@
 Relax has no such attribute; inferring kinds from TIR is looser (a pool or a softmax comes out
 as anchor, an add with a bias as elementwise), so Relay's table is written down here
 (TVM v0.18, ``python/tvm/relay/op/_tensor.py``, ``_transform.py``, ``_reduce.py``,
-``nn/_nn.py`` and the C++ registrations). ``kind_of`` says None for what the table lacks.
+``nn/_nn.py`` and the C++ registrations). Normalisations, which Relay took apart before it came to
+kinds, are anchors like softmax. ``kind_of`` says None for what the table lacks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BY_KIND: dict[OpKind, str] = {
         nn.prelu not_equal power quantize right_shift subtract tile repeat where
     """,
     "injective": """
-        arange concat dynamic_strided_slice einsum_view eye eye_like flatten flip gather_elements
+        arange concat dynamic_strided_slice eye eye_like flatten flip gather_elements
         gather_nd image.affine_grid image.resize2d image.resize3d index_tensor layout_transform
         meshgrid nn.batch_flatten nn.pad nn.pixel_shuffle permute_dims reshape
         reverse_sequence split squeeze stack strided_slice take tril triu
@@ -37,12 +38,12 @@ _BY_KIND: dict[OpKind, str] = {
         nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.conv1d nn.conv1d_transpose nn.conv2d
         nn.conv2d_transpose nn.conv3d nn.conv3d_transpose nn.log_softmax nn.max_pool1d
         nn.max_pool2d nn.max_pool3d nn.softmax one_hot vision.roi_align vision.roi_pool
-        image.grid_sample einsum outer
+        image.grid_sample einsum outer nn.group_norm nn.instance_norm nn.layer_norm nn.rms_norm
     """,
     "opaque": """
         argsort bucketize cumprod cumsum index_put multinomial_from_uniform nn.attention
         nn.attention_bias nn.attention_var_len nn.batch_norm nn.cross_entropy_with_logits
-        nn.dropout nn.group_norm nn.instance_norm nn.layer_norm nn.nll_loss nn.rms_norm nonzero
+        nn.dropout nn.nll_loss nonzero
         scatter_elements scatter_nd slice_scatter sort topk unique
         vision.all_class_non_max_suppression vision.get_valid_counts
         vision.multibox_transform_loc vision.non_max_suppression

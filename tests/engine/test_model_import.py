@@ -256,7 +256,7 @@ def test_the_users_model_is_not_changed_by_importing_it() -> None:
     ],
 )
 def test_operators_relax_cannot_import_are_named(
-    kind: str, attributes: dict, domain: str, said: str
+    kind: str, attributes: dict, domain: str, said: str, capfd: pytest.CaptureFixture
 ) -> None:
     net = Net("bad", opset=13)
     net.output(
@@ -268,6 +268,11 @@ def test_operators_relax_cannot_import_are_named(
     with pytest.raises(ModelError, match=said) as error:
         import_onnx(model, "m.onnx")
     assert "\n" not in str(error.value) and str(error.value).startswith("m.onnx: ")
+    import gc
+
+    del error
+    gc.collect()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_shapes_that_do_not_fit_name_the_node() -> None:
@@ -355,3 +360,53 @@ def test_closing_never_leaves_a_tuple_on_the_border() -> None:
             inputs, outputs = graph.boundary(closed)
             assert all(not graph.nodes[i].is_tuple for i in (*inputs, *outputs))
             assert sum(graph.nodes[i].form == "projection" for i in members(closed)) == 3
+
+
+def test_batch_normalization_joins_a_dense_layer() -> None:
+    for transposed in (0, 1):
+        net = Net("dense", opset=13)
+        x = net.input("x", [3, 6])
+        weights = net.weight(*((5, 6) if transposed else (6, 5)), fan_in=6)
+        y = net.op("Gemm", x, weights, net.vector(5), transB=transposed, name="dense")
+        net.output(net.op("Relu", net.batch_norm(y, 5, gain=3.0)))
+        model = net.model()
+        imported = import_onnx(model)
+        assert [n.op for n in imported.graph.nodes if n.form == "call"] == [
+            "matmul", "add", "nn.relu"
+        ]  # fmt: skip
+        _check_accounting(model, imported)
+        _check_numbers(model, imported, 1e-5)
+
+
+def test_bfloat16_constants_and_inputs_keep_their_type() -> None:
+    import ml_dtypes
+
+    net = Net("bfloat16", opset=13)
+    x = net.op("Cast", net.input("x", [2, 3]), to=int(TensorProto.BFLOAT16))
+    table = net.const(np.arange(3).astype(ml_dtypes.bfloat16))
+    net.output(net.op("Cast", net.op("Add", x, table), to=1))
+    imported = import_onnx(net.model())
+    constant = next(n for n in imported.graph.nodes if n.form == "constant")
+    assert constant.type.dtype == "bfloat16"
+    np.testing.assert_array_equal(
+        imported.constant(constant.index).astype(np.float32), [0.0, 1.0, 2.0]
+    )
+
+
+def test_operators_without_a_known_kind_are_probed() -> None:
+    from tvm import relax
+
+    from collage_engine.model.op_probe import probe_kind
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2, 3, 8], "float32"))
+    y = relax.Var("y", relax.TensorType([2, 8, 4], "float32"))
+
+    def kind(call: object) -> str:
+        return probe_kind(builder.normalize(call), {})
+
+    assert kind(relax.op.nn.relu(x)) == "elementwise"
+    assert kind(relax.op.permute_dims(x)) == "injective"
+    assert kind(relax.op.sum(x, [1])) == "reduction"
+    assert kind(relax.op.matmul(x, y)) == "anchor"
+    assert kind(relax.op.sort(x)) == "opaque"

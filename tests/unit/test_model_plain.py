@@ -86,7 +86,7 @@ def test_kinds_are_relays() -> None:
     expected = {
         "add": "broadcast", "nn.relu": "elementwise", "reshape": "injective", "mean": "reduction",
         "nn.conv2d": "anchor", "nn.max_pool2d": "anchor", "concat": "injective",
-        "nn.layer_norm": "opaque", "matmul": "anchor", "nn.softmax": "anchor",
+        "nn.layer_norm": "anchor", "topk": "opaque", "matmul": "anchor", "nn.softmax": "anchor",
     }  # fmt: skip
     assert {op: kind_of(op) for op in expected} == expected
     assert kind_of("no.such.op") is None
