@@ -47,9 +47,10 @@ def solve(
             return _undecided(search, found, started)
         return explain_infeasible(search, problem.pins, started)
     cover = tuple(problem.candidates[c].id for c in found.cover)
-    cost = check_cover(problem, cover)
-    if not isinstance(cost, float):
-        raise AssertionError(f"the search returned a cover that is none: {cost}")
+    cost = search.to_us(found.least)
+    judged = check_cover(problem, cover)
+    if not isinstance(judged, float) or abs(judged - cost) > 1e-6 * max(1.0, cost):
+        raise AssertionError(f"the search's cover, at {cost} us, is judged otherwise: {judged}")
     exact, bounds = _regrets(search, found)
     if with_bounds:
         bounds.update(_unmeasured(problem, found, search))

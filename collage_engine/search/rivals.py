@@ -44,7 +44,7 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Riva
         return []
     ids = [candidate.id for candidate in search.problem.candidates]
     best = [(found.least, found.cover)]
-    covers = best if found.passes is None else _enumerate(found.passes, k)
+    covers = best if found.passes is None else enumerate_covers(found.passes, k)
     return [
         Rival(
             cover=tuple(ids[c] for c in cover),
@@ -55,7 +55,7 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Riva
     ]
 
 
-def _enumerate(passes: Passes, k: int) -> list[tuple[int, list[int]]]:
+def enumerate_covers(passes: Passes, k: int) -> list[tuple[int, list[int]]]:
     space, weights = passes.space, passes.weights
     start = space.start()
     none: tuple[Prices, ...] = ()

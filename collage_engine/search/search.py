@@ -18,7 +18,7 @@ from collage_engine.search.weights import Weights
 from collage_engine.search.wide import Wide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from collage_engine.search.problem import Problem, ProblemPin
 
@@ -73,6 +73,22 @@ class Search:
         self.space = Space(problem, self.usable)
         self.weights = Weights(problem, self.space, costs)
         self._forbidden: dict[ProblemPin, list[int]] = {}
+
+    def reprice(self, costs_us: Mapping[int, float | None]) -> None:
+        """Give candidates (by index) other costs; None: never chosen any more.
+
+        Only candidates that were usable when the search was made can be priced.
+        """
+        gone = set()
+        for index, us in costs_us.items():
+            if index not in self.space.set_of:
+                raise KeyError(index)
+            if us is None:
+                gone.add(index)
+            else:
+                self.weights.reprice(index, us)
+        if gone:
+            self.usable = [index for index in self.usable if index not in gone]
 
     def forbidden(self, pin: ProblemPin) -> list[int]:
         found = self._forbidden.get(pin)

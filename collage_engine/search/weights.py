@@ -34,6 +34,8 @@ class Weights:
         """One unit of cost; the part below settles exact ties."""
         launch = units(problem.transitions.launch_us) * self.scale
         self.cost: list[int] = [IMPOSSIBLE] * len(problem.candidates)
+        self.fixed: list[int] = [0] * len(problem.candidates)
+        """The part of ``cost`` that is not the candidate's own."""
         self.demands: list[tuple[int, ...]] = [()] * len(problem.candidates)
         self.prices: list[tuple[Prices, ...]] = [()] * len(problem.candidates)
         for index in space.set_of:
@@ -42,7 +44,8 @@ class Weights:
             assert us is not None
             rank = ranks.get(candidate.toolchain, worst)
             settle = rank * len(candidate.nodes) * self.rank_step + self.partition_step
-            self.cost[index] = units(us) * self.scale + launch + settle
+            self.fixed[index] = launch + settle
+            self.cost[index] = units(us) * self.scale + self.fixed[index]
         self._handover = {
             (a, b): units(us) * self.scale for a, b, us in problem.transitions.pairs if us > 0
         }
@@ -56,6 +59,10 @@ class Weights:
         if self._handover or self._formatted:
             self._find_values()
             self._set_prices()
+
+    def reprice(self, index: int, us: float) -> None:
+        """Give a candidate another cost; its transitions stay."""
+        self.cost[index] = units(us) * self.scale + self.fixed[index]
 
     def _output_places(self) -> Iterable[int]:
         place = {node.id: at for at, node in enumerate(self.problem.nodes)}
@@ -124,7 +131,9 @@ class Weights:
                 candidate = candidates[index]
                 for position in outputs:
                     form = candidate.gives.get(self._node(position), PLAIN)
-                    self.cost[index] += self._convert(position, form, PLAIN)
+                    converting = self._convert(position, form, PLAIN)
+                    self.fixed[index] += converting
+                    self.cost[index] += converting
                 demands = []
                 for position in nodes.eats:
                     value = values[position]

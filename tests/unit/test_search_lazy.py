@@ -1,0 +1,94 @@
+"""Lazy measuring, proved by replay: same cover, part of the candidates never measured."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from collage_engine.search.api import solve
+from collage_engine.search.bounds import cannot_matter, lazy, outlook, replay, same_cover
+from collage_engine.search.problem import Problem, problem_from
+from tests.search_graphs import problem_on, residual, transformer
+from tests.search_instances import random_problem
+
+
+def with_bounds(problem: Problem, rng: random.Random, *, tight: float) -> Problem:
+    """Lower bounds at a random part, at least ``tight``, of the true cost."""
+    bounded = tuple(
+        msgspec.structs.replace(c, lower_bound_us=c.cost_us * rng.uniform(tight, 1.0))
+        if c.state == "measured" and c.cost_us is not None
+        else c
+        for c in problem.candidates
+    )
+    return msgspec.structs.replace(problem, candidates=bounded)
+
+
+def all_measured(seed: int) -> Problem:
+    data = random_problem(seed)
+    for candidate in data["candidates"]:
+        if candidate.get("state") == "unknown":
+            candidate.update(state="measured", cost_us=9.25)
+            candidate.pop("lower_bound_us", None)
+    return problem_from(data)
+
+
+def test_replay_finds_the_cost_of_measuring_everything() -> None:
+    skipped = total = 0
+    for seed in range(5 * 10**8, 5 * 10**8 + 150):
+        problem = with_bounds(all_measured(seed), random.Random(seed), tight=0.5)
+        truth = solve(problem, with_bounds=False)
+        blank, measure = replay(problem)
+        result = lazy(blank, measure, settle=seed % 3)
+        assert result.certified
+        assert set(result.measured).isdisjoint(result.skipped)
+        again = solve(result.problem, with_bounds=False)
+        assert again.cost_us == result.cost_us == truth.cost_us, f"seed {seed}"
+        assert (again.infeasible is None) == (truth.infeasible is None)
+        skipped += len(result.skipped)
+        total += len(problem.candidates)
+    assert skipped > 0.2 * total
+
+
+@pytest.mark.parametrize("graph", [residual(120), transformer(120)])
+def test_replay_on_models_chooses_the_same_cover(graph: object) -> None:
+    problem = problem_from(problem_on(graph, seed=3))  # type: ignore[arg-type]
+    problem = with_bounds(problem, random.Random(3), tight=0.6)
+    truth = solve(problem)
+    blank, measure = replay(problem)
+    result = lazy(blank, measure, settle=4)
+    assert result.certified and same_cover(solve(result.problem), truth)
+    assert len(result.skipped) > 0.3 * len(problem.candidates)
+    assert result.lower_bound_us == result.cost_us
+    # With a margin, everything that could tie within it is measured as well.
+    wider = lazy(blank, measure, margin_us=20.0)
+    assert wider.certified and len(wider.skipped) < len(result.skipped)
+    regrets = truth.regrets
+    assert all((regrets[c] or 20.0) >= 20.0 for c in wider.skipped)
+
+
+def test_what_cannot_matter_is_certified_by_the_bounds() -> None:
+    problem = problem_from({
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+        "candidates": [
+            {"id": "a", "nodes": [0], "toolchain": "t", "cost_us": 10},
+            {"id": "b", "nodes": [1], "toolchain": "t", "cost_us": 10},
+            {"id": "no", "nodes": [0, 1], "toolchain": "t", "state": "unknown",
+             "lower_bound_us": 20},
+            {"id": "yes", "nodes": [0], "toolchain": "u", "state": "unknown", "lower_bound_us": 4},
+            {"id": "blind", "nodes": [1], "toolchain": "u", "state": "unknown"},
+        ],
+    })  # fmt: skip
+    assert cannot_matter(problem) == ["no"]  # 20, what is measured already
+    seen = [o.candidate for o in outlook(problem)]
+    assert seen == ["yes", "blind", "no"]
+
+
+def test_stopping_early_is_not_certified_and_keeps_what_was_measured() -> None:
+    problem = with_bounds(problem_from(problem_on(residual(60))), random.Random(1), tight=0.3)
+    blank, measure = replay(problem)
+    turns = iter([False, False, True])
+    result = lazy(blank, measure, stop=lambda: next(turns))
+    assert not result.certified and result.rounds == 2 and result.measured
+    assert lazy(blank, lambda ids: {}).rounds == 1
