@@ -21,8 +21,8 @@ from collage_engine.toolchains.tvm.schedules.conv_shape import product
 from collage_engine.toolchains.tvm.target import Cpu
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
-MINIMUM_USE = 0.6
-"""Share of vector lanes below which positions are not put into them."""
+SHALLOW = 256
+"""Products per output element below which channels-first images keep their layout."""
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -102,13 +102,11 @@ class Geometry:
             return "depthwise"
         if self.channels_last:
             return "channels"
-        lanes = cpu.lanes("float32")
-        positions = product(self.out)
-        if positions < lanes:
-            return "channels"
-        if self._positions() * MINIMUM_USE > positions and self.co_group >= lanes:
-            return "channels"
-        return "spatial"
+        if self.co_group < cpu.lanes("float32"):
+            return "spatial" if product(self.out) >= cpu.lanes("float32") else "channels"
+        # Moving the image's channels to the lanes and back pays when many products use it.
+        few = self.ci_group * product(self.kernel) < SHALLOW
+        return "spatial" if few and product(self.out) >= cpu.lanes("float32") else "channels"
 
     def _positions(self) -> int:
         """Vector lanes' worth of positions the spatial way computes, surplus included."""

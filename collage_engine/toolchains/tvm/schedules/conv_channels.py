@@ -21,6 +21,7 @@ from collage_engine.toolchains.tvm.emit import (
     for_range,
     int64,
     load,
+    local,
     loop,
     nest,
     parallel,
@@ -42,6 +43,11 @@ from collage_engine.toolchains.tvm.schedules.anchor import (
 )
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared, prepare, product
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
 from collage_engine.toolchains.tvm.target import Cpu
 
 
@@ -117,8 +123,28 @@ def plan_of(cpu: Cpu, channels: int, depth: int, taps: int, image: tuple[int, in
 
 
 def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
-    prepared = prepare(shape, context)
+    if turns_by_group(shape, epilogue, context):
+        # Each group of positions is turned where it is used, so it stays in the caches.
+        nothing = Prepared(None, shape.ci, shape.size, None)
+        return _Writer(shape, epilogue, context, nothing).by_chunks()
+    prepared = prepare(shape, context, turn=True)
     return seq(prepared.loops, _Writer(shape, epilogue, context, prepared).all_tiles())
+
+
+def turns_by_group(shape: ConvShape, epilogue: Epilogue, context: Context) -> bool:
+    """Whether channels-first data is made channels last group by group."""
+    lanes = context.cpu.lanes("float32")
+    return (
+        not shape.channels_last
+        and is_plain(shape.taps, shape.has_padding)
+        and all(s == 1 for s in shape.strides)
+        and shape.groups == 1
+        and shape.ci % lanes == 0
+        and lanes >= 4
+        and 4 * product(shape_of(shape.weight)) <= context.cpu.l2_bytes // 2
+        and 4 * shape.ci * product(shape.size) > context.cpu.l2_bytes // 2
+        and epilogue.collapsed(2, len(shape.out)) is not None
+    )
 
 
 class _Writer:
@@ -141,6 +167,8 @@ class _Writer:
         self.tile = best_positions(cpu, self.block // self.lanes, self.image)
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
         self.channels_inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        self.first: Any = 0
+        """The first position that ``data`` holds, when it holds one group's only."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
 
     # Where things are --------------------------------------------------------------------------
@@ -151,6 +179,8 @@ class _Writer:
     def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:
         """The input element that tap ``k`` of the output at ``place`` reads."""
         shape, data = self.shape, self.data
+        if data.loops is None and not shape.channels_last:
+            return load(data.flat, (place[-1] - self.first) * data.pitch + c)
         if self.plain:
             spatial: Any = place[-1]
         else:
@@ -159,10 +189,7 @@ class _Writer:
                 place, data.size, shape.strides, k, shape.dilation, strict=True
             ):
                 spatial = spatial * e + (p * s + t * d)
-        size = product(data.size)
-        if shape.channels_last:
-            return load(data.flat, (int64(n) * size + spatial) * data.pitch + c)
-        return load(data.flat, (int64(n) * shape.ci + c) * size + spatial)
+        return load(data.flat, (int64(n) * product(data.size) + spatial) * data.pitch + c)
 
     def give(self, n: Any, place: tuple[Any, ...], channel: Any, value: Any) -> Stmt:
         """Stores a finished output element."""
@@ -209,7 +236,7 @@ class _Writer:
             return corner[0] + i, corner[1] + j
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
-            if shape.channels_last and ahead is not None:
+            if ahead is not None:
 
                 def along(c: Any, k: tuple[Any, ...]) -> Stmt:
                     number: Any = int64(0)
@@ -218,9 +245,7 @@ class _Writer:
                     return seq(ahead(number * self.chunk + c), step(c, *k))
 
                 return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: along(c, k)))
-            if shape.channels_last:
-                return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: step(c, *k)))
-            return loop(self.chunk, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
+            return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: step(c, *k)))
 
         def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
@@ -238,7 +263,37 @@ class _Writer:
         )
 
     def all_tiles(self) -> Stmt:
-        return self.in_registers() if self.chunks == 1 else self.by_chunks()
+        if self.chunks == 1 and (self.shape.channels_last or not self.turns_back()):
+            return self.in_registers()
+        return self.by_chunks()
+
+    def turns_back(self) -> bool:
+        """Whether sums leave channels first by transposed squares."""
+        return (
+            not self.shape.channels_last
+            and self.collapsed is not None
+            and self.lanes >= 4
+            and product(self.image) >= self.lanes
+        )
+
+    def groups_of(self) -> tuple[int, int, int]:
+        """(tile rows per group, groups, image rows of the last group).
+
+        As many as their sums fit the first-level cache beside the weights, evenly; no group has
+        fewer positions than a vector has lanes unless the image has.
+        """
+        (rows, columns), height = self.image, self.tile[0]
+        full = rows // height
+        row_bytes = 4 * height * columns * self.block
+        most = max(1, min(full, self.context.cpu.l1_bytes * 2 // 3 // row_bytes))
+        per_group = -(-full // -(-full // most))
+        while True:
+            groups = -(-full // per_group)
+            last = rows - (groups - 1) * per_group * height
+            smallest = min(last, per_group * height) if groups > 1 else last
+            if groups == 1 or smallest * columns >= self.lanes:
+                return per_group, groups, last
+            per_group += 1
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """The body over batch, outer axes and ``extents``, and over blocks of channels."""
@@ -300,15 +355,15 @@ class _Writer:
         """Groups of rows whose sums wait in a buffer while all chunks are added."""
         (rows, columns), (height, width) = self.image, self.tile
         cpu = self.context.cpu
-        row_bytes = 4 * height * columns * self.block
-        per_group = max(1, min(rows // height, cpu.l1_bytes * 2 // 3 // row_bytes))
+        per_group, groups, last_rows = self.groups_of()
         full_rows, rest_rows = divmod(rows, height)
-        groups = -(-full_rows // per_group)
-        # Spread evenly, so that the last group is not a small one.
-        per_group = -(-full_rows // groups)
-        groups = -(-full_rows // per_group)
-        most = per_group * height + rest_rows
+        most = max(per_group * height if groups > 1 else 0, last_rows)
         sums = workspace((most * columns * self.block,), name="sums")
+        by_group = self.data.flat is None
+        if by_group:
+            pitch = self.shape.ci + (self.lanes if self.shape.ci % 512 == 0 else 0)
+            turned_data = workspace((most * pitch,), name="turned")
+            self.data = Prepared(turned_data, pitch, self.shape.size, None)
 
         def body(n: Any, lead: Any, g: Any, b: Any, group: Any) -> Stmt:
             first = int64(group) * (per_group * height)
@@ -319,11 +374,10 @@ class _Writer:
                 )
             else:
                 tiles = int64(per_group)
-            count = tiles * height
-            if rest_rows:
-                count = count + (
-                    tirx.Select(last, int64(rest_rows), int64(0)) if groups > 1 else rest_rows
-                )
+            count: Any = int64(per_group * height)
+            if groups == 1 or last_rows != per_group * height:
+                count = tirx.Select(last, int64(last_rows), count) if groups > 1 else last_rows
+                count = int64(count)
 
             def at(position: tuple[Any, Any], lane: Any) -> Any:
                 row, column = position
@@ -398,14 +452,96 @@ class _Writer:
 
                 return loop(columns, point)
 
+            def turned(kept: Any) -> Stmt:
+                """Positions into the lanes: squares of the sums, transposed; the last overlaps."""
+                total = count * columns
+                squares = (total + (self.lanes - 1)) // self.lanes
+                origin: Any = int64(0)
+                for p, e in zip((*lead, first), (*self.outer, rows), strict=True):
+                    origin = origin * e + p
+
+                def square(i: Any) -> Stmt:
+                    start = tirx.min(i * self.lanes, total - self.lanes)
+
+                    def part(c: Any, w: int) -> Stmt:
+                        def channel(j: int, value: Any) -> Stmt | None:
+                            if j >= w:
+                                return None
+                            line = local((self.lanes,), name="line")
+                            where = g * self.co + b * self.block + (c + j)
+                            return seq(
+                                allocate(line),
+                                vector_store(line, value, 0, self.lanes),
+                                vectorized(
+                                    self.lanes,
+                                    lambda x: self.collapsed.store(
+                                        (n, where), origin * columns + start + x, (), load(line, x)
+                                    ),
+                                ),
+                            )
+
+                        return transposed_tile(
+                            self.lanes,
+                            lambda r: vector_load(sums, (start + r) * self.block + c, self.lanes),
+                            channel,
+                        )
+
+                    if kept == self.vectors:
+                        return loop(len(kept), lambda v: part(int64(v) * self.lanes, self.lanes))
+                    merged: dict[int, int] = {}
+                    for c, w in kept:
+                        merged[c // self.lanes] = merged.get(c // self.lanes, 0) + w
+                    return seq(*(part(v * self.lanes, w) for v, w in merged.items()))
+
+                return for_range(squares, square)
+
+            def leave(kept: Any) -> Stmt:
+                if self.turns_back():
+                    return turned(kept)
+                return for_range(count, lambda i: finish(i, kept))
+
             return seq(
                 allocate(sums),
                 for_range(count, clear),
                 loop(self.chunks, add),
-                self.block_columns(b, lambda kept: for_range(count, lambda i: finish(i, kept))),
+                self.block_columns(b, leave),
             )
 
-        return self.spread((groups,), body)
+        if not by_group:
+            return self.spread((groups,), body)
+
+        def task(index: Any) -> Stmt:
+            n, group = split_index(index, (self.shape.batch, groups))
+            self.first = int64(group) * (per_group * height)
+            held: Any = int64(last_rows if groups == 1 else per_group * height)
+            if groups > 1 and last_rows != per_group * height:
+                held = tirx.Select(group == groups - 1, int64(last_rows), held)
+            return seq(
+                allocate(turned_data),
+                self.turn(n, turned_data, pitch, held),
+                loop(self.blocks, lambda b: body(n, (), int64(0), b, group)),
+            )
+
+        share = parallel if self.context.threads and cpu.threads > 1 else loop
+        return share(self.shape.batch * groups, task)
+
+    def turn(self, n: Any, target: Any, pitch: int, count: Any) -> Stmt:
+        """The group's positions of all channels, channels last; the last square overlaps."""
+        shape, lanes = self.shape, self.lanes
+        plane = product(shape.size)
+        source = self.context.views.flat(shape.data)
+
+        def square(c: Any, i: Any) -> Stmt:
+            start = tirx.min(int64(i) * lanes, count - lanes)
+            channel = (int64(n) * shape.ci + int64(c) * lanes) * plane + self.first + start
+            return transposed_tile(
+                lanes,
+                lambda r: vector_load(source, channel + r * plane, lanes),
+                lambda j, v: vector_store(target, v, (start + j) * pitch + int64(c) * lanes, lanes),
+            )
+
+        squares = (count + (lanes - 1)) // lanes
+        return loop(shape.ci // lanes, lambda c: for_range(squares, lambda i: square(c, i)))
 
 
 def _spans(extent: int, size: int) -> list[tuple[int, int, int]]:

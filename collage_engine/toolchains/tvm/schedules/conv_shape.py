@@ -25,6 +25,11 @@ from collage_engine.toolchains.tvm.emit import (
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Stage, shape_of
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
 
 
 @dataclass(frozen=True)
@@ -128,15 +133,18 @@ class Prepared:
     """Whether only the positions that strides reach are there."""
 
 
-def prepare(shape: ConvShape, context: Context) -> Prepared:
+def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
     """Adds the rim of zeros, drops what strides skip, and avoids harmful distances.
 
     Where neighbouring positions lie a multiple of 2 KiB apart, a tile's positions would all
     compete for the same few lines of the first-level cache; a copy with a few spare channels
-    per position costs next to nothing beside. Without cause there is no copy.
+    per position costs next to nothing beside. Without cause there is no copy. ``turn``: channels
+    first becomes channels last.
     """
     lanes = context.cpu.lanes("float32")
     sampled = shape.taps == 1 and any(s > 1 for s in shape.strides) and not shape.has_padding
+    if turn and not shape.channels_last:
+        return _turned(shape, context, sampled)
     pitch = shape.ci if shape.channels_last else 1
     if shape.channels_last and shape.ci % 512 == 0 and product(shape.out) > 4:
         pitch += lanes
@@ -169,6 +177,93 @@ def prepare(shape: ConvShape, context: Context) -> Prepared:
         loops = share(planes * product(size[:-1]), sampled_row)
         return Prepared(buffer, pitch, size, loops, True)
     return Prepared(buffer, pitch, size, pad_into(shape, context, buffer, pitch))
+
+
+def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
+    """Channels-first data as a channels-last copy with its rim of zeros."""
+    lanes = context.cpu.lanes("float32")
+    size = shape.out if sampled else shape.padded
+    step = shape.strides if sampled else (1,) * len(size)
+    pitch = shape.ci + (lanes if shape.ci % 512 == 0 else 0)
+    buffer = workspace((shape.batch * product(size) * pitch,), name="prepared")
+    context.buffers.append(buffer)
+    source = context.views.flat(shape.data)
+    plane = product(shape.size)
+    before = (0,) * len(size) if sampled else shape.before
+    inner = shape.out if sampled else shape.size
+    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    clear = None
+    if shape.has_padding:
+        row = size[-1] * pitch
+        clear = share(
+            shape.batch * product(size[:-1]),
+            lambda i: copy_run(buffer, int64(i) * row, None, 0, row, lanes, zero=True),
+        )
+
+    def target(n: Any, position: Any, c: Any) -> Any:
+        index: Any = int64(n)
+        for p, e, b in zip(split_index(position, inner), size, before, strict=True):
+            index = index * e + (p + b)
+        return index * pitch + c
+
+    def origin(n: Any, c: Any, position: Any) -> Any:
+        if not sampled:
+            return (int64(n) * shape.ci + c) * plane + position
+        index: Any = int64(n) * shape.ci + c
+        for p, s, e in zip(split_index(position, inner), step, shape.size, strict=True):
+            index = index * e + p * s
+        return index
+
+    positions = product(inner)
+    squares = 0 if sampled or lanes < 4 else positions // lanes
+
+    def square(n: Any, c: Any, p: Any) -> Stmt:
+        def put(j: int, value: Any) -> Stmt:
+            return vector_store(buffer, value, target(n, p + j, c), lanes)
+
+        return transposed_tile(
+            lanes, lambda i: vector_load(source, origin(n, c + i, p), lanes), put
+        )
+
+    def single(n: Any, first: Any, count: int, p: Any) -> Stmt:
+        return loop(
+            count,
+            lambda c: store(buffer, load(source, origin(n, first + c, p)), target(n, p, first + c)),
+        )
+
+    blocks, rest = divmod(shape.ci, lanes)
+    if squares == 0:
+        blocks, rest = 0, shape.ci
+
+    def block(index: Any) -> Stmt:
+        n, b = split_index(index, (shape.batch, blocks))
+        c = int64(b) * lanes
+        return seq(
+            loop(squares, lambda p: square(n, c, int64(p) * lanes)),
+            loop(
+                positions - squares * lanes,
+                lambda p: single(n, c, lanes, int64(squares * lanes) + p),
+            )
+            if positions % lanes
+            else None,
+        )
+
+    loops = seq(
+        clear,
+        share(shape.batch * blocks, block) if blocks else None,
+        share(
+            shape.batch * positions,
+            lambda i: single(
+                split_index(i, (shape.batch, positions))[0],
+                int64(blocks * lanes),
+                rest,
+                split_index(i, (shape.batch, positions))[1],
+            ),
+        )
+        if rest
+        else None,
+    )
+    return Prepared(buffer, pitch, size, loops, sampled)
 
 
 def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stmt:
