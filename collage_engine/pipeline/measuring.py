@@ -30,13 +30,19 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 
 
-def in_order(groups: Sequence[Group]) -> list[Group]:
-    """What gives every node a cost first, then small before large: should the budget end early,
-    a cover exists, and the most kernels per second were compared."""
+def in_order(groups: Sequence[Group], operators: int) -> list[Group]:
+    """Should the budget end early, a cover exists and the likeliest winners have costs: the whole
+    model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
+    regions), then the rules' proposals, small before large, since small ones are shared most."""
 
     def rank(group: Group) -> tuple[int, int, int]:
-        single = len(group.nodes) == 1
-        return (0 if single else 1, len(group.nodes), group.nodes[0])
+        if len(group.nodes) == operators:
+            kind = 0
+        elif any(candidate.protected for candidate in group.candidates):
+            kind = 1
+        else:
+            kind = 2
+        return kind, len(group.nodes), group.nodes[0]
 
     return sorted(groups, key=rank)
 
@@ -63,7 +69,7 @@ class Measuring:
         """All records with the costs that are known afterwards. Raises Cancelled when the user
         stopped it; what was measured is in the store, and was emitted."""
         records = self._menu.records
-        groups = in_order(group_candidates(records))
+        groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
         missing = any(record.cost.state == "unknown" for record in records)
         if missing:
             report.progress(0, len({r.key for r in records}), "recording the model's own values")
