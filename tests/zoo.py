@@ -98,6 +98,7 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "bert": zoo_text.bert,
     "encoder": zoo_text.encoder,
     "gpt2": zoo_text.gpt2,
+    "exported": zoo_text.exported,
     "qdq": zoo_small.qdq,
     "split_concat": zoo_small.split_concat,
     "several": zoo_small.several,
@@ -112,7 +113,10 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
 SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n != "mobilenet_v2")
 """Those that import in well under a second."""
 
-SHAPES: dict[str, dict[str, tuple[int, ...]]] = {"dynamic_batch": {"image": (2, 3, 8, 8)}}
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "dynamic_batch": {"image": (2, 3, 8, 8)},
+    "exported": {"input_ids": (2, 12)},
+}
 """What to pass as ``--shape`` to those that need it."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 from tests.zoo_net import Net
 
@@ -120,4 +120,57 @@ def gpt2(
         x = net.op("Add", x, net.dense(y, 4 * hidden, hidden))
     x = net.layer_norm(x, hidden)
     net.output(net.op("MatMul", x, net.op("Transpose", table, perm=[1, 0])))
+    return net.model()
+
+
+def exported(hidden: int = 32, heads: int = 4, vocabulary: int = 100) -> ModelProto:
+    """A decoder layer as tracing exporters write it: every size computed from Shape.
+
+    Sizes "batch" and "length" are open; with them given, all of that must fold away.
+    """
+    net = Net("exported", seed=13)
+    width = hidden // heads
+    ids = net.input("input_ids", ["batch", "length"], "int64")
+    zero, one = net.const(np.int64(0)), net.const(np.int64(1))
+    first = net.const([0], np.int64)
+
+    def size(value: str, axis: str) -> str:
+        return net.op("Gather", net.op("Shape", value), axis, axis=0)
+
+    def shape(*parts: str | int) -> str:
+        sizes = [
+            net.const([p], np.int64) if isinstance(p, int) else net.op("Unsqueeze", p, first)
+            for p in parts
+        ]
+        return net.op("Concat", *sizes, axis=0)
+
+    batch, length = size(ids, zero), size(ids, one)
+    positions = net.op("Range", zero, length, one)
+    positions = net.op("Expand", net.op("Unsqueeze", positions, first), shape(batch, length))
+    x = net.op("Gather", net.weight(vocabulary, hidden, fan_in=1, gain=0.3), ids, axis=0)
+    places = net.weight(64, hidden, fan_in=1, gain=0.3)
+    x = net.op("Add", x, net.op("Gather", places, positions, axis=0))
+    value = numpy_helper.from_array(np.array([-1e4], np.float32))
+    mask = net.op("Trilu", net.op("ConstantOfShape", shape(length, length), value=value), one)
+    y = net.layer_norm(x, hidden)
+
+    def split(y: str, *perm: int) -> str:
+        y = net.op("Reshape", net.dense(y, hidden, hidden), shape(batch, length, heads, width))
+        return net.op("Transpose", y, perm=list(perm))
+
+    q, k, v = split(y, 0, 2, 1, 3), split(y, 0, 2, 3, 1), split(y, 0, 2, 1, 3)
+    depth = net.op("Cast", size(q, net.const(np.int64(3))), to=1)
+    scores = net.op("Div", net.op("MatMul", q, k), net.op("Sqrt", depth))
+    mask = net.op(
+        "Slice", mask, first, net.op("Unsqueeze", length, first), first, net.const([1], np.int64)
+    )
+    attended = net.op("MatMul", net.op("Softmax", net.op("Add", scores, mask), axis=-1), v)
+    attended = net.op("Transpose", attended, perm=[0, 2, 1, 3])
+    y = net.op("Reshape", attended, shape(batch, length, hidden))
+    x = net.op("Add", x, net.dense(y, hidden, hidden))
+    last = net.op(
+        "Slice", x, net.const([-1], np.int64), net.const([np.iinfo(np.int64).max], np.int64),
+        net.const([1], np.int64),
+    )  # fmt: skip
+    net.output(net.dense(last, hidden, vocabulary), shape=["batch", 1, vocabulary])
     return net.model()

@@ -16,7 +16,7 @@ from onnx import ModelProto, helper, inliner, numpy_helper, shape_inference
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.constant_values import NotFoldable, evaluate
 from collage_engine.model.draft import Draft, Op, node_name
-from collage_engine.model.onnx_pads import explicit_pads
+from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.records.errors import ModelError
 
 # Their results differ from call to call, or int8 weights would be lost to the toolchains.
@@ -66,6 +66,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     _drop_dead(draft)
     _infer(draft, path)
     explicit_pads(draft)
+    pads_into_convolutions(draft)
     clean = draft.to_model()
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:

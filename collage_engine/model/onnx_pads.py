@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from collage_engine.model.draft import Draft, Op
 
 _WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
@@ -70,3 +72,47 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
     op.attributes.pop("output_shape", None)
     op.set(output_padding=[e + max(-t, 0) for e, t in zip(extra, totals, strict=True)])
     _set(op, mode, [max(t, 0) for t in totals], small_first=mode == "SAME_UPPER")
+
+
+def pads_into_convolutions(draft: Draft) -> None:
+    """Zero padding by a Pad node → the pads of the convolution that alone reads it, in place."""
+    uses, outputs = draft.uses(), draft.output_names
+    maker = {o: op for op in draft.ops for o in op.outputs}
+    gone: set[int] = set()
+    for op in draft.ops:
+        pad = maker.get(op.inputs[0]) if op.type == "Conv" and not op.domain else None
+        if pad is None or pad.type != "Pad" or pad.domain:
+            continue
+        value = pad.outputs[0]
+        around = _zero_padding(draft, pad)
+        mode = op.attribute("auto_pad", "NOTSET")
+        if around is None or uses[value] != 1 or value in outputs or mode != "NOTSET":
+            continue
+        own = list(op.attribute("pads", [0] * len(around)))
+        op.set(pads=[a + b for a, b in zip(own, around, strict=True)])
+        op.inputs[0] = pad.inputs[0]
+        op.names += [n for n in pad.names if n not in op.names]
+        gone.add(id(pad))
+    draft.ops = [op for op in draft.ops if id(op) not in gone]
+
+
+def _zero_padding(draft: Draft, pad: Op) -> list[int] | None:
+    """Spatial pads of a Pad by known, non-negative numbers of zeros; None when it is another."""
+    shape = draft.shape(pad.inputs[0])
+    if shape is None or pad.attribute("mode", "constant") != "constant":
+        return None
+    names = [pad.input(i) for i in (1, 2, 3)]
+    if any(n and n not in draft.constants for n in names):
+        return None
+    fill = draft.constants[names[1]] if names[1] else pad.attribute("value", 0.0)
+    widths = draft.constants[names[0]].tolist() if names[0] else pad.attribute("pads")
+    if widths is None or float(np.asarray(fill).reshape(-1)[0]) != 0.0:
+        return None
+    rank, half = len(shape), len(widths) // 2
+    axes = [int(a) % rank for a in draft.constants[names[2]]] if names[2] else list(range(rank))
+    full = [0] * (2 * rank)
+    for place, axis in enumerate(axes):
+        full[axis], full[rank + axis] = int(widths[place]), int(widths[half + place])
+    if min(full) < 0 or any(full[:2]) or any(full[rank : rank + 2]):
+        return None
+    return [*full[2:rank], *full[rank + 2 :]]

@@ -378,6 +378,53 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         _check_numbers(model, imported, 1e-5)
 
 
+def test_zero_padding_joins_the_convolution_behind_it() -> None:
+    net = Net("padded", opset=13)
+    pads = net.const([0, 0, 1, 0, 0, 0, 2, 1], np.int64)
+    x = net.op("Pad", net.input("x", [1, 3, 6, 6]), pads, name="pad")
+    net.output(net.conv(x, 3, 4, pad=1, name="conv"))
+    model = net.model()
+    imported = import_onnx(model)
+    conv = next(n for n in imported.graph.nodes if n.form == "call")
+    assert conv.op == "nn.conv2d" and conv.onnx_nodes == ("conv", "pad")
+    assert conv.attributes["padding"] == [2, 1, 3, 2]
+    _check_accounting(model, imported)
+    _check_numbers(model, imported, 1e-6)
+
+
+def test_padding_by_other_values_stays() -> None:
+    for more in (["value"], []):
+        net = Net("padded", opset=13)
+        extra = [net.const(np.float32(1.0))] if more else []
+        x = net.input("x", [1, 3, 6, 6])
+        pads = net.const([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
+        y = net.op("Pad", x, pads, *extra, mode="constant" if more else "reflect")
+        net.output(net.conv(y, 3, 4))
+        imported = import_onnx(net.model())
+        assert "nn.pad" in {n.op for n in imported.graph.nodes}
+        _check_numbers(net.model(), imported, 1e-6)
+
+
+def test_sizes_computed_from_shapes_fold_away() -> None:
+    model, imported = _import("exported")
+    ops = {n.op for n in imported.graph.nodes if n.form == "call"}
+    assert ops == {
+        "add", "divide", "matmul", "nn.layer_norm", "nn.softmax", "permute_dims", "reshape",
+        "strided_slice", "take",
+    }  # fmt: skip
+    kinds = {n.name: n.op_type for n in model.graph.node}
+    left = {kinds[n] for node in imported.graph.nodes for n in node.onnx_nodes}
+    assert not left & {
+        "Shape",
+        "Concat",
+        "Unsqueeze",
+        "Range",
+        "Expand",
+        "ConstantOfShape",
+        "Trilu",
+    }
+
+
 def test_bfloat16_constants_and_inputs_keep_their_type() -> None:
     import ml_dtypes
 
