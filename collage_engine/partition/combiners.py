@@ -3,13 +3,14 @@
 Upstream pairs all candidates in rounds and skips pairs it believes to have tried (its defect
 D1 skips too many). Here each new candidate meets, once, exactly the ones at its border: they
 are indexed by the nodes they enter at, leave from and read, so a chain costs linear time. The
-set that results does not depend on the order, because combining only ever adds.
+set that results does not depend on the order, because combining only ever adds; the smallest
+come first, so that limits take the largest away.
 """
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -60,6 +61,9 @@ class CombineLimits:
     should leave some room above what is wanted in the end."""
     per_node: int = 0
     """Candidates that begin at the same node."""
+    pairs: int = 0
+    """Pairs tried, for each candidate there is to begin with. Small unions are made first, all
+    over the graph, so that what this leaves out are the largest."""
     tuple_choices: int = 64
     """Combinations of producers tried for one tuple, the largest producers first."""
 
@@ -78,13 +82,17 @@ class Pool:
         self.place: dict[IndexSet, int] = {}
         self.depths: list[int] = []
         self.kinds: list[int] = []
+        self.firsts: list[int] = []
         self.by_entry: dict[int, list[int]] = {}
         self.by_exit: dict[int, list[int]] = {}
         self.by_input: dict[int, list[int]] = {}
         self.starting: dict[int, int] = {}
-        self.queue: deque[int] = deque()
+        self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
-        self.refused: set[IndexSet] = set()
+        self.indexed: set[int] = set()
+        self.limited: set[int] = set()
+        """First nodes of unions that were left out."""
+        self.pairs_left = 0
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
         sub_graph = candidate.sub_graph
@@ -95,32 +103,56 @@ class Pool:
                 self.found[place] = candidate
                 self._enqueue(place)
             return
-        limits, first = self.limits, sub_graph.first
-        if not seed:
-            if inside in self.refused:
-                return
-            crowded = limits.per_node and self.starting.get(first, 0) >= limits.per_node
-            if crowded or (limits.max_exits and len(sub_graph.exit) > limits.max_exits):
-                self.refused.add(inside)
-                return
+        first = sub_graph.first
+        if not seed and not self.has_room(first, len(sub_graph.exit)):
+            return
         place = len(self.found)
         self.found.append(candidate)
         self.depths.append(sub_graph.depth)
         self.kinds.append(KIND_ORDER[sub_graph.kind])
+        self.firsts.append(first)
         self.place[inside] = place
         self.starting[first] = self.starting.get(first, 0) + 1
-        for index in sub_graph.entry:
-            self.by_entry.setdefault(index, []).append(place)
-        for index in sub_graph.exit:
-            self.by_exit.setdefault(index, []).append(place)
-        for index in sub_graph.input:
-            self.by_input.setdefault(index, []).append(place)
         self._enqueue(place)
 
     def _enqueue(self, place: int) -> None:
         if place not in self.waiting:
             self.waiting.add(place)
-            self.queue.append(place)
+            size = self.found[place].sub_graph.inside.bit_count()
+            heapq.heappush(self.queue, (size, place))
+
+    def next(self) -> int:
+        """The smallest candidate that has not met the others yet; from now on it is met."""
+        place = heapq.heappop(self.queue)[1]
+        self.waiting.discard(place)
+        if place not in self.indexed:
+            self.indexed.add(place)
+            sub_graph = self.found[place].sub_graph
+            for index in sub_graph.entry:
+                self.by_entry.setdefault(index, []).append(place)
+            for index in sub_graph.exit:
+                self.by_exit.setdefault(index, []).append(place)
+            for index in sub_graph.input:
+                self.by_input.setdefault(index, []).append(place)
+        return place
+
+    def exhausted(self, first: int, pairs: int) -> bool:
+        """Whether the pairs allowed are used up; else these are counted."""
+        if self.limits.pairs:
+            if self.pairs_left <= 0:
+                self.limited.add(first)
+                return True
+            self.pairs_left -= pairs
+        return False
+
+    def has_room(self, first: int, exits: int) -> bool:
+        """Whether the limits allow another union that begins here and has so many exits."""
+        limits = self.limits
+        full = limits.per_node and self.starting.get(first, 0) >= limits.per_node
+        if full or (limits.max_exits and exits > limits.max_exits):
+            self.limited.add(first)
+            return False
+        return True
 
     def improves(self, inside: IndexSet, parts: int) -> bool:
         """Whether a candidate of these nodes and this many nested parts would be kept."""
@@ -154,6 +186,9 @@ class AllSimple(CombinerRule):
         for source in sub_graph.input:
             above.update(dict.fromkeys(pool.by_exit.get(source, ())))
         inside = sub_graph.inside
+        first = pool.firsts[new]
+        if pool.exhausted(first, len(below) + len(above)):
+            return
         room = pool.max_depth - pool.depths[new] if pool.max_depth else len(pool.graph)
         for places, is_above in ((below, True), (above, False)):
             for other in places:
@@ -177,9 +212,25 @@ class AllSimple(CombinerRule):
         self, pool: Pool, above: CandidatePartition, below: CandidatePartition
     ) -> CandidatePartition | None:
         up, down = above.sub_graph, below.sub_graph
-        if not pool.improves(up.inside | down.inside, len(up.nested) + len(down.nested)):
+        inside = up.inside | down.inside
+        if not pool.improves(inside, len(up.nested) + len(down.nested)):
             return None
+        # Limits are looked at before anything is built: wide graphs have far more unions than
+        # are kept.
+        if inside not in pool.place:
+            exits = _exits_of_union(pool.graph, up, down, inside) if pool.limits.max_exits else 0
+            if not pool.has_room(min(up.first, down.first), exits):
+                return None
         return above.union(below) if up.touches(down) else None
+
+
+def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: IndexSet) -> int:
+    users, leaving = graph.users, graph.output_set
+    return sum(
+        1
+        for index in (*up.exit, *down.exit)
+        if leaving >> index & 1 or any(not inside >> user & 1 for user in users[index])
+    )
 
 
 @dataclass(frozen=True)
@@ -246,7 +297,7 @@ class TupleArgument(CombinerRule):
                 continue
             tried += 1
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
-                pool.refused.add(inside | 1 << tuple_index)
+                pool.limited.add(consumer.sub_graph.first)
                 return
             distinct = list(dict.fromkeys(id(c) for c in chosen))
             parts = [next(c for c in chosen if id(c) == i) for i in distinct]
@@ -304,17 +355,17 @@ def combine(
     max_depth: int = 0,
     limits: CombineLimits | None = None,
 ) -> tuple[list[CandidatePartition], int]:
-    """The seeds and everything the combiners make of them, by nodes; how many were refused.
+    """The seeds and everything the combiners make of them, by nodes; at how many nodes limited.
 
-    Deterministic: in the order found, seeds first.
+    Deterministic: seeds first, then in the order found.
     """
     pool = Pool(graph, max_depth, limits or CombineLimits())
     for seed in seeds:
         pool.add(seed, seed=True)
+    pool.pairs_left = pool.limits.pairs * len(seeds)
     while pool.queue:
-        new = pool.queue.popleft()
-        pool.waiting.discard(new)
+        new = pool.next()
         for combiner in combiners:
             for made in list(combiner.combine(pool, new)):
                 pool.add(made)
-    return pool.found, len(pool.refused)
+    return pool.found, len(pool.limited)

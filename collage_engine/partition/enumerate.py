@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
@@ -82,7 +83,7 @@ def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
     node = graph.nodes[index]
     if node.form != "call":
         return f"{describe(graph, index)} is no operator call"
-    reason = offer.supports(index)
+    reason = offer.refusal(graph, index)
     if reason is not None:
         return reason
     if offer.spec is not None:
@@ -146,7 +147,7 @@ class _Collector:
         self.calls = calls
         self.offer = offer
         self.notes = notes
-        self.supported = supported_set(calls, offer.supports)
+        self.supported = supported_set(calls, partial(offer.refusal, calls.graph))
         self.found: dict[OperatorSet, _Found] = {}
         self.refused: Counter[str] = Counter()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -88,7 +89,7 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
             composites.append((place, composite))
             for operator in members(composite[1]):
                 owner[operator] = place
-        supported = supported_set(calls, offer.supports) & ~taken
+        supported = supported_set(calls, partial(offer.refusal, graph)) & ~taken
         for operator in members(supported):
             # Operators that share a tuple go together or not at all.
             if not calls.atoms.get(operator, 0) & ~supported:

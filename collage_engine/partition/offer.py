@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.toolchain import ToolchainInstance
+
+HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size", "inspect.shape"})
+"""Operators on shapes: computed on the host, on whatever device their operands are."""
 
 
 @dataclass(frozen=True)
@@ -23,3 +27,9 @@ class Offer:
     native: bool = False
     """Compiled by TVM itself: FuseOps groups are among its candidates."""
     device: str = "cpu"
+
+    def refusal(self, graph: DataflowGraph, index: int) -> str | None:
+        """Why it cannot run a call on its device; None when it can."""
+        if self.device != "cpu" and graph.nodes[index].op in HOST_ONLY:
+            return f"{graph.nodes[index].op} stays on the host, not on {self.device}"
+        return self.supports(index)

@@ -39,7 +39,7 @@ FusionStyle = Literal["NoFusion", "TVMFusion", "ArbitraryFusion"]
 PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
 """(composite name, pattern, further check of a match)."""
 
-DEFAULT_LIMITS = CombineLimits(max_exits=3, per_node=48)
+DEFAULT_LIMITS = CombineLimits(max_exits=3, per_node=48, pairs=1000)
 
 _SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
 

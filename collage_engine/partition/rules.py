@@ -266,10 +266,11 @@ class CombineRule(PartitionRule):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         seeds = self.sub_rule.candidates(scope)
-        found, dropped = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
-        if dropped:
+        found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
+        if limited:
             scope.notes.append(
-                f"{scope.spec.name}: {self.name} left out {dropped} unions beyond its limits"
+                f"{scope.spec.name}: {self.name} reached its limits at {limited} operators and "
+                "left unions out"
             )
         return [c.named(self.name) for c in found]
 

@@ -202,6 +202,15 @@ def test_limits_bound_wide_graphs_and_say_so() -> None:
     found = spec.candidates(star(8), notes)
     # With its source a reader set has one exit more, the source, until all readers are inside.
     assert max(len(c.sub_graph.exit) for c in found) <= 3
-    assert len(found) < 60 and "left out" in notes[0]
+    assert len(found) < 60 and "reached its limits at 1 operators" in notes[0]
     per_node = CombineLimits(per_node=5)
     assert len(combined(star(8), (AllSimple((A_TO_B,)),), 4, per_node)) == 8 + 5
+
+
+def test_a_budget_of_pairs_leaves_the_largest_out() -> None:
+    graph = chain(*["exp"] * 50)
+    few = combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(pairs=10))
+    everything = combined(graph, (AllSimple((A_TO_B,)),), 8)
+    assert few < everything
+    assert {bits for bits in everything if bits.bit_count() == 2} <= few
+    assert combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(pairs=1000)) == everything

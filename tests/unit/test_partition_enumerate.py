@@ -181,6 +181,15 @@ class TestWhyNot:
         assert reason == "s: axis is not last"
 
 
+def test_shapes_stay_on_the_host() -> None:
+    graph = chain("abs", "shape_of")
+    gpu = Offer(instance("g"), None, lambda index: None, device="cuda:0")
+    found = enumerate_candidates(graph, [gpu])
+    assert {c.nodes for c in found.candidates} == {(0,)}
+    assert {c.device for c in found.candidates} == {"cuda:0"}
+    assert found.why_not("g", 1) == "shape_of stays on the host, not on cuda:0"
+
+
 class TestTuples:
     def test_a_tuple_read_directly_stays_inside(self) -> None:
         b = GraphBuilder()
