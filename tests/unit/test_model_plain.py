@@ -1,4 +1,4 @@
-"""Post-dominators, einsum plans, op kinds, work bounds and random inputs: no TVM needed."""
+"""Post-dominators, einsum plans, op kinds and random inputs: no TVM needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
-from collage_engine.model.flops import operator_flops, sub_graph_work
-from collage_engine.model.index_set import index_set
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
@@ -92,52 +90,6 @@ def test_kinds_are_relays() -> None:
     assert kind_of("no.such.op") is None
 
 
-def _conv(kernel: int, pad: int, groups: int = 1) -> DataflowGraph:
-    data, given = TensorType((1, 8, 6, 6), "float32"), 16
-    size = 6 + 2 * pad - kernel + 1
-    weights = TensorType((given, 8 // groups, kernel, kernel), "float32")
-    nodes = (
-        Node(index=0, form="parameter", types=(data,)),
-        Node(index=1, form="constant", types=(weights,)),
-        Node(
-            index=2, form="call", op="nn.conv2d", inputs=(0, 1), kind="anchor", is_output=True,
-            types=(TensorType((1, given, size, size), "float32"),),
-            attributes={
-                "groups": groups, "padding": [pad] * 4, "data_layout": "NCHW",
-                "kernel_layout": "OIHW", "out_layout": "NCHW",
-            },
-        ),
-    )  # fmt: skip
-    return DataflowGraph(GraphRecord(nodes=nodes, inputs=(0,), outputs=(2,)))
-
-
-def test_pointwise_convolution_is_counted_exactly() -> None:
-    flops, least = operator_flops(_conv(1, 0), 2)
-    assert flops == least == 16 * 36 * (2 * 8 - 1)
-
-
-def test_winograd_cannot_undercut_the_bound_and_depthwise_counts_its_group() -> None:
-    flops, least = operator_flops(_conv(3, 1), 2)
-    outputs = 16 * 36
-    assert flops == outputs * (2 * 8 * 9 - 1)
-    # F(6, 3) needs (8/6)² products where the direct way needs 9.
-    assert least <= outputs * 2 * 8 * (8 / 6) ** 2
-    assert operator_flops(_conv(3, 1, groups=8), 2)[0] == outputs * (2 * 9 - 1)
-
-
-def test_convolution_over_padding_alone_is_free() -> None:
-    assert operator_flops(_conv(1, 2), 2)[1] == 0
-
-
-def test_work_of_a_sub_graph_counts_each_border_value_once() -> None:
-    graph = _conv(1, 0)
-    work = sub_graph_work(graph, index_set([1, 2]))
-    assert work.input_bytes == 8 * 36 * 4
-    assert work.output_bytes == 16 * 36 * 4
-    assert work.weight_bytes == 16 * 8 * 4
-    assert work.bytes == work.input_bytes + work.output_bytes + work.weight_bytes
-
-
 def _embedding() -> DataflowGraph:
     nodes = (
         Node(index=0, form="parameter", types=(TensorType((2, 3), "int64"),)),
@@ -163,9 +115,3 @@ def test_random_integers_stay_within_the_table_they_index() -> None:
     assert seen == set(range(7))
     again = random_inputs(graph, inputs, 3)
     np.testing.assert_array_equal(again["ids"], random_inputs(graph, inputs, 3)["ids"])
-
-
-def test_table_rows_that_are_not_looked_up_are_no_work() -> None:
-    work = sub_graph_work(_embedding(), index_set([2, 3, 4]))
-    assert work.weight_bytes == 0 and work.flops == 0
-    assert work.output_bytes == 6 * 4 * 4
