@@ -19,6 +19,7 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, index_set
+from collage_engine.partition.matching import Failure, Match, Trace, describe
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import Node
 
@@ -28,49 +29,8 @@ Where = Callable[[DataflowGraph, Node], str | None]
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
-@dataclass(frozen=True)
-class Match:
-    """Where a pattern matched."""
-
-    root: int
-    nodes: IndexSet
-    """Matched nodes, without what only wildcards matched and without inlinable nodes."""
-    bindings: dict[str, int]
-    """Node index of every named part."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a pattern did not match: the attempt that got furthest."""
-
-    node: int
-    part: str
-    """The part of the pattern that failed."""
-    found: str
-    """What stands there instead, or what about it is wrong."""
-    progress: int
-    """Parts that had matched before."""
-
-    def __str__(self) -> str:
-        return f"expected {self.part}, found {self.found}"
-
-
 Bound = dict[int, tuple["Pattern", int]]
 """id of a pattern part → (the part, the node it matched)."""
-
-
-class Trace:
-    """Keeps the failure that got furthest, where someone wants to know it."""
-
-    def __init__(self, graph: DataflowGraph, wanted: bool = True) -> None:
-        self.graph = graph
-        self.wanted = wanted
-        self.best: Failure | None = None
-
-    def fail(self, pattern: Pattern, index: int, found: str | None, progress: int) -> None:
-        if self.wanted and (self.best is None or progress > self.best.progress):
-            what = found or describe(self.graph, index)
-            self.best = Failure(index, str(pattern), what, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,23 +350,6 @@ def op(
         name=name,
         where=where,
     )
-
-
-def describe(graph: DataflowGraph, index: int) -> str:
-    """A node in a few words, for reasons."""
-    node = graph.nodes[index]
-    if node.form == "call":
-        named = f" '{node.name}'" if node.name else ""
-        return f"{node.op}{named} (node {index})"
-    if node.form == "constant":
-        return f"constant {node.types[0]}" if node.types else "a constant"
-    if node.form == "parameter":
-        return f"parameter '{node.name}'"
-    if node.form == "projection":
-        return f"field {node.field} of node {node.inputs[0]}"
-    if node.form == "tuple":
-        return f"a tuple of {len(node.inputs)}"
-    return f"node {index}"
 
 
 # Matching
