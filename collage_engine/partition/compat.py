@@ -8,7 +8,7 @@ upstream's cost-blind pruning. The search is in ``compat_search``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -188,7 +188,10 @@ def _injective(candidate: CandidatePartition) -> bool:
     return KIND_ORDER[candidate.sub_graph.kind] <= KIND_ORDER["injective"]
 
 
-def _places(candidates, border):  # type: ignore[no-untyped-def]
+def _places(
+    candidates: Sequence[CandidatePartition | None],
+    border: Callable[[SubGraph], tuple[int, ...]],
+) -> dict[int, list[int]]:
     """Node → places of the candidates that have it on a border, ascending."""
     places: dict[int, list[int]] = {}
     for place, candidate in enumerate(candidates):
