@@ -208,6 +208,8 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
             return True
         case "Sum" | "Max" | "Min" | "Mean" | "Concat":
             return len(op.inputs) == 1
+        case "Split":
+            return len(op.outputs) == 1
         case "Dropout":
             return not _trains(draft, op) and not _mask(draft, op)
         case "Cast":

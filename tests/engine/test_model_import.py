@@ -457,3 +457,55 @@ def test_operators_without_a_known_kind_are_probed() -> None:
     assert kind(relax.op.sum(x, [1])) == "reduction"
     assert kind(relax.op.matmul(x, y)) == "anchor"
     assert kind(relax.op.sort(x)) == "opaque"
+
+
+def _edge(name: str) -> Net:
+    net = Net(name, opset=17)
+    x = net.input("x", [2, 6])
+    match name:
+        case "input is output":
+            net.output(x, shape=[2, 6])
+        case "everything folds":
+            ones = net.const(np.ones(6, np.float32))
+            net.output(net.op("Add", ones, ones), shape=[6])
+        case "nothing happens":
+            y = net.op("Split", net.op("Identity", x), outputs=1, axis=1)
+            net.output(net.op("Reshape", y, net.const([2, 6], np.int64)), shape=[2, 6])
+        case "weight is output":
+            net.output(net.const(np.ones(6, np.float32)), shape=[6])
+            net.output(net.op("Relu", x), shape=[2, 6])
+        case "fields are outputs":
+            parts = net.op("Split", x, outputs=2, axis=1)
+            net.output(parts[1], shape=[2, 3])
+            net.output(parts[0], shape=[2, 3])
+        case "value inside is output":
+            y = net.op("Relu", x)
+            net.output(net.op("Add", y, y), shape=[2, 6])
+            net.output(y, shape=[2, 6])
+        case "names that are no identifiers":
+            other = net.input("x/1:0", [2, 6])
+            again = net.input("x_1_0", [2, 6])
+            net.output(net.op("Add", net.op("Mul", x, other), again), shape=[2, 6])
+        case "scalar":
+            net.output(net.op("ReduceSum", x, keepdims=0), shape=[])
+    return net
+
+
+@pytest.mark.parametrize(
+    "name, operators",
+    [
+        ("input is output", 0), ("everything folds", 0), ("nothing happens", 0),
+        ("weight is output", 1), ("fields are outputs", 1), ("value inside is output", 2),
+        ("names that are no identifiers", 2), ("scalar", 1),
+    ],
+)  # fmt: skip
+def test_edges(name: str, operators: int) -> None:
+    model = _edge(name).model(check=False)
+    imported = import_onnx(model, name)
+    _check_accounting(model, imported)
+    _check_numbers(model, imported, 1e-6)
+    assert imported.record.nodes == operators
+    inputs = imported.random_inputs(0)
+    given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])
+    for a, b in zip(given, run_onnx(imported.onnx, inputs), strict=True):
+        assert a.shape == b.shape and relative_error(a, b) <= 1e-6
