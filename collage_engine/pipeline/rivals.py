@@ -14,6 +14,7 @@ from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.build import CoverPart
@@ -114,18 +115,13 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
 
 
 def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:
-    owner: list[Hashable | None] = []
-    uncovered = None
-    for index in calls.graph.operators:
-        taker = next((k for k, offer in enumerate(order) if offer.supports(index) is None), None)
-        if taker is None and uncovered is None:
-            node = calls.graph.nodes[index]
-            uncovered = f"none of them takes {node.op}"
-        owner.append(taker)
     name = "greedy " + " → ".join(offer.instance.id for offer in order)
-    if uncovered is not None:
-        return Rival(name=name, kind="greedy", reason=uncovered)
-    return Rival(name=name, kind="greedy", cover=_merge(calls, order, owner))
+    found = greedy(calls.graph, order)
+    if found.uncovered:
+        node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
+        return Rival(name=name, kind="greedy", reason=f"none of them takes {node.op}")
+    cover = tuple((p.offer.instance, p.operators) for p in found.partitions)
+    return Rival(name=name, kind="greedy", cover=cover)
 
 
 def _merge(
