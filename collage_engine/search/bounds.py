@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.search.problem import Answer, CandidateId, Problem, ProblemCandidate
+from collage_engine.search.rivals import enumerate_covers
 from collage_engine.search.search import Search
 
 if TYPE_CHECKING:
@@ -142,8 +143,6 @@ def _wanted(search: Search, hopeful: Found, unknown: set[int], settle: int) -> l
     wanted = [c for c in hopeful.cover if c in unknown]
     if not wanted or not settle or hopeful.passes is None:
         return wanted
-    from collage_engine.search.rivals import enumerate_covers
-
     for _, cover in enumerate_covers(hopeful.passes, settle + 1):
         wanted += [c for c in cover if c in unknown and c not in wanted]
     return wanted

@@ -1,0 +1,74 @@
+"""Explaining in words: pure functions of problem, answer and labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.search.api import k_best, solve
+from collage_engine.search.explain import Labels, explain_node, us
+from collage_engine.search.problem import problem_from
+
+DATA: dict[str, Any] = {
+    "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [1]},
+              {"id": 3, "inputs": [2]}],
+    "candidates": [
+        {"id": "d", "nodes": [0, 1, 2], "toolchain": "onednn", "cost_us": 41.0, "spread_us": 2.0},
+        {"id": "o", "nodes": [0, 1, 2], "toolchain": "onnxruntime", "cost_us": 53.0},
+        {"id": "t", "nodes": [0, 1, 2, 3], "toolchain": "tvm", "cost_us": 49.0, "spread_us": 2.0},
+        {"id": "s", "nodes": [3], "toolchain": "tvm", "cost_us": 5.0},
+        {"id": "w", "nodes": [1], "toolchain": "openblas", "cost_us": 9.0},
+        {"id": "bad", "nodes": [0], "toolchain": "openvino", "state": "invalid",
+         "reason": "wrong numbers"},
+        {"id": "new", "nodes": [0, 1], "toolchain": "tvm", "state": "unknown",
+         "lower_bound_us": 30.0},
+        {"id": "r", "nodes": [2], "toolchain": "tvm", "state": "unknown", "lower_bound_us": 21.0},
+    ],
+}  # fmt: skip
+LABELS = Labels(
+    nodes={0: "conv3", 1: "bias", 2: "relu", 3: "add"},
+    toolchains={"onednn": "oneDNN", "onnxruntime": "ONNX Runtime", "tvm": "TVM"},
+)
+
+
+def test_a_node_in_words() -> None:
+    problem = problem_from(DATA)
+    answer = solve(problem)
+    rivals = k_best(problem, 2)
+    told = explain_node(problem, answer, 0, LABELS, refusals={"cublas": "no GPU"},
+                        runner_up=rivals[1])  # fmt: skip
+    assert told.chosen == "d"
+    assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime"
+    assert "TVM's conv3+bias+relu+add loses by 3 µs, within the spread: a tie" in told.text
+    assert "ONNX Runtime's conv3+bias+relu loses by 12 µs" in told.text
+    assert "TVM's conv3+bias was not measured; it loses by ≥ 10 µs" in told.text
+    assert "openvino's conv3 cannot run: wrong numbers" in told.text
+    assert "cublas offers nothing here: no GPU" in told.text
+    assert told.text[-1] == (
+        "the runner-up has TVM's conv3+bias+relu+add instead of "
+        "oneDNN's conv3+bias+relu, TVM's add: costs 3 µs more"
+    )
+    assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
+    assert [line.tie for line in told.lines] == [False, True, False, False, False]
+    assert told.lines[3].regret_at_least_us == 10.0
+
+
+def test_a_candidate_in_no_cover_and_a_pin() -> None:
+    problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
+    told = explain_node(problem, solve(problem), 1, LABELS)
+    assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; oneDNN alone")
+    assert "it is in no cover (a pin" in told.text[0]
+    assert "openblas's bias is in no cover under the pins" in told.text
+    told = explain_node(problem, solve(problem), 0, LABELS)
+    assert "pin 0: node 0 on onnxruntime: honoured, costs 12 us" in told.text
+
+
+def test_an_infeasible_problem_is_explained() -> None:
+    problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "openblas"}]})
+    told = explain_node(problem, solve(problem), 0, LABELS)
+    assert told.chosen is None and "cannot be honoured" in told.text[0]
+
+
+def test_amounts_read_well() -> None:
+    assert [us(x) for x in (0.0, 0.423, 3.0, 41.26, 812.4, 25300.0, None)] == [
+        "0 µs", "0.42 µs", "3 µs", "41.3 µs", "812 µs", "25.3 ms", "unknown",
+    ]  # fmt: skip
