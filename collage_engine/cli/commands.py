@@ -300,11 +300,13 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def _store(options: argparse.Namespace) -> int:
+    import msgspec
+
     from collage_engine.measure.store import Store
 
     store = Store(None)
     if options.action == "info":
-        info = store.info()
+        info = msgspec.to_builtins(store.info())
         if options.json:
             output.print_json(info)
         else:
