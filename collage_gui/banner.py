@@ -38,7 +38,9 @@ class Banner(QFrame):
         do: Callable[[], None] | None = None,
         topic: str = "",
     ) -> None:
-        text = text[:1].upper() + text[1:]
+        if text.split(" ", 1)[0].isalpha():
+            # A sentence begins with a capital; a file name keeps its own spelling.
+            text = text[:1].upper() + text[1:]
         self.label.setText(text)
         self.setAccessibleName(text)
         self.topic = topic

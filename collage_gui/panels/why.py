@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import Qt, QUrl
+from PySide6.QtCore import QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
@@ -147,7 +147,7 @@ class WhyPanel(QWidget):
         return out
 
     def _clicked(self, url: QUrl) -> None:
-        kind, _, value = url.toString(QUrl.UrlFormattingOption.None_).partition(":")
+        kind, _, value = url.toString().partition(":")
         document = self.document
         if kind == "node":
             document.select([int(value)], int(value))
@@ -162,6 +162,3 @@ class WhyPanel(QWidget):
         hint = super().sizeHint()
         hint.setHeight(200)
         return hint
-
-
-ALIGN = Qt.AlignmentFlag.AlignTop

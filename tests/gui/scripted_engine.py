@@ -271,20 +271,24 @@ class Engine:
         )
 
     def inside_get(self, params):
-        if params.candidate is not None:
-            world = self.worlds[params.document]
-            candidate = world.candidates[params.candidate]
-            steps = tuple({"op": "convolution", "algorithm": "brgconv:avx512_core", "layout": "nChw16c",
-                           "post_ops": "relu", "operators": [n]} for n in candidate.nodes[:3])  # fmt: skip
-            return InsideAnswer(
-                relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n    return R.nn.conv2d(x, w)",
-                tir="@T.prim_func\ndef conv2d(A, B, C):\n    for i in T.parallel(64):\n        ...",
-                source="void conv2d_kernel(float* a) { /* generated */ }", plan=steps,
-            )  # fmt: skip
-        return InsideAnswer(weights=(WeightStatistics(
-            name="conv1.weight", shape=(64, 64, 3, 3), dtype="float32", minimum=-0.4, maximum=0.5,
-            mean=0.001, deviation=0.04, zeros=0.01, histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
-            edges=tuple(-0.4 + 0.1 * i for i in range(10))),))  # fmt: skip
+        weights = ()
+        if params.node is not None:
+            weights = (WeightStatistics(
+                name="conv1.weight", shape=(64, 64, 3, 3), dtype="float32", minimum=-0.4,
+                maximum=0.5, mean=0.001, deviation=0.04, zeros=0.01,
+                histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
+                edges=tuple(-0.4 + 0.1 * i for i in range(10)),
+            ),)  # fmt: skip
+        if params.candidate is None:
+            return InsideAnswer(weights=weights)
+        candidate = self.worlds[params.document].candidates[params.candidate]
+        steps = tuple({"op": "convolution", "algorithm": "brgconv:avx512_core", "layout": "nChw16c",
+                       "post_ops": "relu", "operators": [n]} for n in candidate.nodes[:3])  # fmt: skip
+        return InsideAnswer(
+            relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n    return R.nn.conv2d(x, w)",
+            tir="@T.prim_func\ndef conv2d(A, B, C):\n    for i in T.parallel(64):\n        ...",
+            source="void conv2d_kernel(float* a) { /* generated */ }", plan=steps, weights=weights,
+        )  # fmt: skip
 
     def runs_list(self, params):
         return p.RunsAnswer(runs=tuple(self.worlds[params.document].runs))

@@ -1,0 +1,130 @@
+"""Windows with scripted engines, and fixtures that fail a test which leaves something behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import pytest
+
+pytest.importorskip("PySide6.QtWidgets")
+pytest.importorskip("pytestqt")
+
+from PySide6.QtCore import QProcess, QThread, QTimer
+from PySide6.QtWidgets import QApplication
+
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+from collage_gui.connections import Connection
+from collage_gui.document_window import DocumentWindow
+from collage_gui.main_window import MainWindow
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+LIMIT_MS = 20_000
+
+
+def scripted(*options: str) -> Connection:
+    """A connection to the scripted engine."""
+    return Connection(
+        "command", " ".join([sys.executable, str(HERE / "scripted_engine.py"), *options])
+    )
+
+
+class Driver:
+    """The real window, and short words for what a person does with it."""
+
+    def __init__(self, qtbot, folder: Path, connection: Connection) -> None:
+        self.qtbot, self.folder = qtbot, folder
+        self.preferences = Preferences(str(folder / "settings.ini"))
+        self.preferences.set("theme", "light")
+        self.theme = Theme(self.preferences)
+        self.window = MainWindow(self.preferences, self.theme, connection)
+        self.window.resize(1400, 900)
+        self.window.show()
+
+    def start(self, ready: bool = True) -> Driver:
+        self.window.start_engine()
+        if ready:
+            self.until(lambda: bool(self.window.states))
+        return self
+
+    def until(self, ready: Callable[[], object], limit_ms: int = LIMIT_MS) -> None:
+        self.qtbot.waitUntil(lambda: bool(ready()), timeout=limit_ms)
+
+    def model(self, name: str = "small.onnx") -> str:
+        path = self.folder / name
+        if not path.exists():
+            path.write_bytes(b"not read by the scripted engine")
+        return str(path)
+
+    def open(self, name: str = "small.onnx") -> DocumentWindow:
+        page = self.window.open_path(self.model(name))
+        self.until(lambda: page.picture is not None and not page._layouts.busy)
+        return page
+
+    def run(self, page: DocumentWindow) -> None:
+        page.run()
+        self.until(lambda: not page.document.running and page.document.shown is not None
+                   and page.document.shown.run is not None)  # fmt: skip
+
+    def question(self, page: DocumentWindow, operators) -> None:
+        page.document.select(operators)
+        self.until(lambda: page.document.explanation is not None)
+
+    def trigger(self, action: str) -> None:
+        self.window._update()
+        found = self.window.actions_by_id[action]
+        assert found.isEnabled(), f"{action} is not enabled"
+        found.trigger()
+
+    def close(self) -> None:
+        self.window.closing = True
+        self.window.close()
+        self.window.deleteLater()
+        QApplication.processEvents()
+
+
+@pytest.fixture
+def drive(qtbot, tmp_path, monkeypatch) -> Iterator[Callable[..., Driver]]:
+    """``drive("--slow", "0.1")``: a window with a scripted engine of these options."""
+    monkeypatch.setenv("COLLAGE_EXPLORER_RECOVERY", str(tmp_path / "recovery"))
+    made: list[Driver] = []
+
+    def make(*options: str, start: bool = True, ready: bool = True) -> Driver:
+        driver = Driver(qtbot, tmp_path, scripted(*options))
+        made.append(driver)
+        return driver.start(ready) if start else driver
+
+    yield make
+    for driver in made:
+        driver.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request) -> Iterator[None]:
+    """No process, thread, running timer or top-level window may outlive a test."""
+    yield
+    app = QApplication.instance()
+    if app is None:
+        return
+    for _ in range(4):
+        app.sendPostedEvents(None, 52)  # DeferredDelete
+        app.processEvents()
+    windows = [w for w in app.topLevelWidgets() if isinstance(w, MainWindow) and w.isVisible()]
+    assert not windows, f"windows left open: {windows}"
+    for window in [w for w in app.topLevelWidgets() if isinstance(w, MainWindow)]:
+        processes = [
+            p for p in window.findChildren(QProcess)
+            if p.state() != QProcess.ProcessState.NotRunning
+        ]  # fmt: skip
+        threads = [t for t in window.findChildren(QThread) if t.isRunning()]
+        timers = [t for t in window.findChildren(QTimer) if t.isActive() and not t.isSingleShot()]
+        assert not processes and not threads, f"left running: {processes} {threads}"
+        assert not timers, f"timers left running: {timers}"
