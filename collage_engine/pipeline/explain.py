@@ -5,70 +5,100 @@ from __future__ import annotations
 from collage_engine.pipeline.problem import make_placement, make_problem
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord
+from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.explain import Explanation, Labels, Line, explain_node
 from collage_engine.session.document import Document
 
 MOST = 200
 """Candidates listed for one node."""
+NAMES = {
+    "tvm": "TVM", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
+    "openblas": "OpenBLAS", "cublas": "cuBLAS", "cudnn": "cuDNN", "cutlass": "CUTLASS",
+    "tensorrt": "TensorRT",
+}  # fmt: skip
+"""Toolchains as their makers write them."""
 
 
-def explain_node(document: Document, node: int) -> ExplainAnswer:
-    """Candidates with their regrets, the chosen one, its rivals, and why others offer nothing."""
-    from collage_engine.search.api import solve
-    from collage_engine.search.explain import explain_in_words
-
+def explain_document(
+    document: Document, node: int, previous: Search | None = None
+) -> tuple[ExplainAnswer, Search | None]:
+    """Candidates that hold the node, with their regrets; the chosen one and its rivals in words;
+    the runner-up placement; why others offer nothing. The search may be used again."""
     holding = [c for c in document.candidates if node in c.nodes]
-    not_offered = tuple(
-        NotOffered(toolchain=instance, reason=reasons[node])
+    refusals = {
+        instance: reasons[node]
         for instance, reasons in document.not_offered.items()
         if node in reasons
-    )
+    }
+    not_offered = tuple(NotOffered(toolchain=i, reason=r) for i, r in refusals.items())
     if not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
             words=("Nothing has been measured yet: start a run.",),
             candidates=tuple(holding[:MOST]),
             not_offered=not_offered,
-        )
+        ), previous
     problem = make_problem(
         document.graph, document.candidates, document.pins, document.constants, document.settings
     )
-    answer = solve(problem)
-    if answer.infeasible is not None:
-        return ExplainAnswer(
-            words=(f"No placement exists: {answer.infeasible.reason}",),
-            candidates=tuple(holding[:MOST]),
-            not_offered=not_offered,
-        )
+    search = reuse(problem, previous)
+    answer = solve(problem, previous=search)
+    rivals = k_best(problem, 2, previous=search)
+    second = rivals[1] if len(rivals) > 1 else None
+    labels = labels_of(document)
+    told = explain_node(problem, answer, node, labels, refusals=refusals, runner_up=second)
     by_id = {c.id: c for c in document.candidates}
-    cover = {str(i) for i in answer.cover}
-    chosen = next(c for c in holding if c.id in cover)
-    explained = explain_in_words(problem, answer, node, labels=_labels(document))
-    regrets = {str(i): us for i, us in answer.regrets.items()}
-    holding.sort(key=lambda c: _order(c, regrets))
+    order = {str(line.candidate): place for place, line in enumerate(told.lines)}
+    holding.sort(key=lambda c: order[c.id])
     runner_up = None
-    if explained.runner_up:
+    if second is not None:
         runner_up = make_placement(
-            document.graph, by_id, [str(i) for i in explained.runner_up],
-            explained.runner_up_us, document.settings.percentile,
+            document.graph, by_id, [str(i) for i in second.cover], second.cost_us,
+            document.settings.percentile,
         )  # fmt: skip
     return ExplainAnswer(
-        words=tuple(explained.words),
+        words=told.text,
         candidates=tuple(holding[:MOST]),
-        regrets={c.id: regrets[c.id] for c in holding[:MOST] if c.id in regrets},
-        chosen=chosen.id,
+        regrets=_regrets(told, holding[:MOST]),
+        chosen=None if told.chosen is None else str(told.chosen),
         runner_up=runner_up,
         not_offered=not_offered,
-        ties=tuple(str(i) for i in explained.ties),
+        ties=tuple(str(line.candidate) for line in told.lines if line.tie),
+    ), search
+
+
+def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
+    lines: dict[str, Line] = {str(line.candidate): line for line in told.lines}
+    return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
+
+
+def node_names(graph: GraphRecord) -> dict[int, str]:
+    """Operator number → the ONNX node people know it by, with its operator when it shares it."""
+    calls = [node for node in graph.nodes if node.form == "call"]
+    uses: dict[str, int] = {}
+    for node in calls:
+        for name in node.onnx_nodes[:1]:
+            uses[name] = uses.get(name, 0) + 1
+    names = {}
+    for number, node in enumerate(calls):
+        short = node.op.removeprefix("nn.")
+        first = node.onnx_nodes[0] if node.onnx_nodes else ""
+        if not first:
+            names[number] = f"{short} {number}"
+        else:
+            names[number] = f"{first}.{short}" if uses[first] > 1 else first
+    return names
+
+
+def labels_of(document: Document) -> Labels:
+    """What nodes, candidates and toolchains are called in sentences."""
+    toolchains = {}
+    for c in document.candidates:
+        base = NAMES.get(c.instance.toolchain, c.instance.toolchain)
+        config = ", ".join(f"{k} {v}" for k, v in c.instance.config)
+        toolchains[c.instance.id] = f"{base} ({config})" if config else base
+    return Labels(
+        nodes=node_names(document.graph),
+        candidates={c.id: c.label.replace("nn.", "") for c in document.candidates},
+        toolchains=toolchains,
     )
-
-
-def _order(c: CandidateRecord, regrets: dict[str, float | None]) -> tuple[int, float]:
-    """Feasible ones by regret, then those in no cover, then invalid and unknown."""
-    regret = regrets.get(c.id)
-    if regret is not None:
-        return 0, regret
-    return (1 if c.cost.usable else 2), 0.0
-
-
-def _labels(document: Document) -> dict[str, str]:
-    """Candidate id → what people call it: its operators without Relax's prefixes."""
-    return {c.id: c.label.replace("nn.", "") for c in document.candidates}

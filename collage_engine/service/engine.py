@@ -19,7 +19,7 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.pipeline.client import PipelineClient
-from collage_engine.pipeline.explain import explain_node
+from collage_engine.pipeline.explain import explain_document
 from collage_engine.pipeline.problem import search_document
 from collage_engine.pipeline.results import Opened, RunOutcome
 from collage_engine.records.candidate import CandidateRecord
@@ -252,7 +252,8 @@ class Engine:
                 f"there is no node {params.node}: operators are 0…{opened.document.model.nodes - 1}"
             )
         with opened.lock:
-            return explain_node(opened.document, params.node)
+            answer, opened.search = explain_document(opened.document, params.node, opened.search)
+        return answer
 
     # -- runs --------------------------------------------------------------------------
 
