@@ -1,12 +1,16 @@
-"""Running ONNX models and Relax modules in tests."""
+"""Running ONNX models and Relax modules in tests, and checking imported models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import onnx
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
 
 
 def run_onnx(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -41,3 +45,28 @@ def relative_error(given: np.ndarray, wanted: np.ndarray) -> float:
         return 0.0
     apart, size = float(np.abs(a - b).max()), float(np.abs(b).max())
     return apart / size if size else apart
+
+
+def check_accounting(model: onnx.ModelProto, imported: ImportedModel) -> None:
+    """Every node of the file lives on in operators or is folded, never both."""
+    record, graph = imported.record, imported.graph
+    names = [n.name or n.output[0] for n in model.graph.node]
+    lived = {name for node in graph.nodes for name in node.onnx_nodes}
+    assert not lived & set(record.folded)
+    assert sorted([*lived, *record.folded]) == sorted(names)
+    assert record.onnx_nodes == len(names)
+    assert record.nodes == len(graph.operators) == sum(n.form == "call" for n in graph.nodes)
+    for node in graph.nodes:
+        if node.form == "call":
+            assert node.onnx_nodes and node.name == node.onnx_nodes[0]
+        msgspec.json.encode(node)  # everything is a JSON value
+
+
+def check_numbers(model: onnx.ModelProto, imported: ImportedModel, tolerance: float) -> None:
+    """The cleaned model computes what the user's does."""
+    inputs = imported.random_inputs(1)
+    wanted = run_onnx(model, inputs)
+    given = run_onnx(imported.onnx, inputs)
+    for (name, kind), a, b in zip(imported.outputs, given, wanted, strict=True):
+        assert a.shape == b.shape == kind.shape and str(a.dtype) == kind.dtype, name
+        assert relative_error(a, b) <= tolerance, name

@@ -65,7 +65,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_tuple: bool = False
     kind: OpKind = "opaque"
     name: str = ""
-    """A parameter's or constant's ONNX name; for a call its (last) ONNX node's name."""
+    """A parameter's or constant's ONNX name; for a call its ONNX node's name."""
     field: int = 0
     """Which field a projection takes."""
     onnx_nodes: tuple[str, ...] = ()
