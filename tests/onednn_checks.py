@@ -18,7 +18,9 @@ def weights(*shape: int, scale: float = 0.3) -> np.ndarray:
     return (random.standard_normal(shape) * scale).astype(F32)
 
 
-def check(toolchain: OneDnnToolchain, model: ModelProto, threads: int = 1) -> dict[str, Any]:
+def check(
+    toolchain: OneDnnToolchain, model: ModelProto, threads: int = 1, tolerance: float = 1e-5
+) -> dict[str, Any]:
     """Compile the whole model, compare, serialise, load, compare again; what is inside."""
     net = imported(model)
     function = whole(net, toolchain.instances(threads, "float32")[0])
@@ -29,7 +31,7 @@ def check(toolchain: OneDnnToolchain, model: ModelProto, threads: int = 1) -> di
     feeds = net.random_inputs(0)
     results = run(module, function, feeds)
     for result, truth in zip(results, reference(model, function, feeds), strict=True):
-        assert error(result, truth) < 1e-5
+        assert error(result, truth) < tolerance
     bytes_before = saved(module)
     again = load_again(module)
     assert saved(again) == bytes_before

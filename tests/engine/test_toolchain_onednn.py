@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.records.errors import ToolchainError, UnsupportedError
+from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.onednn_checks import check, steps, weights
@@ -201,17 +202,35 @@ def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) 
     assert "layer_norm" not in steps(inside)
 
 
-def test_chain_cut_open_is_refused_with_the_operator(toolchain: OneDnnToolchain) -> None:
-    net = imported(gelu_written_out(0, tanh=False))
-    graph = net.graph
+def test_erf_of_small_values_and_zero(toolchain: OneDnnToolchain) -> None:
+    net = imported(one_node("Erf", (7,)))
     function = whole(net, toolchain.instances(1, "float32")[0])
-    erf = next(i for i in graph.operators if graph.nodes[i].op == "erf")
-    assert toolchain.supports(graph, erf, function.instance) is None
-    nodes = graph.close(1 << erf)
-    inputs, outputs = graph.boundary(nodes)
-    alone = type(function)("alone", net, graph, nodes, inputs, outputs, function.instance)
-    with pytest.raises(UnsupportedError, match="erf"):
-        toolchain.compile(alone)
+    given = np.array([0.0, -0.0, 1e-20, -1e-6, 1e-3, -9.0, 40.0], F32)
+    (result,) = run(toolchain.compile(function), function, {"x0": given})
+    truth = np.array([0, 0, 0, -1.1283792e-06, 1.1283788e-03, -1, 1])
+    np.testing.assert_allclose(result, truth, atol=3e-7)
+
+
+def test_any_piece_of_a_written_out_function_runs(toolchain: OneDnnToolchain) -> None:
+    """A candidate may cut a GELU or a norm open anywhere."""
+    for model in (gelu_written_out(0, False), gelu_written_out(0, True), layer_norm_written_out()):
+        net = imported(model)
+        graph = net.graph
+        feeds = net.random_inputs(0)
+        function = whole(net, toolchain.instances(1, "float32")[0])
+        (truth,) = reference(model, function, feeds)
+        count = len(graph.operators)
+        for cut in range(1, count):
+            values = dict(zip(function.inputs, feeds.values(), strict=True))
+            for numbers in (range(cut), range(cut, count)):
+                nodes = graph.close(graph.to_indices(tuple(numbers)))
+                inputs, outputs = graph.boundary(nodes)
+                piece = replace(function, nodes=nodes, inputs=inputs, outputs=outputs)
+                given = {graph.nodes[i].name: values[i] for i in inputs}
+                assert len(given) == len(inputs)
+                results = run(toolchain.compile(piece), piece, given)
+                values |= dict(zip(outputs, results, strict=True))
+            assert error(values[function.outputs[0]], truth) < 1e-5
 
 
 def test_weights_are_kept_once_and_given_back(toolchain: OneDnnToolchain) -> None:

@@ -112,6 +112,7 @@ FUNCTIONS = {
     "Gelu tanh": one_node("Gelu", X, opset=20, approximate="tanh"),
     "Clip": one_node("Clip", X, np.asarray(-0.5, F32), np.asarray(0.5, F32)),
     "PRelu": one_node("PRelu", X, np.abs(weights(8, 1, 1))),
+    "Erf": one_node("Erf", X),
     "square": one_node("Pow", X, np.asarray(2, F32)),
     "cube": one_node("Pow", X, np.asarray(3, F32)),
     "Softmax": one_node("Softmax", X, axis=-1),
@@ -209,7 +210,6 @@ UNSUPPORTED = {
     "sin": one_node("Sin", X),
     "negative step": one_node("Slice", X, *map(np.array, ([5], [0], [2], [-1]))),
     "pow of two tensors": one_node("Pow", X, X),
-    "erf": one_node("Erf", X),
     "align corners": one_node(
         "Resize", X, NO_ROI, TWICE, mode="linear",
         coordinate_transformation_mode="align_corners",

@@ -15,6 +15,9 @@ from collage_engine.toolchains.onednn.steps import Plan, PostOp, Step
 ANCHORS = {"conv", "deconv", "matmul", "pool", "softmax", "layer_norm", "batch_norm", "reduce",
            "eltwise", "binary", "prelu", "concat", "resize"}  # fmt: skip
 HEAVY = {"conv", "deconv", "matmul"}
+TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
+"""Where another tensor may be a post-op. oneDNN 3.2 takes one in pooling and softmax too, and
+reads it wrongly in some layouts."""
 
 MAX_POSTS = 16
 """oneDNN takes 32; more than a few never happen in practice."""
@@ -78,6 +81,8 @@ def _join(
         at = place.get(value)
         host = None if at is None else steps[at]
         if at is None or host is None or host.op not in ANCHORS or readers[value] != 1:
+            continue
+        if host.op not in TAKES_TENSORS and any(p.kind != "eltwise" for p in posts):
             continue
         if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
             continue

@@ -150,35 +150,11 @@ _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDicti
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """None when oneDNN can run the call, alone or as part of a composite around it."""
+    """None when oneDNN can run the call on its own, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
-        known[index] = _reason(graph, index)
+        known[index] = _refusal(graph, index)
     return known[index]
-
-
-def _reason(graph: DataflowGraph, index: int) -> str | None:
-    node = graph.nodes[index]
-    alone = _refusal(graph, index)
-    if alone is None:
-        return None
-    for found in composites.find(graph):
-        if found.nodes >> index & 1:
-            plan = Plan(graph, None)
-            try:
-                if node.type.dtype == "float32" and _try_composite(plan, found):
-                    return None
-            except UnsupportedError as error:
-                return str(error)
-    return alone
-
-
-def _try_composite(plan: Plan, found: composites.Found) -> bool:
-    for index in members(found.match.nodes):
-        for source in plan.graph.nodes[index].inputs:
-            if not found.nodes >> source & 1 and not plan.is_constant(source):
-                plan.define_input(source)
-    return found.composite.build(plan, found.match) is not None
 
 
 def _refusal(graph: DataflowGraph, index: int) -> str | None:

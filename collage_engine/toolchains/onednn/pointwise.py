@@ -44,6 +44,16 @@ def leaky_relu(plan: Plan, node: Node) -> int:
     return plan.eltwise(plan.tensor(node.inputs[0]), "relu", float(node.attributes["alpha"]))
 
 
+def erf(plan: Plan, node: Node) -> int:
+    """From GELU, which oneDNN has: ``erf(z/√2) = 2·gelu(z)/z − 1``.
+
+    Only for an erf that is no GELU already. 1e-30 keeps 0/0 away and is lost in any other sum.
+    """
+    z = plan.eltwise(plan.tensor(node.inputs[0]), "linear", 2.0**0.5, 1e-30)
+    gate = plan.binary("div", plan.eltwise(z, "gelu_erf"), z)
+    return plan.eltwise(gate, "linear", 2.0, -1.0)
+
+
 def softplus(plan: Plan, node: Node) -> int:
     beta = float(node.attributes.get("beta", 1.0))
     return plan.eltwise(plan.tensor(node.inputs[0]), "soft_relu", beta)
@@ -142,6 +152,7 @@ POINTWISE = {
     "nn.leakyrelu": leaky_relu,
     "nn.softplus": softplus,
     "clip": clip,
+    "erf": erf,
     "power": power,
     "where": where,
     "nn.prelu": prelu,

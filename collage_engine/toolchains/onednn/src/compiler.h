@@ -168,15 +168,18 @@ class Compiler {
   // Emit `make`'s primitive with as many of the post-ops as it takes without falling back to the
   // library's reference code; the rest follow as primitives of their own. `dst` is explicit.
   // `reuse`: an operand whose memory the result may overwrite.
+  // `sums`: whether it can add to what the result's memory holds; some primitives accept such a
+  // post-op and ignore it (3.2: pooling).
   View Fused(const std::string& what, const Desc& dst, std::vector<PostOp> posts, const Make& make,
-             const Operands& operands, std::optional<View> reuse = std::nullopt) {
+             const Operands& operands, std::optional<View> reuse = std::nullopt,
+             bool sums = false) {
     const Dims dims = dst.get_dims();
     PrimitiveDesc bare = make(dst, Attributes());
     if (!bare) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
     bool reference = IsReference(bare);
     for (size_t n = posts.size() + 1; n-- > 0;) {
       for (bool sum : {true, false}) {
-        int summed = sum ? Summable(posts, n, dims, dst) : -1;
+        int summed = sum && sums ? Summable(posts, n, dims, dst) : -1;
         if (sum && summed < 0) continue;
         primitive_attr attr = Attributes();
         if (n > 0) attr.set_post_ops(Chain(posts, n, dims, dst, summed));
@@ -383,12 +386,21 @@ class Compiler {
       if (op.eltwise || op.alg != algorithm::binary_add) continue;
       const View& other = Value(op.value);
       if (other.dims != dims) continue;
-      if (IsConstant(other)) return -1;
+      if (IsConstant(other) || Readers(posts, 0, other.buffer) > 1) return -1;
       // A residual in another layout is copied first, and the copy is ours to overwrite.
       if (!SameLayout(other.desc, dst) || Dead(op.value)) return static_cast<int>(k);
       return -1;
     }
     return -1;
+  }
+
+  // How many post-ops from the n-th on read a buffer.
+  int Readers(const std::vector<PostOp>& posts, size_t n, int buffer) const {
+    int count = 0;
+    for (size_t k = n; k < posts.size(); ++k) {
+      count += !posts[k].eltwise && Value(posts[k].value).buffer == buffer;
+    }
+    return count;
   }
 
   // Desc under which a post-op reads its operand.
@@ -433,7 +445,8 @@ class Compiler {
       used.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(k)) | DNNL_ARG_SRC_1,
                       operand});
     }
-    if (!to && reuse && SameLayout(reuse->desc, dst) && Overwritable(*reuse, used)) {
+    if (!to && reuse && SameLayout(reuse->desc, dst) && Overwritable(*reuse, used) &&
+        Readers(posts, n, reuse->buffer) == 0) {
       to = reuse;
       to->desc = dst;
     }

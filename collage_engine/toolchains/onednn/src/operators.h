@@ -141,7 +141,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused(name, to, site.posts, make, operands);
+  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true);
 }
 
 inline View MatMul(Compiler& c, const Site& site) {
@@ -195,7 +195,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused("matmul", chosen->to, site.posts, make, operands);
+  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true);
 }
 
 inline View Pooling(Compiler& c, const Site& site) {

@@ -1,0 +1,263 @@
+"""Plans for the oneDNN runtime, made from records alone: layouts, composites, post-ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.toolchains.onednn.generate import generate, reason_against
+
+
+class Graph:
+    """Nodes with their types given; constants by value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.values: dict[int, np.ndarray] = {}
+
+    def _add(self, form: Any, shape: tuple[int, ...], dtype: str = "float32", **fields: Any) -> int:
+        index = len(self.nodes)
+        kind = (TensorType(tuple(shape), dtype),)
+        self.nodes.append(Node(index=index, form=form, types=kind, **fields))
+        return index
+
+    def input(self, *shape: int, dtype: str = "float32") -> int:
+        return self._add("parameter", shape, dtype, name=f"x{len(self.nodes)}")
+
+    def const(self, values: Any) -> int:
+        array = np.asarray(values, np.float32)
+        index = self._add("constant", array.shape, scalar=array.shape == ())
+        self.values[index] = array
+        return index
+
+    def weights(self, *shape: int) -> int:
+        return self.const(np.arange(np.prod(shape)).reshape(shape))
+
+    def call(self, op: str, shape: tuple[int, ...], *inputs: int, **attributes: Any) -> int:
+        return self._add("call", shape, op=op, inputs=inputs, attributes=attributes)
+
+    def conv(self, x: int, w: int, shape: tuple[int, ...], **attributes: Any) -> int:
+        chosen = {
+            "strides": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1,
+            "data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "",
+        } | attributes  # fmt: skip
+        return self.call("nn.conv2d", shape, x, w, **chosen)
+
+    def graph(self, *outputs: int) -> DataflowGraph:
+        inputs = tuple(n.index for n in self.nodes if n.form == "parameter")
+        return DataflowGraph(GraphRecord(nodes=tuple(self.nodes), inputs=inputs, outputs=outputs))
+
+    def plan(self, *outputs: int) -> list[dict[str, Any]]:
+        graph = self.graph(*outputs)
+        calls = graph.close(sum(1 << i for i in graph.operators))
+        inputs, results = graph.boundary(calls)
+        plan, given, made = generate(graph, calls, inputs, results, self.values.__getitem__)
+        steps: list[dict[str, Any]] = plan.as_json(given, made)["steps"]
+        return steps
+
+
+def ops(steps: list[dict[str, Any]]) -> list[str]:
+    views = ("reshape", "permute", "slice")
+    return [
+        "+".join([s["op"], *(p["alg"] for p in s.get("post", []))])
+        for s in steps
+        if s["op"] not in views
+    ]
+
+
+def test_bias_sum_and_activation_join_the_convolution() -> None:
+    g = Graph()
+    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
+    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    a = g.call("add", shape, a, g.weights(1, 4, 1, 1))
+    a = g.call("nn.relu", shape, g.call("add", shape, x, a))
+    steps = g.plan(a)
+    assert ops(steps) == ["conv+add+relu"]
+    assert "bias" in steps[-1]
+
+
+def test_value_that_is_read_twice_is_not_fused_away() -> None:
+    g = Graph()
+    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
+    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    b = g.call("nn.relu", shape, a)
+    assert ops(g.plan(g.call("multiply", shape, a, b))) == ["conv", "eltwise+mul"]
+
+
+def test_output_is_not_fused_away() -> None:
+    g = Graph()
+    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
+    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    assert ops(g.plan(g.call("nn.relu", shape, a), a)) == ["conv", "eltwise"]
+
+
+def test_sum_of_two_convolutions_joins_the_later_one() -> None:
+    g = Graph()
+    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
+    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    b = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    steps = g.plan(g.call("add", shape, a, b))
+    assert ops(steps) == ["conv", "conv+add"]
+
+
+def test_difference_with_the_convolution_on_the_right_is_negated() -> None:
+    g = Graph()
+    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
+    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    steps = g.plan(g.call("subtract", shape, x, a))
+    assert ops(steps) == ["conv+linear+add"]
+    assert steps[-1]["post"][0]["alpha"] == -1.0
+
+
+def test_channels_last_convolution_is_a_transposed_view() -> None:
+    g = Graph()
+    x = g.input(1, 8, 8, 3)
+    w = g.weights(3, 3, 3, 16)
+    y = g.conv(x, w, (1, 6, 6, 16), data_layout="NHWC", kernel_layout="HWIO", out_layout="NHWC")
+    steps = g.plan(y)
+    assert ops(steps) == ["conv"]
+    conv = next(s for s in steps if s["op"] == "conv")
+    assert conv["dims"] == [1, 16, 6, 6]
+    made = {s["out"]: s for s in steps}
+    assert made[conv["src"]]["axes"] == [0, 3, 1, 2]
+    assert made[conv["weights"]]["axes"] == [3, 2, 0, 1]
+    assert steps[-1]["op"] == "permute" and steps[-1]["axes"] == [0, 2, 3, 1]
+
+
+def test_product_of_all_rows_with_operands_to_match() -> None:
+    g = Graph()
+    x = g.input(2, 5, 8)
+    y = g.call("matmul", (2, 5, 6), x, g.weights(8, 6))
+    y = g.call("add", (2, 5, 6), y, g.weights(6))
+    y = g.call("add", (2, 5, 6), y, g.input(2, 5, 6))
+    steps = g.plan(g.call("nn.gelu", (2, 5, 6), y))
+    assert ops(steps) == ["matmul+add+gelu_erf"]
+    product = next(s for s in steps if s["op"] == "matmul")
+    assert product["dims"] == [10, 6] and "bias" in product
+
+
+def test_product_keeps_its_batch_when_an_operand_does_not_flatten() -> None:
+    g = Graph()
+    y = g.call("matmul", (2, 5, 6), g.input(2, 5, 8), g.weights(8, 6))
+    y = g.call("add", (2, 5, 6), y, g.input(2, 1, 6))
+    product = next(s for s in g.plan(y) if s["op"] == "matmul")
+    assert product["dims"] == [2, 5, 6]
+
+
+def test_product_read_transposed_is_stored_so() -> None:
+    g = Graph()
+    y = g.call("matmul", (2, 4, 5, 6), g.input(2, 4, 5, 8), g.input(2, 4, 8, 6))
+    y = g.call("permute_dims", (2, 5, 4, 6), y, axes=[0, 2, 1, 3])
+    product = next(s for s in g.plan(y) if s["op"] == "matmul")
+    assert product["order"] == [0, 2, 1, 3]
+
+
+def test_linear_functions_in_a_row_are_one() -> None:
+    g = Graph()
+    x = g.input(3, 4)
+    y = g.call("multiply", (3, 4), x, g.const(2.0))
+    y = g.call("add", (3, 4), g.const(3.0), y)
+    y = g.call("subtract", (3, 4), g.const(1.0), y)
+    (step,) = g.plan(y)
+    assert (step["alg"], step["alpha"], step["beta"]) == ("linear", -2.0, -2.0)
+
+
+def gelu(g: Graph, x: int, shape: tuple[int, ...], root: float = 2**0.5) -> int:
+    e = g.call("erf", shape, g.call("divide", shape, x, g.const(root)))
+    gate = g.call("add", shape, e, g.const(1.0))
+    return g.call("multiply", shape, g.call("multiply", shape, x, gate), g.const(0.5))
+
+
+def test_written_out_gelu_is_one_function() -> None:
+    g = Graph()
+    assert [s["alg"] for s in g.plan(gelu(g, g.input(4, 4), (4, 4)))] == ["gelu_erf"]
+
+
+def test_almost_gelu_is_computed_as_it_stands() -> None:
+    g = Graph()
+    steps = g.plan(gelu(g, g.input(4, 4), (4, 4), root=1.5))
+    assert len(steps) > 1
+
+
+def test_gelu_whose_inside_is_read_elsewhere_is_computed_as_it_stands() -> None:
+    g = Graph()
+    y = gelu(g, g.input(4, 4), (4, 4))
+    inner = next(n.index for n in g.nodes if n.op == "erf")
+    assert len(g.plan(y, inner)) > 1
+
+
+def test_global_mean_is_a_pool_and_another_a_reduction() -> None:
+    g = Graph()
+    x = g.input(1, 4, 6, 6)
+    assert ops(g.plan(g.call("mean", (1, 4), x, axis=[2, 3], keepdims=False))) == ["pool"]
+    g = Graph()
+    x = g.input(1, 4, 6, 6)
+    assert ops(g.plan(g.call("mean", (1, 6, 6), x, axis=[1], keepdims=False))) == ["reduce"]
+
+
+def test_deconvolution_takes_output_padding_as_less_padding() -> None:
+    g = Graph()
+    y = g.call(
+        "nn.conv2d_transpose", (1, 6, 20, 20), g.input(1, 8, 10, 10), g.weights(8, 6, 3, 3),
+        strides=[2, 2], padding=[1, 1, 1, 1], output_padding=[1, 1], dilation=[1, 1], groups=1,
+        data_layout="NCHW", kernel_layout="IOHW", out_layout="NCHW",
+    )  # fmt: skip
+    step = next(s for s in g.plan(y) if s["op"] == "deconv")
+    assert (step["pads_begin"], step["pads_end"]) == ([1, 1], [0, 0])
+
+
+def test_weights_are_stored_once() -> None:
+    g = Graph()
+    w = g.weights(4, 4)
+    x = g.input(3, 4)
+    y = g.call("matmul", (3, 4), g.call("matmul", (3, 4), x, w), w)
+    graph = g.graph(y)
+    nodes = graph.close(sum(1 << i for i in graph.operators))
+    plan, given, made = generate(graph, nodes, (x,), (y,), g.values.__getitem__)
+    assert len(plan.blob) == 64
+    assert len(plan.as_json(given, made)["constants"]) == 1
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "unknown": (lambda g: g.call("sin", (2, 2), g.input(2, 2)), "oneDNN has no sin"),
+    "type": (
+        lambda g: g.call("add", (2, 2), g.input(2, 2, dtype="int64"), g.input(2, 2)),
+        "add: .* float32, not int64",
+    ),
+    "empty": (lambda g: g.call("nn.relu", (0, 2), g.input(0, 2)), "without elements"),
+    "rank": (lambda g: g.call("nn.relu", (1,) * 13, g.input(*[1] * 13)), "12 dimensions"),
+    "exponent": (
+        lambda g: g.call("power", (2, 2), g.input(2, 2), g.input(2, 2)),
+        "power: .* constant exponent",
+    ),
+    "layout": (
+        lambda g: g.conv(
+            g.input(1, 1, 8, 8, 4), g.weights(4, 4, 1, 1), (1, 1, 8, 8, 4), data_layout="NCHW4c"
+        ),
+        "no layout NCHW4c",
+    ),
+    "norm axes": (
+        lambda g: g.call(
+            "nn.layer_norm", (4, 4), g.input(4, 4), g.weights(4), g.weights(4), axes=[0],
+            epsilon=1e-5,
+        ),
+        "last axes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusal_names_operator_and_cause(name: str) -> None:
+    make, reason = REFUSED[name]
+    g = Graph()
+    y = make(g)
+    said = reason_against(g.graph(y), y)
+    assert said is not None
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        g.plan(y)
+    assert str(caught.value) == said
