@@ -1,0 +1,130 @@
+"""Merging touching partitions of one toolchain: proposals, never merged unmeasured.
+
+Upstream's MaxCoalesce merges after the search, sums the costs and may make partitions that
+overlap or wait for each other. Here a merge is a *proposal*: a node set for a toolchain, valid
+(convex) and acyclic in the cover it comes from. Made a candidate, measured and searched again, it
+is chosen when it is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from collage_engine.search.problem import CandidateId
+
+if TYPE_CHECKING:
+    from collage_engine.search.problem import Problem, ProblemCandidate
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that should be measured."""
+
+    nodes: tuple[int, ...]
+    """Ascending."""
+    toolchain: str
+    parts: tuple[CandidateId, ...]
+    """The candidates it merges."""
+
+
+def coalesce(
+    problem: Problem,
+    covers: Iterable[Sequence[CandidateId]],
+    *,
+    may_merge: Callable[[tuple[int, ...], str], bool] = lambda nodes, toolchain: True,
+    limit: int = 256,
+) -> list[Proposal]:
+    """Merges of touching partitions of one toolchain in these covers.
+
+    Every pair that touches, and what is left when merging goes on until nothing more can be
+    merged. Sets that the toolchain already has as a candidate (measured or not) are left out.
+    ``may_merge`` can refuse (too large, not supported).
+    """
+    known = {str(c.id): c for c in problem.candidates}
+    have = {(frozenset(c.nodes), c.toolchain) for c in problem.candidates}
+    found: dict[tuple[frozenset[int], str], Proposal] = {}
+    for cover in covers:
+        quotient = _Quotient(problem, [known[str(name)] for name in cover])
+        for group in quotient.merges(may_merge):
+            parts = [quotient.parts[p] for p in sorted(group)]
+            nodes = frozenset(n for part in parts for n in part.nodes)
+            key = (nodes, parts[0].toolchain)
+            if key not in have and key not in found:
+                found[key] = Proposal(
+                    nodes=tuple(sorted(nodes)),
+                    toolchain=parts[0].toolchain,
+                    parts=tuple(part.id for part in parts),
+                )
+            if len(found) >= limit:
+                return list(found.values())
+    return list(found.values())
+
+
+class _Quotient:
+    """Partitions of a cover and who feeds whom."""
+
+    def __init__(self, problem: Problem, parts: list[ProblemCandidate]) -> None:
+        self.parts = parts
+        owner = {node: at for at, part in enumerate(parts) for node in part.nodes}
+        self.users: list[set[int]] = [set() for _ in parts]
+        for node in problem.nodes:
+            for producer in node.inputs:
+                if owner[producer] != owner[node.id]:
+                    self.users[owner[producer]].add(owner[node.id])
+
+    def merges(self, may_merge: Callable[[tuple[int, ...], str], bool]) -> list[set[int]]:
+        """Groups of partitions that can be one: all touching pairs, then the maximal ones."""
+        groups = [{at} for at in range(len(self.parts))]
+        of = list(range(len(self.parts)))
+        pairs = [
+            (a, b)
+            for a in range(len(self.parts))
+            for b in sorted(self.users[a])
+            if self.parts[a].toolchain == self.parts[b].toolchain
+        ]
+        found: list[set[int]] = []
+        for a, b in pairs:
+            if not self._detour({a}, {b}, of, groups) and self._allowed({a, b}, may_merge):
+                found.append({a, b})
+        for a, b in pairs:
+            one, two = of[a], of[b]
+            if one == two or not groups[two]:
+                continue
+            both = groups[one] | groups[two]
+            clash = self._detour(groups[one], groups[two], of, groups) or self._detour(
+                groups[two], groups[one], of, groups
+            )
+            if clash or not self._allowed(both, may_merge):
+                continue
+            groups[one] = both
+            groups[two] = set()
+            for at in both:
+                of[at] = one
+        found += [group for group in groups if len(group) > 1]
+        return found
+
+    def _allowed(self, group: set[int], may_merge: Callable[[tuple[int, ...], str], bool]) -> bool:
+        nodes = tuple(sorted(n for at in group for n in self.parts[at].nodes))
+        return may_merge(nodes, self.parts[min(group)].toolchain)
+
+    def _detour(
+        self, start: set[int], goal: set[int], of: list[int], groups: list[set[int]]
+    ) -> bool:
+        """Whether a path leads from one group to the other through a third."""
+        direct = start | goal
+        stack = [u for at in start for u in self.users[at] if u not in direct]
+        seen: set[int] = set()
+        while stack:
+            at = stack.pop()
+            if at in seen:
+                continue
+            for member in groups[of[at]]:
+                seen.add(member)
+                for user in self.users[member]:
+                    if user in goal:
+                        return True
+                    if user not in start and user not in seen:
+                        stack.append(user)
+        return False
