@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
 from collage_engine.toolchains.tvm import channels_last
@@ -26,13 +25,9 @@ class Lowered:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
-    """Schedules everything ``main`` does; kernels are named by what they compute."""
-    start = time.perf_counter()
-    layout = "plain"
-    if channels_last.worthwhile(module["main"]):
-        module, layout = channels_last.convert(module), "channels last"
-    legal = tvm.transform.Sequential(
+def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
+    """Legalised and fused: ``main`` calls PrimFuncs, none of them scheduled yet."""
+    return tvm.transform.Sequential(
         [
             relax.transform.LegalizeOps(table(cpu)),
             relax.transform.AnnotateTIROpPattern(),
@@ -41,6 +36,15 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
             relax.transform.DeadCodeElimination(),
         ]
     )(module)
+
+
+def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
+    """Schedules everything ``main`` does."""
+    start = time.perf_counter()
+    layout = "plain"
+    if channels_last.worthwhile(module["main"]):
+        module, layout = channels_last.convert(module), "channels last"
+    legal = fused(module, cpu)
     middle = time.perf_counter()
     lowered = Lowered(legal, layout=layout)
     for variable, function in list(legal.functions.items()):
@@ -48,10 +52,5 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
             kernel = kernel_for(function, cpu)
             legal.update_func(variable, kernel.function)
             lowered.kernels[str(variable.name_hint)] = kernel
-    lowered.module = legal
     lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
     return lowered
-
-
-def structural_name(function: Any) -> str:
-    return f"{tvm_ffi.structural_hash(function) & 0xFFFFFFFFFFFF:012x}"

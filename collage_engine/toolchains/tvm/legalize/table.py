@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr, Op
 
-from collage_engine.toolchains.tvm.legalize import conv, matmul
+from collage_engine.toolchains.tvm.legalize import conv, matmul, norm
 from collage_engine.toolchains.tvm.target import Cpu
 
 Legalize = Callable[[Any, Call], Expr]
@@ -26,6 +26,8 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv2d": conv.legalize,
         "relax.nn.conv3d": conv.legalize,
         "relax.matmul": matmul.legalize,
+        "relax.nn.instance_norm": norm.legalize,
+        "relax.nn.group_norm": norm.legalize,
     }
 
     def bind(function: Any) -> Legalize:

@@ -1,0 +1,122 @@
+"""Convolution kernels against their plain selves, over shapes that no tile divides."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from dataclasses import replace
+
+from collage_engine.toolchains.tvm.target import cpu
+from collage_engine.toolchains.tvm.verify import verify
+from tests.tvm_cases import TOLERANCE, check, conv, kernels
+
+SHAPES = [
+    # data, weight, stride, padding, dilation, groups
+    ((1, 3, 23, 31), (8, 3, 7, 7), 2, 3, 1, 1),
+    ((1, 32, 14, 14), (48, 32, 3, 3), 1, 1, 1, 1),
+    ((1, 64, 7, 7), (80, 64, 3, 3), 1, 1, 1, 1),
+    ((2, 37, 13, 11), (19, 37, 3, 3), 1, 1, 1, 1),
+    ((1, 40, 17, 17), (33, 40, 3, 3), 2, 1, 1, 1),
+    ((1, 48, 9, 10), (24, 48, 3, 3), 1, 2, 2, 1),
+    ((1, 512, 7, 7), (40, 512, 1, 1), 1, 0, 1, 1),
+    ((2, 272, 13, 13), (70, 272, 1, 1), 1, 0, 1, 1),
+    ((1, 64, 28, 28), (96, 64, 1, 1), 1, 0, 1, 1),
+    ((1, 256, 9, 9), (64, 256, 1, 1), 2, 0, 1, 1),
+    ((1, 24, 1, 1), (56, 24, 1, 1), 1, 0, 1, 1),
+    ((1, 32, 12, 12), (48, 8, 3, 3), 1, 1, 1, 4),
+    ((1, 20, 11, 11), (40, 10, 3, 3), 2, 1, 1, 2),
+    ((1, 16, 5, 3), (32, 16, 3, 3), 3, 0, 1, 1),
+    ((1, 30, 4, 2), (17, 30, 2, 2), 1, (1, 0, 0, 1), 1, 1),
+    ((1, 64, 2, 2), (16, 64, 5, 5), 1, 2, 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_equals_its_plain_self(case: tuple, layout: str) -> None:
+    data, weight, stride, padding, dilation, groups = case
+    if layout == "NHWC":
+        data = (data[0], *data[2:], data[1])
+    check(conv(data, weight, stride, padding, dilation, groups, layout))
+
+
+@pytest.mark.parametrize("way", ["channels", "spatial"])
+@pytest.mark.parametrize("case", SHAPES[:9:2], ids=str)
+def test_both_ways_of_channels_first(
+    case: tuple, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice between the ways is about speed only."""
+    from collage_engine.toolchains.tvm.legalize.conv import Geometry
+
+    monkeypatch.setattr(Geometry, "way", lambda self, cpu: way)
+    check(conv(*case), f"conv {way}")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    "channels, size, kernel, stride, padding, dilation, multiplier",
+    [
+        (96, (14, 14), 3, 1, 1, 1, 1),
+        (19, (7, 7), 3, 1, 1, 1, 1),
+        (40, (13, 17), 5, 2, 2, 1, 1),
+        (33, (9, 70), 3, 2, (0, 0, 1, 1), 1, 1),
+        (16, (11, 11), 3, 1, 2, 2, 1),
+        (12, (8, 8), 3, 1, 1, 1, 2),
+        (16, (6, 6), 6, 1, 0, 1, 1),
+    ],
+)
+def test_depthwise(layout, channels, size, kernel, stride, padding, dilation, multiplier) -> None:
+    data = (1, channels, *size) if layout == "NCHW" else (1, *size, channels)
+    weight = (channels * multiplier, 1, kernel, kernel)
+    module = conv(data, weight, stride, padding, dilation, channels, layout)
+    own = "conv depthwise"
+    check(module, own if multiplier == 1 or layout == "NCHW" else "conv channels")
+
+
+@pytest.mark.parametrize("tail", ["none", "relu", "residual", "silu"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    "weight, schedule",
+    [
+        ((48, 64, 3, 3), "conv channels"),
+        ((40, 272, 1, 1), "conv channels"),
+        ((64, 1, 3, 3), "conv depthwise"),
+    ],
+    ids=str,
+)
+def test_what_follows_is_fused(
+    tail: str, layout: str, weight: tuple[int, ...], schedule: str
+) -> None:
+    """One kernel, whatever reads the convolution's elements in place."""
+    channels = weight[1] if weight[1] > 1 else weight[0]
+    data = (1, channels, 9, 13) if layout == "NCHW" else (1, 9, 13, channels)
+    groups = 1 if weight[1] > 1 else channels
+    check(conv(data, weight, 1, weight[2] // 2, 1, groups, layout, tail), schedule)
+
+
+@pytest.mark.parametrize("layout", ["NCW", "NWC", "NCDHW", "NDHWC"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_one_and_three_dimensions(layout: str, stride: int) -> None:
+    size = (29,) if len(layout) == 3 else (5, 9, 7)
+    data = (1, *size, 24) if layout.endswith("C") else (1, 24, *size)
+    check(conv(data, (35, 24, *([3] * len(size))), stride, 1, 1, 1, layout))
+
+
+@pytest.mark.parametrize("vector_bytes, registers", [(64, 32), (32, 16), (16, 32), (16, 16)])
+@pytest.mark.parametrize("case", [SHAPES[i] for i in (1, 4, 7, 11)], ids=str)
+def test_for_processors_with_other_vectors(case: tuple, vector_bytes: int, registers: int) -> None:
+    """AVX2's and NEON's vector lengths give the same numbers (on this machine's code generator)."""
+    processor = replace(cpu(2), vector_bytes=vector_bytes, registers=registers)
+    data, *rest = case
+    for layout, shape in (("NCHW", data), ("NHWC", (data[0], *data[2:], data[1]))):
+        for kernel in kernels(conv(shape, *rest, layout=layout), processor):
+            assert kernel.schedule.startswith("conv") and not kernel.reason
+            assert verify(kernel.function, kernel.plain) <= TOLERANCE
+
+
+def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -> None:
+    """Blocks with missing channels store nothing outside the output (the allocator would tell)."""
+    for channels in (1, 15, 17, 33, 47):
+        check(conv((1, 300, 5, 7), (channels, 300, 1, 1)))

@@ -1,0 +1,194 @@
+"""The TVM toolchain on whole models and parts of them: numbers, kernels, layouts, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+pytest.importorskip("tvm")
+
+import tvm
+from tvm import relax
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.toolchains.tvm import channels_last
+from collage_engine.toolchains.tvm.inside import llvm_source
+from collage_engine.toolchains.tvm.kernels import kernel_for
+from collage_engine.toolchains.tvm.lowering import fused, lower_module
+from collage_engine.toolchains.tvm.operators import SUPPORTED
+from collage_engine.toolchains.tvm.target import cpu, cpu_target
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from tests import zoo
+from tests.tvm_cases import constant, conv, function
+
+TOOLCHAIN = TvmToolchain()
+INSTANCE = TOOLCHAIN.instances(2, "float32")[0]
+
+
+def whole(model: ImportedModel) -> Any:
+    numbers = tuple(range(len(model.graph.operators)))
+    return function_of(model, INSTANCE, numbers, "whole")
+
+
+def calls(module: tvm.IRModule, name: str) -> list[Any]:
+    return [
+        b.value
+        for block in module["main"].body.blocks
+        for b in block.bindings
+        if isinstance(b.value, tvm.ir.Call) and str(b.value.op.name) == f"relax.{name}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mnist", "senet", "unet", "vit", "dense_block", "residual_block", "encoder", "gpt2", "qdq",
+        "float16", "split_concat", "several",
+    ],
+)  # fmt: skip
+def test_whole_models(name: str) -> None:
+    model = import_onnx(zoo.build(name))
+    values = model.random_inputs(seed=3)
+    session = onnxruntime.InferenceSession(
+        model.onnx.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    want = session.run(None, values)
+    part = whole(model)
+    names = dict(zip(model.graph.record.inputs, model.graph.record.input_names, strict=True))
+    with compile_function(part) as compiled:
+        got = dict(
+            zip(part.outputs, compiled.run([values[names[i]] for i in part.inputs]), strict=True)
+        )
+        kernels = compiled.inside()["kernels"]
+    assert all(k["schedule"] != "unknown" for k in kernels)
+    for index, expected in zip(model.graph.record.outputs, want, strict=True):
+        actual = got[index].astype(np.float64)
+        scale = max(float(np.abs(expected.astype(np.float64)).max()), 1e-9)
+        error = float(np.abs(actual - expected).max()) / scale
+        assert error < (1e-2 if expected.dtype == np.float16 else 1e-4)
+
+
+def test_one_group_is_one_kernel_with_its_weight_as_a_constant() -> None:
+    lowered = lower_module(conv((1, 64, 9, 9), (48, 64, 3, 3), padding=1), cpu(2))
+    (kernel,) = lowered.kernels.values()
+    assert kernel.schedule == "conv channels"
+    main = lowered.module["main"]
+    assert len(main.params) == 1 and len(main.body.blocks) == 1
+    (call,) = calls(lowered.module, "call_tir")
+    constants = [a for a in call.args[1].fields if isinstance(a, tvm.ir.GenericConst)]
+    assert len(constants) == 2  # the packed weight and the bias
+
+
+def test_equal_kernels_are_scheduled_once() -> None:
+    def body(x: Any) -> Any:
+        for seed in range(3):
+            x = yield relax.op.nn.conv2d(
+                x, constant(32, 32, 3, 3, seed=seed), padding=1, data_layout="NHWC",
+                kernel_layout="OIHW", out_layout="NHWC",
+            )  # fmt: skip
+            x = yield relax.op.nn.relu(x)
+
+    module = function([(1, 8, 8, 32)], body)
+    lowered = lower_module(module, cpu(2))
+    assert len(lowered.kernels) == 1
+    assert len(calls(lowered.module, "call_tir")) == 3
+    (plain,) = (
+        f for f in fused(module, cpu(2)).functions.values() if isinstance(f, tvm.tirx.PrimFunc)
+    )
+    assert kernel_for(plain, cpu(2)) is kernel_for(plain, cpu(2))
+
+
+def test_images_stay_channels_last_between_kernels() -> None:
+    model = import_onnx(zoo.build("mobilenet_v2", size=32))
+    from collage_engine.toolchains.tvm.rebuild import relax_module
+
+    module = relax_module(whole(model))
+    assert channels_last.worthwhile(module["main"])
+    converted = channels_last.convert(module)
+    # Only the image coming in: the mean leaves one point per channel, whose order is the same.
+    assert len(calls(converted, "permute_dims")) == 1
+    assert all(str(c.attrs.data_layout) == "NHWC" for c in calls(converted, "nn.conv2d"))
+
+
+def test_operators_between_convolutions_follow_their_layout() -> None:
+    """Each of these must neither stop the layout nor change a number."""
+
+    def body(x: Any, side: Any) -> Any:
+        a = yield relax.op.nn.conv2d(x, constant(8, 6, 3, 3), padding=1)
+        b = yield relax.op.clip(a, 0, 6)
+        c = yield relax.op.add(b, constant(8, 1, 1))
+        d = yield relax.op.multiply(c, side)
+        e = yield relax.op.nn.avg_pool2d(d, [2, 2], [1, 1], [0, 0, 1, 1])
+        f = yield relax.op.concat([e, x], 1)
+        g = yield relax.op.nn.pad(f, [0, 0, 0, 0, 1, 0, 0, 1])
+        h = yield relax.op.nn.conv2d(g, constant(6, 14, 1, 1, seed=2))
+        i = yield relax.op.split(h, 2, 1)
+        j = yield relax.op.subtract(i[1], i[0])
+        k = yield relax.op.nn.softmax(j, 1)
+        m = yield relax.op.mean(k, [2, 3], True)
+        n = yield relax.op.maximum(k, m)
+        yield relax.op.nn.conv2d(n, constant(5, 3, 1, 1, seed=3))
+
+    module = function([(2, 6, 7, 9), (2, 8, 1, 1)], body)
+    converted = channels_last.convert(module)
+    moved = [c for c in calls(converted, "permute_dims")]
+    assert len(moved) == 2  # in and out
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(s).astype(np.float32) for s in ((2, 6, 7, 9), (2, 8, 1, 1))]
+    results = []
+    for candidate in (fused(module, cpu(2)), lower_module(module, cpu(2)).module):
+        built = relax.build(candidate, tvm.target.Target(cpu_target()))
+        machine = relax.VirtualMachine(built, tvm.cpu())
+        results.append(machine["main"](*map(tvm.runtime.tensor, inputs)).numpy())
+    assert np.abs(results[0] - results[1]).max() < 1e-5 * np.abs(results[0]).max()
+
+
+def test_vectors_are_as_wide_as_the_processor_has() -> None:
+    lowered = lower_module(conv((1, 64, 9, 9), (48, 64, 3, 3), padding=1), cpu(1))
+    ((name, _),) = lowered.kernels.items()
+    register = {64: "zmm", 32: "ymm", 16: "xmm"}[cpu(1).vector_bytes]
+    assembly = llvm_source(lowered.module, name, "asm")
+    if "vfmadd" in assembly:
+        assert f"%{register}" in assembly
+
+
+def test_every_supported_operator_has_a_legalisation() -> None:
+    for name in SUPPORTED:
+        assert tvm.ir.Op.get(f"relax.{name}").has_attr("FLegalize"), name
+
+
+def test_refuses_what_tvm_has_no_kernel_for() -> None:
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("TopK", ["x", "k"], ["v", "i"])],
+        "g",
+        [value("x", TensorProto.FLOAT, [9])],
+        [value("v", TensorProto.FLOAT, [3]), value("i", TensorProto.INT64, [3])],
+        [helper.make_tensor("k", TensorProto.INT64, [1], [3])],
+    )
+    model = import_onnx(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    )
+    reasons = [TOOLCHAIN.supports(model.graph, i, INSTANCE) for i in model.graph.operators]
+    assert any(r is not None and "topk" in r for r in reasons)
+
+
+def test_environment_and_state() -> None:
+    assert TOOLCHAIN.environment(3, spin=True) == {"TVM_NUM_THREADS": "3", "TVM_BIND_THREADS": "0"}
+    assert TOOLCHAIN.environment(1, spin=False)["TVM_THREAD_POOL_SPIN_COUNT"] == "0"
+    state = TOOLCHAIN.probe()
+    assert state.available and state.version and state.devices == ("cpu",)
+    assert TOOLCHAIN.runtime_libraries() == ()
+
+
+def test_proposes_candidates() -> None:
+    model = import_onnx(zoo.build("mnist"))
+    spec = TOOLCHAIN.partition_spec(INSTANCE, model.graph)
+    assert not spec.external and spec.candidates(model.graph)
