@@ -615,7 +615,10 @@ class MainWindow(QMainWindow):
                 self.client.state, "no engine"
             )
         where = f" on {hello.host}" if self.connection.kind == "ssh" else ""
-        return f"{hello.device.description or hello.device.name}{where}"
+        text = hello.device.description or hello.device.name
+        for mark in ("(R)", "(TM)", " Processor", " CPU"):
+            text = text.replace(mark, "")
+        return f"{text}{where}"
 
     def _show_device(self) -> None:
         text = self._device_text()
@@ -712,7 +715,7 @@ class MainWindow(QMainWindow):
                 if each.measured_us is not None:
                     self.baseline.addItem(baseline_title(each), ("baseline", each.name))
             for other in document.visible_runs:
-                self.baseline.addItem(other.name, ("run", other.id))
+                self.baseline.addItem(document.run_title(other), ("run", other.id))
             wanted = (document.reference.kind, document.reference.name)
             for at in range(self.baseline.count()):
                 if tuple(self.baseline.itemData(at)) == wanted:

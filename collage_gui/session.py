@@ -286,6 +286,10 @@ class Document(QObject):
     def run_of(self, id_: str | None) -> Run | None:
         return next((run for run in self.runs if run.id == id_), None)
 
+    def run_title(self, run: Run) -> str:
+        """A run's name, or its place among the runs."""
+        return run.name or f"Run {self.runs.index(run) + 1}"
+
     def show_run(self, id_: str) -> None:
         """Show a run's placement in the graph and in every table."""
         run = self.run_of(id_)
@@ -295,7 +299,7 @@ class Document(QObject):
         confirmed = run.placement.measured_us is not None
         self.runners_up = tuple(run.rivals)
         pins = self._pins_of(run)
-        self._show(Shown(run.placement, run.name, run.id, not confirmed, pins))
+        self._show(Shown(run.placement, self.run_title(run), run.id, not confirmed, pins))
         if run.pins:
             self.verdicts = tuple(run.pins)
             self.pins_changed.emit()
@@ -390,6 +394,19 @@ class Document(QObject):
         params = protocol.RunSearch(document=self.handle, settings=self.settings)
         self._request("run.search", params, arrived, failed, ticket="search")
 
+    def _learn_regrets(self) -> None:
+        """Regrets and runners-up of what a run has just measured; the picture stays."""
+
+        def arrived(answer: SearchAnswer) -> None:
+            self.regrets = dict(answer.regrets)
+            self.runners_up = answer.runners_up or self.runners_up
+            self.costs_changed.emit()
+
+        params = protocol.RunSearch(document=self.handle, settings=self.settings)
+        self._request(
+            "run.search", params, arrived, lambda reason: self.add_log("warning", reason), "regrets"
+        )
+
     @property
     def infeasible_text(self) -> str:
         """One sentence: why no placement satisfies the pins."""
@@ -464,7 +481,7 @@ class Document(QObject):
             run = self.run_of(self.reference.name)
             placement = run.placement if run else None
             time = (placement.measured_us or placement.estimated_us) if placement else None
-            return (run.name if run else self.reference.name), time
+            return (self.run_title(run) if run else self.reference.name), time
         run = self.run_of(self.shown.run) if self.shown else None
         run = run or (self.visible_runs[-1] if self.visible_runs else None)
         if run is None:
@@ -727,6 +744,7 @@ class Document(QObject):
                 self.show_run(wanted)
                 self.running_changed.emit()
                 self.run_finished.emit("finished", "")
+                self._learn_regrets()
 
             self._request("runs.list", protocol.Document(document=self.handle), arrived)
             return

@@ -150,7 +150,9 @@ def _in_pieces(
             if found is None:
                 return None
             piece = found
-            if end == last or _closed(piece, top is not None, dense[bottom] if bottom is not None else -1):
+            if end == last or _closed(
+                piece, top is not None, dense[bottom] if bottom is not None else -1
+            ):
                 break
         anchor = 0 if top is not None or bottom is None else dense[bottom]
         shift = piece.x[anchor]

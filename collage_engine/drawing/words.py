@@ -49,8 +49,15 @@ def gain_text(now: float | None, before: float | None) -> str:
     share = (now - before) / before * 100
     if abs(share) < 0.05:
         return "= 0.0 %"
+    if share > 999:
+        return f"▲ ×{significant(now / before)}"
     sign = MINUS if share < 0 else "+"
     return f"{'▼' if share < 0 else '▲'} {sign}{abs(share):.1f} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import node_shapes, short_operator, time_text
+from collage_engine.drawing.words import counted, node_shapes, short_operator, time_text
 from collage_engine.records.placement import Partition
 from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
@@ -105,7 +105,7 @@ class PartitionsTable(QWidget):
         else:
             placement = shown.placement
             total = sum(p.estimated_us or 0 for p in placement.partitions)
-            text = f"{len(placement.partitions)} partitions · sum {time_text(total)}"
+            text = f"{counted(len(placement.partitions), 'partition')} · sum {time_text(total)}"
             if placement.estimated_us is not None:
                 text += f" · with hand-overs {time_text(placement.estimated_us)}"
             if placement.measured_us is not None:

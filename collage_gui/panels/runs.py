@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import DASH, gain_text, signed_time, time_text
+from collage_engine.drawing.words import DASH, counted, gain_text, signed_time, time_text
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.panels.charts import Bar, BarChart
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
@@ -35,19 +35,17 @@ NEUTRAL = "#8a9199"
 
 
 def baseline_title(baseline: Baseline) -> str:
-    kinds = {
-        "whole-model": "alone",
-        "fuseops": "FuseOps",
-        "greedy": "greedy",
-        "user": "own placement",
-    }
+    """What a baseline is called for people: ``ONNX Runtime alone``, ``greedy oneDNN → TVM``."""
+    words = [toolchain_title(word) if toolchain_look(word).title != word else word
+             for word in baseline.name.split()]  # fmt: skip
+    name = " ".join(words)
     if baseline.kind == "whole-model":
         return f"{toolchain_title(baseline.name)} alone"
-    return (
-        baseline.name
-        if baseline.kind in baseline.name.lower() or baseline.kind == "user"
-        else (f"{baseline.name} ({kinds[baseline.kind]})")
-    )
+    if baseline.kind == "fuseops":
+        return "TVM FuseOps"
+    if baseline.kind == "user":
+        return f"own placement {name}" if "placement" not in name else name
+    return name if name.startswith("greedy") else f"greedy {name}"
 
 
 def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
@@ -242,7 +240,7 @@ class RunsPanel(QWidget):
             if placement.measured_us is None:
                 note += " estimated"
             bars.append(
-                Bar(each.name, value, low, high, self.theme.colours.text if each.id == current else NEUTRAL,
+                Bar(document.run_title(each), value, low, high, self.theme.colours.text if each.id == current else NEUTRAL,
                     note=note.strip(), key=f"run:{each.id}", strong=each.id == current,
                     second=placement.estimated_us if placement.measured_us is not None else None)
             )  # fmt: skip
@@ -284,7 +282,7 @@ class RunsPanel(QWidget):
         if against is not None:
             text += f"  {gain_text(now, against)} against {name}"
         self.headline.setText(text)
-        parts = [shown.title, f"{len(placement.partitions)} partitions"]
+        parts = [shown.title, counted(len(placement.partitions), "partition")]
         if placement.measured_us is not None:
             total = sum(p.estimated_us or 0 for p in placement.partitions)
             parts.append(f"sum of isolated costs {time_text(total)}")
@@ -293,17 +291,23 @@ class RunsPanel(QWidget):
             )
         if run is not None and shown.run == run.id:
             if run.winner != "collage":
-                parts.append(f"the baseline {run.winner} is faster: it is what is exported")
+                parts.append(self._winner_words(run))
             if run.lower_bound_us is not None:
                 parts.append(f"no cover can be below {time_text(run.lower_bound_us)}")
             counts = run.candidates
             if counts.skipped:
-                parts.append(f"{counts.skipped} candidates left unmeasured")
+                parts.append(f"{counted(counts.skipped, 'candidate')} left unmeasured")
         self.detail.setText(" · ".join(parts))
         if run is not None:
+            self.name.setPlaceholderText(document.run_title(run))
             for field, value in ((self.name, run.name), (self.note, run.note)):
                 if not field.hasFocus():
                     field.setText(value)
+
+    def _winner_words(self, run: Run) -> str:
+        won = next((b for b in run.baselines if b.name == run.winner), None)
+        name = baseline_title(won) if won else run.winner
+        return f"the winner is {name}: it is what is exported"
 
     def _references(self) -> None:
         document = self.document
@@ -312,7 +316,9 @@ class RunsPanel(QWidget):
         for baseline in run.baselines if run else ():
             if baseline.measured_us is not None:
                 entries.append((baseline_title(baseline), Reference("baseline", baseline.name)))
-        entries += [(each.name, Reference("run", each.id)) for each in document.visible_runs]
+        entries += [
+            (document.run_title(each), Reference("run", each.id)) for each in document.visible_runs
+        ]
         self.reference.blockSignals(True)
         self.reference.clear()
         for label, reference in entries:

@@ -191,6 +191,8 @@ def test_gains_are_signed_percentages_with_an_arrow() -> None:
     assert words.gain_text(90.0, 100.0) == "▼ \N{MINUS SIGN}10.0 %"
     assert words.gain_text(101.1, 100.0) == "▲ +1.1 %"
     assert words.gain_text(None, 100.0) == "–"
+    assert words.gain_text(12_700.0, 22.9) == "▲ ×555"
+    assert [words.counted(n, "partition") for n in (0, 1)] == ["0 partitions", "1 partition"]
 
 
 def test_layout_request_counts_the_display_boxes() -> None:
