@@ -66,8 +66,8 @@ def measure_now(
             refused.append(msgspec.structs.replace(record, key="", cost=invalid(reason)))
     if records:
         inputs = representative_inputs(workspace.model, settings)
-        measuring = Measuring(workspace, menu, settings, inputs, emit)
-        outcome = measuring.measure_groups(group_candidates(records), None, again=longer)
+        with Measuring(workspace, menu, settings, inputs, emit) as measuring:
+            outcome = measuring.measure_groups(group_candidates(records), None, again=longer)
         records = with_costs(records, outcome.costs)
         known = {record.id for record in menu.records}
         menu.records = [*menu.records, *(r for r in records if r.id not in known)]

@@ -48,7 +48,8 @@ def in_order(groups: Sequence[Group], operators: int) -> list[Group]:
 
 
 class Measuring:
-    """Measures the candidates of a menu on a run's inputs."""
+    """Measures the candidates of a menu on a run's inputs. Close it to end the child and to
+    remove the recorded activations; both are made when first needed."""
 
     def __init__(
         self,
@@ -63,30 +64,53 @@ class Measuring:
         self._settings = settings
         self._inputs = inputs
         self._emit = emit
+        self._truth: Path | None = None
+        self._measurer: Measurer | None = None
         self.counts = CandidateCounts()
+
+    def __enter__(self) -> Measuring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._measurer is not None:
+            self._measurer.close()
+            self._measurer = None
+        if self._truth is not None:
+            shutil.rmtree(self._truth, ignore_errors=True)
+            self._truth = None
 
     def measure(self, budget: Budget, report: StageReport) -> list[CandidateRecord]:
         """All records with the costs that are known afterwards. Raises Cancelled when the user
         stopped it; what was measured is in the store, and was emitted."""
         records = self._menu.records
-        groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
-        missing = any(record.cost.state == "unknown" for record in records)
-        if missing:
+        if any(record.cost.state == "unknown" for record in records):
             report.progress(0, len({r.key for r in records}), "recording the model's own values")
-            outcome = self.measure_groups(groups, budget.deadline)
+        return self.add(records, budget.deadline)
+
+    def add(
+        self, records: Sequence[CandidateRecord], deadline: float | None
+    ) -> list[CandidateRecord]:
+        """Measure further records, count them, and return them with their costs."""
+        if any(record.cost.state == "unknown" for record in records):
+            groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
+            outcome = self.measure_groups(groups, deadline)
         else:
             outcome = Outcome(
                 costs={record.key: record.cost for record in records},
                 from_store=len({record.key for record in records}),
                 invalid=len({r.key for r in records if r.cost.state == "invalid"}),
             )
+        before = self.counts
         self.counts = CandidateCounts(
-            enumerated=len(records),
-            distinct=len({record.key for record in records}),
-            measured=outcome.measured,
-            from_store=outcome.from_store,
-            invalid=outcome.invalid,
-            skipped=outcome.skipped,
+            enumerated=before.enumerated + len(records),
+            distinct=before.distinct + len({record.key for record in records}),
+            measured=before.measured + outcome.measured,
+            from_store=before.from_store + outcome.from_store,
+            invalid=before.invalid + outcome.invalid,
+            skipped=before.skipped + outcome.skipped,
         )
         if outcome.stopped:
             raise Cancelled("cancelled; what was measured is kept")
@@ -95,30 +119,30 @@ class Measuring:
     def measure_groups(
         self, groups: Sequence[Group], deadline: float | None, again: bool = False
     ) -> Outcome:
-        """Record the activations these inputs give, then measure in a child."""
+        """Measure in the child, which is started and given the model's true values if need be."""
+        return self._open().measure(
+            groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
+        )
+
+    def _open(self) -> Measurer:
+        if self._measurer is not None:
+            return self._measurer
         workspace = self._workspace
-        truth = Path(tempfile.mkdtemp(prefix="values-", dir=workspace.folder))
-        versions = {state.name: state.version or "" for state in self._menu.states}
+        self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=workspace.folder))
+        TrueValues.record(workspace.model, self._inputs, self._truth, cancel.EVENT)
         toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
-        try:
-            TrueValues.record(workspace.model, self._inputs, truth, cancel.EVENT)
-            with Measurer(
-                workspace.path,
-                workspace.shapes,
-                truth,
-                store=workspace.store,
-                env=measuring_environment(toolchains, threads_of(self._settings)),
-                fingerprint=self._menu.keys.fingerprint,
-                device=device_text(),
-                versions=versions,
-                model_hash=workspace.model.record.sha256,
-            ) as measurer:
-                return measurer.measure(
-                    groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell,
-                    again=again,
-                )  # fmt: skip
-        finally:
-            shutil.rmtree(truth, ignore_errors=True)
+        self._measurer = Measurer(
+            workspace.path,
+            workspace.shapes,
+            self._truth,
+            store=workspace.store,
+            env=measuring_environment(toolchains, threads_of(self._settings)),
+            fingerprint=self._menu.keys.fingerprint,
+            device=device_text(),
+            versions={state.name: state.version or "" for state in self._menu.states},
+            model_hash=workspace.model.record.sha256,
+        )
+        return self._measurer
 
     def _tell(self, event: Event) -> None:
         self._emit(event)

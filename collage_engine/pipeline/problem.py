@@ -26,7 +26,7 @@ from collage_engine.search.problem import (
 )
 from collage_engine.session.document import Document
 
-RUNNERS_UP = 4
+RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end."""
 
 LAUNCH = "launch"

@@ -16,10 +16,12 @@ from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
+from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
+    RUNNERS_UP,
     best_placements,
     infeasible_details,
     make_placement,
@@ -40,7 +42,7 @@ from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import check, reuse, solve
+from collage_engine.search.api import check, k_best, reuse, solve
 from collage_engine.search.problem import Answer
 
 
@@ -98,7 +100,8 @@ class _Run:
             self.warn(noisy)
         menu = self.enumerate()
         inputs = representative_inputs(self.model, self.settings)
-        measuring = self.measure(menu, inputs)
+        with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
+            self.measure(menu, measuring)
         answer, placements = self.search()
         confirmation, truth = self.confirm(menu, placements, inputs)
         self.chosen = self.exported(placements, confirmation)
@@ -142,22 +145,38 @@ class _Run:
         if answer.infeasible is not None:
             raise_infeasible(self.graph, self.pins, answer)
 
-    def measure(self, menu: Menu, inputs: dict[str, np.ndarray]) -> Measuring:
+    def measure(self, menu: Menu, measuring: Measuring) -> None:
         with self.stages.stage("measure") as report:
             budget = Budget(self.settings.budget_s)
-            measuring = Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit)
             self.records = measuring.measure(budget, report)
             counts = measuring.counts
             done = counts.measured + counts.from_store
             self.constants = transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
             )
+            self.coalesce(menu, measuring, budget)
+            counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
                 f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
             )
             self.stages.emit(RunOutcome(candidates=self.records, constants=self.constants))
-        return measuring
+
+    def coalesce(self, menu: Menu, measuring: Measuring, budget: Budget) -> None:
+        """Offer what touches in the best covers as one partition, measured."""
+        for _ in range(ROUNDS):
+            if budget.spent:
+                return
+            problem = make_problem(
+                self.graph, self.records, self.pins, self.constants, self.settings
+            )
+            covers = [rival.cover for rival in k_best(problem, RUNNERS_UP + 1)]
+            merged = merged_candidates(self.model, menu, problem, covers)
+            if not merged:
+                return
+            stored = self.workspace.with_stored_costs(merged)
+            self.stages.emit(RunOutcome(candidates=[*self.records, *stored]))
+            self.records = [*self.records, *measuring.add(stored, budget.deadline)]
 
     def search(self) -> tuple[Answer, list[Placement]]:
         """The best covers, best first."""
