@@ -72,12 +72,12 @@ class Outcome:
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
-        """20th and 80th percentile of the single calls of the fresh rounds."""
-        if not self.calls_us:
+        """20th and 80th percentile of the fresh rounds' medians, which ``measured_us`` is of."""
+        known = sorted(us for us in self.rounds_us if us == us)
+        if not known:
             return None
-        ordered = sorted(self.calls_us)
-        last = len(ordered) - 1
-        return ordered[round(last * 0.2)], ordered[round(last * 0.8)]
+        last = len(known) - 1
+        return known[round(last * 0.2)], known[round(last * 0.8)]
 
     @property
     def partitions(self) -> int:
