@@ -18,23 +18,35 @@ from tvm.ir import Call, GenericConst, GlobalVar, Op, Tuple, TupleGetItem
 
 from collage_engine.toolchains.tvm.legalize.common import constant_of, static_shape
 
-UNARY = frozenset(
-    f"relax.{name}"
-    for name in """abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf
-    exp floor isfinite isinf isnan log logical_not negative nn.dropout nn.gelu nn.gelu_tanh
-    nn.leakyrelu nn.relu nn.selu nn.silu nn.softplus round rsqrt sigmoid sign sin sinh sqrt square
-    tan tanh trunc""".split()
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(f"relax.{name}" for name in text.split())
+
+
+UNARY = _names(
+    """
+    abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf exp floor
+    isfinite isinf isnan log logical_not negative nn.dropout nn.gelu nn.gelu_tanh nn.leakyrelu
+    nn.relu nn.selu nn.silu nn.softplus round rsqrt sigmoid sign sin sinh sqrt square tan tanh
+    trunc
+    """
 )
-BINARY = frozenset(
-    f"relax.{name}"
-    for name in """add divide equal floor_divide floor_mod greater greater_equal less less_equal
-    logical_and logical_or logical_xor maximum minimum mod multiply not_equal power subtract
-    where""".split()
+BINARY = _names(
+    """
+    add divide equal floor_divide floor_mod greater greater_equal less less_equal logical_and
+    logical_or logical_xor maximum minimum mod multiply not_equal power subtract where
+    """
 )
-POOLS = frozenset(
-    f"relax.nn.{name}" for name in "max_pool2d avg_pool2d adaptive_avg_pool2d".split()
+POOLS = _names(
+    """
+    nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d
+    """
 )
-REDUCTIONS = frozenset(f"relax.{name}" for name in "mean sum max min prod".split())
+REDUCTIONS = _names(
+    """
+    mean sum max min prod
+    """
+)
 TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)
 

@@ -17,7 +17,7 @@ from collage_engine.toolchains.tvm.legalize.common import (
     static_shape,
 )
 from collage_engine.toolchains.tvm.schedules.conv_shape import product
-from collage_engine.toolchains.tvm.schedules.matmul import block_of
+from collage_engine.toolchains.tvm.schedules.matmul import Plan, plan_of
 from collage_engine.toolchains.tvm.target import Cpu
 
 
@@ -31,7 +31,7 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         return None
     array = constant_of(right)
     if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
-        packed = pack(array.reshape(b[-2:]), block_of(cpu, product(a[:-1]), b[-1]))
+        packed = pack(array.reshape(b[-2:]), plan_of(cpu, product(a[:-1]), *b[-2:]))
         return builder.call_te(
             lambda x, w: packed_product(x, w, out),
             left, const(packed), primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
@@ -42,22 +42,26 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     )  # fmt: skip
 
 
-def pack(array: np.ndarray, block: int) -> np.ndarray:
-    """[depth, columns] → [blocks, depth, block], zeros behind the last column."""
+def pack(array: np.ndarray, plan: Plan) -> np.ndarray:
+    """[depth, columns] → [1, blocks, chunks, 1, depth of a chunk, block], zeros behind."""
     depth, columns = array.shape
-    blocks = -(-columns // block)
-    padded = np.zeros((depth, blocks * block), array.dtype)
+    blocks = -(-columns // plan.block)
+    padded = np.zeros((depth, blocks * plan.block), array.dtype)
     padded[:, :columns] = array
-    return padded.reshape(depth, blocks, block).transpose(1, 0, 2)
+    split = padded.reshape(depth // plan.chunk, plan.chunk, blocks, plan.block)
+    return split.transpose(2, 0, 1, 3)[None, :, :, None]
 
 
 def packed_product(left: Any, right: Any, out: tuple[int, ...]) -> Any:
-    block = int(right.shape[-1])
-    k = te.reduce_axis((0, int(right.shape[1])), "k")
+    _, _, chunks, _, chunk, block = (int(e) for e in right.shape)
+    k = te.reduce_axis((0, chunks * chunk), "k")
 
     def element(*index: Any) -> Any:
         *lead, n = index
-        weight = right(tirx.floordiv(n, block), k, tirx.floormod(n, block))
+        weight = right(
+            0, tirx.floordiv(n, block), tirx.floordiv(k, chunk), 0, tirx.floormod(k, chunk),
+            tirx.floormod(n, block),
+        )  # fmt: skip
         return te.sum(left(*lead, k) * weight, axis=k)
 
     return te.compute(out, element, name="matmul", attrs=note(family="matmul", packed=True))

@@ -24,7 +24,8 @@ from collage_engine.toolchains.tvm.emit import (
 from collage_engine.toolchains.tvm.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.toolchains.tvm.program import Program, Stage, is_identity, shape_of
 from collage_engine.toolchains.tvm.schedules import rows
-from collage_engine.toolchains.tvm.schedules.pointwise import Context, used_outside_loads
+from collage_engine.toolchains.tvm.schedules.contiguous import used_outside_loads
+from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.vector_math import vector_functions
 
@@ -167,9 +168,10 @@ def tile(
     """A register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
 
     ``vectors``: (first column, width) of each vector; ``reduce(body)`` writes the reduction's
-    loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns; ``finish(r, column, acc)`` stores an element, called inside a
-    vector loop over the columns of ``columns`` (those that exist; by default all);
-    ``start(r, column)`` is what the sum starts from (by default zero).
+    loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns;
+    ``finish(r, column, acc)`` stores an element, called inside a vector loop over ``columns``
+    (those that exist; by default all); ``start(r, column)`` is what the sum starts from (by
+    default zero).
     """
     width = sum(w for _, w in vectors)
     acc = local((height * width,), dtype)
@@ -184,7 +186,7 @@ def tile(
             height,
             lambda r: seq(
                 *(
-                    vectorized(w, lambda x, c=c, s=s: body(r, c, s, w, x))
+                    vectorized(w, lambda x, c=c, s=s, w=w: body(r, c, s, w, x))
                     for (c, w), s in zip(vectors, starts, strict=True)
                 )
             ),

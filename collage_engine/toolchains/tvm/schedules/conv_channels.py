@@ -1,13 +1,14 @@
 """Convolution with output channels in the vector lanes.
 
 For data with channels last, and for small channels-first images. The weight is packed
-[groups, blocks, chunks, *kernel, channels of the chunk, block] so that a step of the reduction reads one
-contiguous row of it; a register tile is some positions by one block of output channels.
+[groups, blocks, chunks, *kernel, channels of the chunk, block] so that a step of the reduction
+reads one contiguous row of it; a register tile is some positions by one block of channels.
+Products with a packed operand are written the same way: rows are positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +95,8 @@ def tile_cost(
         for count_c, w in ((full_c, width), (1, rest_c)):
             if h and w:
                 total += count_r * count_c * cycles(h * w, vectors)
-    return total
+    # Remainders cost more than their steps: code of their own, and sums that wait.
+    return total * (1.03 if rest_r or rest_c else 1.0)
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,13 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     if turns_by_group(shape, epilogue, context):
         # Each group of positions is turned where it is used, so it stays in the caches.
         nothing = Prepared(None, shape.ci, shape.size, None)
-        return _Writer(shape, epilogue, context, nothing).by_chunks()
+        return ChannelsWriter(shape, epilogue, context, nothing).by_chunks()
+    return write_prepared(shape, epilogue, context)
+
+
+def write_prepared(shape: ConvShape, epilogue: Any, context: Context) -> Stmt:
     prepared = prepare(shape, context, turn=True)
-    return seq(prepared.loops, _Writer(shape, epilogue, context, prepared).all_tiles())
+    return seq(prepared.loops, ChannelsWriter(shape, epilogue, context, prepared).all_tiles())
 
 
 def turns_by_group(shape: ConvShape, epilogue: Epilogue, context: Context) -> bool:
@@ -147,12 +153,10 @@ def turns_by_group(shape: ConvShape, epilogue: Epilogue, context: Context) -> bo
     )
 
 
-class _Writer:
+class ChannelsWriter:
     """Writes the loops of one convolution over its prepared data."""
 
-    def __init__(
-        self, shape: ConvShape, epilogue: Epilogue, context: Context, data: Prepared
-    ) -> None:
+    def __init__(self, shape: ConvShape, epilogue: Any, context: Context, data: Prepared) -> None:
         self.shape, self.epilogue, self.context, self.data = shape, epilogue, context, data
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")

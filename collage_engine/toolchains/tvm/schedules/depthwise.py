@@ -14,6 +14,7 @@ from collage_engine.toolchains.tvm.emit import (
     ForKind,
     Stmt,
     allocate,
+    divisor,
     int64,
     load,
     loop,
@@ -26,12 +27,13 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below, tile
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, prepare, product
-from collage_engine.toolchains.tvm.schedules.planes import layout_of, write_plane, Planes
+from collage_engine.toolchains.tvm.schedules.planes import Planes, layout_of, write_plane
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 UNROLL_TAPS = 25
 TILE_ROWS = 4
 TILE_VECTORS = 4
+MOST_PLANES = 16
 
 
 def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
@@ -47,7 +49,10 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     lanes = context.cpu.lanes("float32")
     size, pitches = layout_of(shape)
     multiplier = shape.co // shape.ci
-    plane = workspace((size + (TILE_VECTORS + 1) * lanes,), name="plane")
+    # Planes are written some at a time: a load right behind the narrow stores of an image's
+    # rows would wait for all of them to reach the cache.
+    together = divisor(shape.ci, max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size))))
+    plane = workspace((together * size + (TILE_VECTORS + 1) * lanes,), name="plane")
     planes = Planes(plane, size, pitches, shape.strides, None)
     width = shape.out[-1]
     vectors = -(-width // lanes)
@@ -61,16 +66,17 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     outer = shape.out[:-2]
     rows = shape.out[-2] if len(shape.out) > 1 else 1
 
-    def one(n: Any, channel: Any, place: Any, row: Any, count: int, first: Any, vs: int) -> Stmt:
+    def one(
+        n: Any, channel: Any, base: Any, place: Any, row: Any, count: int, first: Any, vs: int
+    ) -> Stmt:
         def term(r: Any, column: Any, *k: Any) -> Any:
             inside: Any = int64(0)
             where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
             for p, e in zip(where, pitches, strict=False):
                 inside = inside * e + p
             inside = inside * pitches[-1] + (first + column)
-            return load(shape.weight, channel, *k) * load(
-                plane, planes.offset(k, shape.dilation) + inside
-            )
+            at = planes.offset(k, shape.dilation) + inside + base
+            return load(shape.weight, channel, *k) * load(plane, at)
 
         def finish(r: Any, column: Any, value: Any) -> Stmt:
             where = (*place, row + r) if len(shape.out) > 1 else ()
@@ -82,23 +88,23 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
             kept = columns_below(columns, width - first)
         return tile(count, columns, _taps(shape), term, finish, kept)
 
-    def line(n: Any, channel: Any, place: Any, row: Any, count: int) -> Stmt:
+    def line(n: Any, channel: Any, base: Any, place: Any, row: Any, count: int) -> Stmt:
         """All columns of ``count`` rows."""
         whole = width // (wide * lanes)
         rest = width - whole * wide * lanes
         return seq(
             loop(
-                whole, lambda t: one(n, channel, place, row, count, int64(t) * (wide * lanes), wide)
+                whole,
+                lambda t: one(n, channel, base, place, row, count, int64(t) * (wide * lanes), wide),
             )
             if whole
             else None,
-            one(n, channel, place, row, count, whole * wide * lanes, -(-rest // lanes))
+            one(n, channel, base, place, row, count, whole * wide * lanes, -(-rest // lanes))
             if rest
             else None,
         )
 
-    def task(index: Any) -> Stmt:
-        n, c = split_index(index, (shape.batch, shape.ci))
+    def compute(n: Any, c: Any, base: Any) -> Stmt:
         full, rest = divmod(rows, height)
 
         def channel_body(j: Any) -> Stmt:
@@ -106,22 +112,32 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
             def at(*place: Any) -> Stmt:
                 return seq(
-                    loop(full, lambda t: line(n, channel, place, int64(t) * height, height))
+                    loop(full, lambda t: line(n, channel, base, place, int64(t) * height, height))
                     if full
                     else None,
-                    line(n, channel, place, int64(full * height), rest) if rest else None,
+                    line(n, channel, base, place, int64(full * height), rest) if rest else None,
                 )
 
             return nest(outer, at)
 
+        return loop(multiplier, channel_body)
+
+    def task(index: Any) -> Stmt:
+        n, block = split_index(index, (shape.batch, shape.ci // together))
+        first = int64(block) * together
         return seq(
             allocate(plane),
-            write_plane(shape, context, plane, int64(0), index),
-            loop(multiplier, channel_body),
+            loop(
+                together,
+                lambda i: write_plane(
+                    shape, context, plane, int64(i) * size, n * shape.ci + (first + i)
+                ),
+            ),
+            loop(together, lambda i: compute(n, first + i, int64(i) * size)),
         )
 
     share = parallel if context.threads and context.cpu.threads > 1 else loop
-    return share(shape.batch * shape.ci, task)
+    return share(shape.batch * (shape.ci // together), task)
 
 
 def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:

@@ -1,12 +1,14 @@
 """Matrix products: two-dimensional, batched, with packed constant or runtime operands.
 
-Columns in the vector lanes, rows broadcast. A constant right operand is packed by blocks of
-columns [blocks, depth, block]; a runtime one is read where it lies, or copied to that form
-first when enough rows use it.
+Columns in the vector lanes, rows broadcast. A constant right operand is packed as the weight of
+a convolution of single points, and the product is written as that; a runtime one is read where it
+lies, or copied by blocks of columns first when enough rows use it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.toolchains.tvm.emit import (
@@ -24,15 +26,16 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Program, Stage, shape_of
+from collage_engine.toolchains.tvm.schedules import conv_channels
 from collage_engine.toolchains.tvm.schedules.anchor import (
     Epilogue,
-    columns_below,
     cost,
     fits,
     surround,
     tile,
 )
-from collage_engine.toolchains.tvm.schedules.conv_shape import product
+from collage_engine.toolchains.tvm.schedules.conv_channels import Plan
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -40,19 +43,13 @@ PACK_ROWS = 32
 """Rows from which copying a large runtime operand pays."""
 
 
-def block_of(cpu: Cpu, rows: int, columns: int) -> int:
-    """Columns per block of a packed operand: whole vectors, fewest estimated cycles."""
-    lanes = cpu.lanes("float32")
-    vectors = -(-columns // lanes)
+def plan_of(cpu: Cpu, rows: int, depth: int, columns: int) -> Plan:
+    """How a constant right operand is packed: columns per block, depth per chunk."""
     if rows == 1:
         # One row: bound by reading the operand; several sums in flight hide the latency.
-        return min(8, vectors) * lanes
-    choices = []
-    for v in range(1, min(4, vectors) + 1):
-        padded = -(-vectors // v) * v
-        heights = [h for h in range(1, min(28, rows) + 1) if fits(cpu, h, v)] or [1]
-        choices.append((min(cost(cpu, rows, padded, h, v) for h in heights), -v))
-    return -min(choices)[1] * lanes
+        lanes = cpu.lanes("float32")
+        return Plan(min(8, -(-columns // lanes)) * lanes, depth)
+    return conv_channels.plan_of(cpu, columns, depth, 1, (rows, 1))
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
@@ -72,60 +69,35 @@ def write(program: Program, anchor: Stage, context: Context) -> Stmt:
     return surround(program, anchor, context, lambda e: _runtime(left, right, anchor, e, context))
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """An epilogue over (row, column) for a product whose rows are several axes."""
+
+    plain: Epilogue
+    lead: tuple[int, ...]
+
+    def collapsed(self, first: int, count: int) -> _Rows:
+        return self
+
+    def store(
+        self, before: Sequence[Any], row: Any, after: Sequence[Any], accumulator: Any
+    ) -> Stmt:
+        together = self.plain.collapsed(0, len(self.lead)) if self.lead else None
+        if together is not None:
+            return together.store((), row, after, accumulator)
+        places = split_index(row, self.lead) if self.lead else ()
+        return self.plain.store((*places, *after), accumulator)
+
+
 def _packed(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: Context) -> Stmt:
-    """All leading axes of the left operand are rows; the right one is [blocks, depth, block]."""
-    cpu = context.cpu
-    lanes = cpu.lanes("float32")
-    blocks, depth, block = shape_of(right)
+    """All leading axes of the left operand are rows, positions of a convolution of points."""
     lead = anchor.extents[:-1]
     rows, columns = product(lead), anchor.extents[-1]
-    flat = context.views.flat(left)
-    collapsed = epilogue.collapsed(0, len(lead)) if lead else None
-    height = height_of(cpu, rows, block // lanes)
-    vectors = [(i * lanes, lanes) for i in range(block // lanes)]
-    inside = 4 * product(shape_of(right)) <= cpu.l2_bytes // 2
-
-    def one(first: Any, count: int, b: Any) -> Stmt:
-        def term(r: Any, column: Any, k: Any) -> Any:
-            return load(flat, (int64(first) + r) * depth + k) * load(right, b, k, column)
-
-        def finish(r: Any, column: Any, value: Any) -> Stmt:
-            row = int64(first) + r
-            at = b * block + column
-            if collapsed is not None:
-                return collapsed.store((), row, (at,), value)
-            return epilogue.store((*split_index(row, lead), at) if lead else (at,), value)
-
-        def with_columns(kept: Any) -> Stmt:
-            return tile(count, vectors, lambda step: loop(depth, step), term, finish, kept)
-
-        rest = columns - (blocks - 1) * block
-        if rest == block:
-            return with_columns(None)
-        last = with_columns(columns_below(vectors, rest))
-        if blocks == 1:
-            return last
-        from tvm import tirx
-
-        return tirx.IfThenElse(b < blocks - 1, with_columns(None), last)
-
-    full, rest_rows = divmod(rows, height)
-    share = parallel if context.threads and cpu.threads > 1 else loop
-
-    def cover(tiles: int, first: int, count: int) -> Stmt | None:
-        if tiles == 0:
-            return None
-
-        def task(index: Any) -> Stmt:
-            if inside:
-                t, b = split_index(index, (tiles, blocks))
-            else:
-                b, t = split_index(index, (blocks, tiles))
-            return one(int64(t) * height + first, count, b)
-
-        return share(tiles * blocks, task)
-
-    return seq(cover(full, 0, height), cover(1 if rest_rows else 0, full * height, rest_rows))
+    depth = shape_of(left)[-1]
+    points = ConvShape(
+        left, right, True, 1, depth, columns, 1, (rows,), (rows,), (1,), (1,), (1,), (0,), (0,)
+    )
+    return conv_channels.write_prepared(points, _Rows(epilogue, lead), context)
 
 
 def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: Context) -> Stmt:
@@ -138,7 +110,7 @@ def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: 
     batch = anchor.extents[:-2]
     rows, depth, columns = a_shape[-2], a_shape[-1], b_shape[-1]
     a_flat, b_flat = context.views.flat(left), context.views.flat(right)
-    block = block_of(cpu, rows, columns)
+    block = conv_channels.block_of(cpu, columns, (rows, 1))
     wide = max(1, block // lanes)
     height = height_of(cpu, rows, wide)
     pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes and columns >= block

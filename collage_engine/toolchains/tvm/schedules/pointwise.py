@@ -21,7 +21,6 @@ from tvm.ir.prim import expr as prim
 from collage_engine.toolchains.tvm.emit import (
     Stmt,
     int64,
-    load,
     loop,
     nest,
     parallel,
@@ -33,43 +32,24 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import (
     call_name,
-    children,
     coefficient,
-    loads,
     rewrite,
     substitute,
     walk,
 )
 from collage_engine.toolchains.tvm.program import Stage, shape_of
+from collage_engine.toolchains.tvm.schedules.contiguous import (
+    Views,
+    contiguous,
+    flat_value,
+)
+from collage_engine.toolchains.tvm.schedules.permute import write_squares
 from collage_engine.toolchains.tvm.target import Cpu, item_bytes
 from collage_engine.toolchains.tvm.vector_math import vector_functions
 
 MAXIMUM_PARTS = 32
 SERIAL_BELOW = 8192
 """Elements below which threads cost more than they bring."""
-
-
-class Views:
-    """One-dimensional aliases of buffers, declared where the kernel starts."""
-
-    def __init__(self) -> None:
-        self._views: dict[Any, tuple[Any, Any]] = {}
-
-    def flat(self, buffer: Any) -> Any:
-        if len(buffer.shape) == 1:
-            return buffer
-        if buffer not in self._views:
-            size = 1
-            for e in shape_of(buffer):
-                size *= e
-            view = tirx.decl_buffer(
-                [int64(size)], str(buffer.dtype), f"{buffer.name}_flat", layout=None
-            )
-            self._views[buffer] = (view, buffer)
-        return self._views[buffer][0]
-
-    def declarations(self) -> list[Stmt]:
-        return [tirx.DeclBuffer(view, data=b.data) for view, b in self._views.values()]
 
 
 @dataclass
@@ -91,9 +71,11 @@ class Context:
 def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
     """Vector length for the widest type that takes part; 1 where types do not vectorise."""
     sizes = [item_bytes(str(output.dtype))]
-    for node in walk(value):
-        if isinstance(node, (TensorLoad, prim.Cast)):
-            sizes.append(item_bytes(str(node.ty.dtype)))
+    sizes += [
+        item_bytes(str(node.ty.dtype))
+        for node in walk(value)
+        if isinstance(node, (TensorLoad, prim.Cast))
+    ]
     return max(1, cpu.vector_bytes // max(sizes))
 
 
@@ -198,137 +180,12 @@ def _decided(value: Expr) -> Expr:
     return rewrite(value, replace)
 
 
-# Contiguous axes ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Flattened:
-    """How many trailing axes are walked as one, and how each load follows along them.
-
-    ``loads`` pairs a load of the value with its start (an expression of the outer axes) in the
-    flat buffer; loads that do not move along these axes are not in it.
-    """
-
-    axes: int
-    extent: int
-    loads: tuple[tuple[TensorLoad, Expr], ...]
-    inner: tuple[Var, ...]
-
-
-def contiguous(
-    value: Expr, axes: Sequence[Var], extents: Sequence[int], output: Sequence[int] | None
-) -> Flattened | None:
-    """The longest run of trailing axes along which the value's loads are contiguous.
-
-    ``output``: the shape of the buffer written at the same axes (None: nothing is written along
-    them). None when some load is not contiguous along the last axis.
-    """
-    all_loads = list(loads(value))
-    run = 0
-    size = 1
-    moving: dict[int, bool] = {}
-    while run < len(axes):
-        axis = axes[len(axes) - 1 - run]
-        extent = extents[len(axes) - 1 - run]
-        if used_outside_loads(value, axis):
-            break
-        good = True
-        states = dict(moving)
-        for number, access in enumerate(all_loads):
-            if extent == 1:
-                continue
-            uses = [coefficient(i, axis) for i in access.indices]
-            if any(u is None for u in uses):
-                good = False
-                break
-            if not any(uses):
-                # Standing still along this axis: fine only if it did so along the inner ones.
-                good = good and not states.get(number, False)
-                continue
-            if number not in states and run > 0 and size > 1:
-                good = False
-                break
-            if not _follows(access, axis, size):
-                good = False
-                break
-            states[number] = True
-        if good and output is not None and run > 0:
-            inner = 1
-            for e in output[len(output) - run :]:
-                inner *= e
-            good = inner == size
-        if not good:
-            break
-        moving = states
-        size *= extent
-        run += 1
-    if run == 0:
-        return None
-    inner_axes = {a: 0 for a in axes[len(axes) - run :]}
-    found = []
-    for number, access in enumerate(all_loads):
-        if moving.get(number):
-            found.append((access, _flat_index(access, inner_axes)))
-    return Flattened(run, size, tuple(found), tuple(inner_axes))
-
-
-def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:
-    """Whether one step along the axis moves the load by exactly ``stride`` elements."""
-    step = 0
-    weight = 1
-    for index, extent in zip(
-        reversed(list(access.indices)), reversed(shape_of(access.source)), strict=True
-    ):
-        step += (coefficient(index, axis) or 0) * weight
-        weight *= extent
-    return step == stride
-
-
-def used_outside_loads(value: Expr, axis: Var) -> bool:
-    """Whether the axis itself, not only what is loaded at it, enters the value."""
-
-    def visit(e: Expr) -> bool:
-        if isinstance(e, TensorLoad):
-            return False
-        if isinstance(e, Var) and e.same_as(axis):
-            return True
-        return any(visit(c) for c in children(e))
-
-    return visit(value)
-
-
-def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
-    index: Expr = int64(0)
-    for part, extent in zip(access.indices, shape_of(access.source), strict=True):
-        index = index * int64(extent) + substitute(part, inner)
-    return tvm.sym.Analyzer().simplify(index)
-
-
-def flat_value(value: Expr, flattened: Flattened, views: Views, position: Any) -> Expr:
-    """The value with its moving loads taken from flat views at ``start + position``."""
-    starts = list(flattened.loads)
-
-    def replace(node: Expr) -> Expr | None:
-        if isinstance(node, TensorLoad):
-            for access, start in starts:
-                if access.same_as(node):
-                    return load(views.flat(node.source), start + position)
-        if isinstance(node, Var) and any(node.same_as(a) for a in flattened.inner):
-            return int64(0)  # of extent 1, or its load stands still along it
-        return None
-
-    return rewrite(value, replace)
-
-
 # Writing -----------------------------------------------------------------------------------
 
 
 def write_stage(stage: Stage, context: Context) -> Stmt:
     """A loop nest that computes a plain stage into its output buffer."""
-    statements = []
-    for part in parts_of(stage):
-        statements.append(_write_part(stage, part, context))
-    return seq(*statements)
+    return seq(*(_write_part(stage, part, context) for part in parts_of(stage)))
 
 
 def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
@@ -340,7 +197,10 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     threads = context.threads and total >= SERIAL_BELOW and context.cpu.threads > 1
     flattened = contiguous(part.value, part.axes, part.extents, shape)
     if flattened is None:
-        return _write_strided(stage, part, lanes, threads)
+        squares = write_squares(
+            part.value, part.axes, part.extents, part.starts, stage.output, context, threads
+        )
+        return squares or _write_strided(stage, part, lanes, threads)
     outer = part.axes[: len(part.axes) - flattened.axes]
     outer_extents = part.extents[: len(outer)]
     flat_output = context.views.flat(stage.output)

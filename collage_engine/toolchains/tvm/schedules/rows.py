@@ -32,13 +32,8 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.toolchains.tvm.program import Program, Stage, combine, shape_of
-from collage_engine.toolchains.tvm.schedules.pointwise import (
-    Context,
-    contiguous,
-    flat_value,
-    lanes_of,
-    write_stage,
-)
+from collage_engine.toolchains.tvm.schedules.contiguous import contiguous, flat_value
+from collage_engine.toolchains.tvm.schedules.pointwise import Context, lanes_of, write_stage
 from collage_engine.toolchains.tvm.vector_math import vector_functions
 
 ACCUMULATORS = 4
@@ -112,10 +107,13 @@ def _leaves_vectors(stages: Sequence[Stage], prefix: int) -> bool:
         if stage.is_reduction:
             if not rest and not _reduces_contiguously(stage):
                 return False
-        elif all(e == 1 for e in rest) and any(e > 1 for e in stage.extents):
+        elif (
+            all(e == 1 for e in rest)
+            and any(e > 1 for e in stage.extents)
+            and not any(s.is_reduction for s in stages)
+        ):
             # One element per row: harmless only beside stages that do a whole row.
-            if not any(s.is_reduction for s in stages):
-                return False
+            return False
     return True
 
 
@@ -142,9 +140,10 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
                 buffer = workspace((size,), str(stage.output.dtype), stage.output.name)
                 scratch[stage.output] = buffer
                 statements.append(allocate(buffer))
-        for stage in program.stages:
-            statements.append(_row_stage(stage, prefix, indices, scratch, inner))
-        return seq(*statements)
+        return seq(
+            *statements,
+            *(_row_stage(stage, prefix, indices, scratch, inner) for stage in program.stages),
+        )
 
     return share(rows, row)
 
@@ -297,26 +296,22 @@ def _along(
         while live > 1:
             half = live // 2
             chunk = min(half, lanes)
-            for low in range(0, half, chunk):
-                statements.append(
-                    vectorized(
-                        chunk,
-                        lambda x, low=low, half=half: store(
-                            acc,
-                            combine(
-                                combiner,
-                                load(acc, int64(low) + x),
-                                load(acc, int64(low + half) + x),
-                            ),
-                            int64(low) + x,
-                        ),
-                    )
-                )
+            statements += [_halve(acc, combiner, low, half, chunk) for low in range(0, half, chunk)]
             live = half
         statements.append(store(stage.output, load(acc, 0), *_place(stage, lead, values)))
         return seq(*statements)
 
     return _over(stage.extents, element, threads)
+
+
+def _halve(acc: Any, combiner: str, low: int, half: int, width: int) -> Stmt:
+    """Elements ``low`` and so on joined with those ``half`` above."""
+
+    def lane(x: Any) -> Stmt:
+        joined = combine(combiner, load(acc, int64(low) + x), load(acc, int64(low + half) + x))
+        return store(acc, joined, int64(low) + x)
+
+    return vectorized(width, lane)
 
 
 def _place(stage: Stage, lead: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,0 +1,128 @@
+"""Copies whose source runs along another axis than the output: transposed squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir import Expr, Var
+from tvm.ir.expr import TensorLoad
+
+from collage_engine.toolchains.tvm.emit import Stmt, int64, loop, parallel, split_index
+from collage_engine.toolchains.tvm.expressions import coefficient, substitute
+from collage_engine.toolchains.tvm.program import shape_of
+from collage_engine.toolchains.tvm.schedules.transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
+from collage_engine.toolchains.tvm.target import item_bytes
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tvm.schedules.pointwise import Context
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a copy: how many elements, and how far apart in source and target."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def write_squares(
+    value: Expr,
+    axes: Sequence[Var],
+    extents: Sequence[int],
+    starts: Sequence[int],
+    output: Any,
+    context: Context,
+    threads: bool,
+) -> Stmt | None:
+    """The loops of a pure permuting copy; None when it is none, or too narrow for squares."""
+    if not isinstance(value, TensorLoad) or item_bytes(str(output.dtype)) != 4:
+        return None
+    lanes = context.cpu.lanes(str(output.dtype))
+    found = strides(value, axes, extents, shape_of(output))
+    if found is None or lanes < 4:
+        return None
+    merged = merge(found)
+    across = next((a for a in merged if a.target == 1), None)
+    along = next((a for a in merged if a.source == 1), None)
+    if across is None or along is None or across is along:
+        return None
+    if across.extent < lanes or along.extent < lanes:
+        return None
+    others = [a for a in merged if a is not across and a is not along]
+    source_start: Expr = int64(0)
+    zero = dict.fromkeys(axes, 0)
+    for index, extent in zip(value.indices, shape_of(value.source), strict=True):
+        source_start = source_start * extent + substitute(index, zero)
+    target_start = 0
+    for start, extent in zip(starts, shape_of(output), strict=True):
+        target_start = target_start * extent + start
+    source, target = context.views.flat(value.source), context.views.flat(output)
+    columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
+
+    def square(index: Any) -> Stmt:
+        *places, i, j = split_index(index, (*(a.extent for a in others), columns, rows))
+        # The last square of a row or column overlaps the one before it.
+        x = tirx.min(int64(i) * lanes, int64(along.extent - lanes))
+        y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
+        begin: Any = source_start + x + y * across.source
+        end: Any = int64(target_start) + y + x * along.target
+        for place, axis in zip(places, others, strict=True):
+            begin = begin + place * axis.source
+            end = end + place * axis.target
+        return transposed_tile(
+            lanes,
+            lambda r: vector_load(source, begin + r * across.source, lanes),
+            lambda c, vector: vector_store(target, vector, end + c * along.target, lanes),
+            str(output.dtype),
+        )
+
+    total = columns * rows
+    for axis in others:
+        total *= axis.extent
+    return (parallel if threads else loop)(total, square)
+
+
+def strides(
+    access: TensorLoad, axes: Sequence[Var], extents: Sequence[int], shape: Sequence[int]
+) -> list[Axis] | None:
+    """The copy's axes of more than one element, outermost first; None when not linear."""
+    weights: list[int] = []
+    weight = 1
+    for extent in reversed(shape_of(access.source)):
+        weights.insert(0, weight)
+        weight *= extent
+    target = 1
+    result: list[Axis] = []
+    for axis, extent, full in zip(reversed(axes), reversed(extents), reversed(shape), strict=True):
+        steps = [coefficient(i, axis) for i in access.indices]
+        if any(s is None for s in steps):
+            return None
+        step = sum((s or 0) * w for s, w in zip(steps, weights, strict=True))
+        if extent > 1:
+            result.insert(0, Axis(extent, step, target))
+        target *= full
+    return result
+
+
+def merge(axes: list[Axis]) -> list[Axis]:
+    """Neighbouring axes that are one run in source and target alike joined."""
+    result: list[Axis] = []
+    for axis in axes:
+        if result:
+            last = result[-1]
+            if (
+                last.source == axis.source * axis.extent
+                and last.target == axis.target * axis.extent
+            ):
+                result[-1] = Axis(last.extent * axis.extent, axis.source, axis.target)
+                continue
+        result.append(axis)
+    return result
