@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -277,8 +278,15 @@ class PlanModule : public ffi::ModuleObj {
   std::mutex mutex_;
 };
 
-// M(symbol, plan, weights bytes, loaded) makes a module; `loaded` tells an artifact's module from
-// one that the engine has just compiled.
+// Weights as a module is given them: freshly compiled ones with an owner that may be kept, an
+// artifact's only for as long as the constructor runs.
+struct GivenWeights {
+  const char* data;
+  size_t size;
+  std::optional<ffi::Bytes> owner;
+};
+
+// M is constructed from (symbol, plan, GivenWeights).
 template <typename M>
 ffi::Module LoadFromBytes(const ffi::Bytes& bytes) {
   ByteReader reader(bytes.data(), bytes.size());
@@ -291,7 +299,8 @@ ffi::Module LoadFromBytes(const ffi::Bytes& bytes) {
   if (reader.left() != 0) {
     TVM_FFI_THROW(ValueError) << COLLAGE_KIND << ": bytes follow the serialised module";
   }
-  return ffi::Module(ffi::make_object<M>(symbol, plan, ffi::Bytes(weights, size), true));
+  return ffi::Module(
+      ffi::make_object<M>(symbol, plan, GivenWeights{weights, size, std::nullopt}));
 }
 
 template <typename M>
@@ -300,7 +309,8 @@ void RegisterModule() {
       .def("ffi.Module.load_from_bytes." COLLAGE_KIND, LoadFromBytes<M>)
       .def(COLLAGE_KIND ".create", [](ffi::String symbol, ffi::String plan, ffi::Bytes weights) {
         return ffi::Module(
-            ffi::make_object<M>(std::string(symbol), std::string(plan), weights, false));
+            ffi::make_object<M>(std::string(symbol), std::string(plan),
+                                GivenWeights{weights.data(), weights.size(), weights}));
       });
 }
 

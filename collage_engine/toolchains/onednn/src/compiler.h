@@ -7,67 +7,21 @@
 #define COLLAGE_ONEDNN_COMPILER_H_
 
 #include <functional>
-#include <map>
 #include <unordered_map>
 
-#include "program.h"
+#include "constants.h"
+#include "post_ops.h"
 
 namespace collage {
-
-using dnnl::algorithm;
-using dnnl::primitive_attr;
-using PrimitiveDesc = dnnl::primitive_desc;
-
-// What is applied to an operator's result before it is stored.
-struct PostOp {
-  bool eltwise = true;
-  algorithm alg = algorithm::undef;
-  float alpha = 0, beta = 0;
-  int64_t value = -1;  // the other operand of a binary one
-  std::string name;
-};
-
-inline algorithm EltwiseAlgorithm(const std::string& name) {
-  static const std::map<std::string, algorithm> known = {
-      {"relu", algorithm::eltwise_relu},         {"tanh", algorithm::eltwise_tanh},
-      {"elu", algorithm::eltwise_elu},           {"square", algorithm::eltwise_square},
-      {"abs", algorithm::eltwise_abs},           {"sqrt", algorithm::eltwise_sqrt},
-      {"swish", algorithm::eltwise_swish},       {"linear", algorithm::eltwise_linear},
-      {"soft_relu", algorithm::eltwise_soft_relu}, {"mish", algorithm::eltwise_mish},
-      {"logistic", algorithm::eltwise_logistic}, {"exp", algorithm::eltwise_exp},
-      {"gelu_tanh", algorithm::eltwise_gelu_tanh}, {"gelu_erf", algorithm::eltwise_gelu_erf},
-      {"log", algorithm::eltwise_log},           {"clip", algorithm::eltwise_clip},
-      {"pow", algorithm::eltwise_pow},           {"round", algorithm::eltwise_round},
-      {"hardswish", algorithm::eltwise_hardswish},
-      {"hardsigmoid", algorithm::eltwise_hardsigmoid}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown elementwise function " << name;
-  return it->second;
-}
-
-inline algorithm BinaryAlgorithm(const std::string& name) {
-  static const std::map<std::string, algorithm> known = {
-      {"add", algorithm::binary_add}, {"sub", algorithm::binary_sub},
-      {"mul", algorithm::binary_mul}, {"div", algorithm::binary_div},
-      {"max", algorithm::binary_max}, {"min", algorithm::binary_min}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown binary function " << name;
-  return it->second;
-}
-
-inline bool Commutes(algorithm alg) {
-  return alg != algorithm::binary_sub && alg != algorithm::binary_div;
-}
-
-// The library's portable fallback, ten to a hundred times slower than its real kernels.
-inline bool IsReference(const PrimitiveDesc& pd) {
-  return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
-}
 
 class Compiler {
  public:
   Compiler(Program& program, const char* weights, bool bfloat16)
-      : program_(program), stream_(Engine()), weights_(weights), bfloat16_(bfloat16) {}
+      : program_(program),
+        stream_(Engine()),
+        weights_(weights),
+        bfloat16_(bfloat16),
+        constants_(program, stream_) {}
 
   // ---- values -------------------------------------------------------------------------------
 
@@ -81,7 +35,7 @@ class Compiler {
     int buffer = program_.NewBuffer(Buffer::kConstant, bytes);
     program_.buffer(buffer).data = const_cast<char*>(weights_ + offset);
     values_[id] = {dims, PlainDesc(dims), buffer, 0};
-    constants_.push_back({buffer, offset, bytes});
+    constants_.Add(buffer, offset, bytes);
   }
 
   void Define(int64_t id, View view) { values_[id] = std::move(view); }
@@ -125,7 +79,7 @@ class Compiler {
         return copy.to;
       }
     }
-    View to = IsConstant(view) ? Pack(view, wanted) : Reorder(view, wanted);
+    View to = IsConstant(view) ? constants_.Pack(view, wanted) : Reorder(view, wanted);
     copies_.push_back({view.buffer, view.offset, view.desc, to});
     return to;
   }
@@ -257,7 +211,7 @@ class Compiler {
   // The value written out over broadcast axes.
   View Expand(const View& source, const Dims& dims) {
     if (source.dims == dims) return source;
-    View zeros = Zeros(dims);
+    View zeros = constants_.Zeros(dims);
     View plain = UsePlain(source);
     dnnl::binary::primitive_desc pd(Engine(), algorithm::binary_add, zeros.desc, plain.desc,
                                     zeros.desc, Attributes());
@@ -289,50 +243,7 @@ class Compiler {
     return attr;
   }
 
-  // ---- weights ----------------------------------------------------------------------------------
-
-  // Own what the program reads, then let the given bytes go; see Weights().
-  void KeepWeights() {
-    std::vector<bool> read(program_.buffer_count(), false);
-    for (const Slot& slot : program_.slots()) read[slot.buffer] = true;
-    for (Constant& constant : constants_) {
-      Buffer& buffer = program_.buffer(constant.buffer);
-      for (const Packed& packed : packed_) {
-        if (packed.source.buffer == constant.buffer && packed.whole && read[packed.buffer]) {
-          constant.packed = &packed;
-        }
-      }
-      if (!read[constant.buffer] && constant.packed != nullptr) {
-        buffer.data = nullptr;
-      } else {
-        buffer.owned = Allocate(constant.bytes);
-        std::memcpy(buffer.owned.get(), buffer.data, constant.bytes);
-        buffer.data = buffer.owned.get();
-      }
-    }
-    for (const Packed& packed : packed_) {
-      // Packed on the way to another layout, or for an attempt that was given up.
-      if (!read[packed.buffer]) program_.buffer(packed.buffer).owned.reset();
-    }
-    weights_ = nullptr;
-  }
-
-  // The weights as they were given. Packing only moves elements, so it is undone exactly.
-  void RestoreWeights(char* to) {
-    for (const Constant& constant : constants_) {
-      const Buffer& buffer = program_.buffer(constant.buffer);
-      if (buffer.data != nullptr) {
-        std::memcpy(to + constant.offset, buffer.data, constant.bytes);
-        continue;
-      }
-      const Packed& packed = *constant.packed;
-      dnnl::memory from(packed.desc, Engine(), program_.buffer(packed.buffer).data);
-      dnnl::memory into(packed.source.desc, Engine(), to + constant.offset);
-      dnnl::reorder(from, into).execute(stream_, from, into);
-    }
-    stream_.wait();
-  }
-
+  Constants& constants() { return constants_; }
   dnnl::stream& stream() { return stream_; }
 
  private:
@@ -342,43 +253,6 @@ class Compiler {
     Desc from;
     View to;
   };
-  struct Packed {
-    View source;
-    Desc desc;
-    int buffer;
-    bool whole;  // holds every element of the constant
-  };
-  struct Constant {
-    int buffer;
-    size_t offset, bytes;
-    const Packed* packed = nullptr;
-  };
-
-  View Pack(const View& view, const Desc& wanted) {
-    int buffer = program_.NewBuffer(Buffer::kConstant, wanted.get_size());
-    Buffer& to = program_.buffer(buffer);
-    to.owned = Allocate(to.bytes);
-    to.data = to.owned.get();
-    dnnl::memory from(view.desc, Engine(),
-                      program_.buffer(view.buffer).data + view.offset * sizeof(float));
-    dnnl::memory into(wanted, Engine(), to.data);
-    dnnl::reorder(from, into).execute(stream_, from, into);
-    stream_.wait();
-    bool whole = static_cast<size_t>(Elements(view.dims)) * sizeof(float) ==
-                 program_.buffer(view.buffer).bytes;
-    packed_.push_back({view, wanted, buffer, whole});
-    return {view.dims, wanted, buffer, 0};
-  }
-
-  View Zeros(const Dims& dims) {
-    int buffer = program_.NewBuffer(Buffer::kConstant, Elements(dims) * sizeof(float));
-    Buffer& to = program_.buffer(buffer);
-    to.owned = Allocate(to.bytes);
-    to.data = to.owned.get();
-    std::memset(to.data, 0, to.bytes);
-    return {dims, PlainDesc(dims), buffer, 0};
-  }
-
   // Which of the first n post-ops can add in place to memory that nobody needs afterwards.
   int Summable(const std::vector<PostOp>& posts, size_t n, const Dims& dims, const Desc& dst) const {
     for (size_t k = 0; k < n; ++k) {
@@ -486,13 +360,12 @@ class Compiler {
   dnnl::stream stream_;
   const char* weights_;
   bool bfloat16_;
+  Constants constants_;
   std::unordered_map<int64_t, View> values_;
   std::unordered_map<int64_t, int> last_use_;
   int plan_step_ = 0;
   bool alone_ = false;
   std::vector<Copy> copies_;
-  std::vector<Constant> constants_;
-  std::vector<Packed> packed_;
 };
 
 }  // namespace collage

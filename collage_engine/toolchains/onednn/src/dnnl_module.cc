@@ -25,9 +25,8 @@ bool IsView(const std::string& op) {
 
 class DnnlModule : public PlanModule {
  public:
-  DnnlModule(const std::string& symbol, const std::string& plan_text, const ffi::Bytes& weights,
-             bool)
-      : PlanModule(symbol, plan_text), weights_bytes_(weights.size()) {
+  DnnlModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : PlanModule(symbol, plan_text), weights_bytes_(weights.size) {
     json::Object plan = ParseObject(plan_text, "the plan");
     threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     static const SetThreads set_threads = FindSetThreads();
@@ -81,7 +80,7 @@ class DnnlModule : public PlanModule {
   ffi::Bytes Weights() const final {
     std::string bytes(weights_bytes_, '\0');
     try {
-      compiler_->RestoreWeights(bytes.data());
+      compiler_->constants().Restore(bytes.data());
     } catch (const dnnl::error& e) {
       TVM_FFI_THROW(RuntimeError) << "oneDNN: cannot unpack weights: " << e.message;
     }
@@ -89,7 +88,7 @@ class DnnlModule : public PlanModule {
   }
 
  private:
-  void Build(const json::Object& plan, const ffi::Bytes& weights) {
+  void Build(const json::Object& plan, const GivenWeights& weights) {
     for (const auto* specs : {&inputs(), &outputs()}) {
       for (const TensorSpec& spec : *specs) {
         if (spec.dtype.code != kDLFloat || spec.dtype.bits != 32) {
@@ -97,7 +96,7 @@ class DnnlModule : public PlanModule {
         }
       }
     }
-    compiler_ = std::make_unique<Compiler>(program_, weights.data(),
+    compiler_ = std::make_unique<Compiler>(program_, weights.data,
                                            GetInt(plan, "bfloat16", 0) != 0);
     Compiler& c = *compiler_;
     std::vector<int64_t> input_ids = GetInts(plan, "input_ids");
@@ -114,7 +113,7 @@ class DnnlModule : public PlanModule {
       Dims dims = GetInts(constant, "dims");
       int64_t offset = Get<int64_t>(constant, "offset");
       if (offset < 0 || offset % static_cast<int64_t>(sizeof(float)) != 0 ||
-          static_cast<size_t>(offset) + Elements(dims) * sizeof(float) > weights.size()) {
+          static_cast<size_t>(offset) + Elements(dims) * sizeof(float) > weights.size) {
         TVM_FFI_THROW(ValueError) << "a constant lies outside the weights";
       }
       c.DefineConstant(Get<int64_t>(constant, "id"), dims, static_cast<size_t>(offset));
@@ -138,7 +137,7 @@ class DnnlModule : public PlanModule {
     }
     at_.clear();
     BindOutputs(output_ids);
-    c.KeepWeights();
+    c.constants().Keep();
     program_.Finish();
   }
 
