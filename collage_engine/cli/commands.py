@@ -10,22 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from collage_engine.cli import output
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.progress import ProgressReport
+from collage_engine.cli.screen import ERR, say
 from collage_engine.records.errors import CollageError, InfeasibleError, UsageError
 from collage_engine.report.numbers import time_text
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine, Listener
-
-OUT = Console(
-    highlight=False,
-    # Into a file or a pipe, lines are not wrapped to a terminal nobody looks at.
-    width=None if sys.stdout.isatty() else 160,
-)
-ERR = Console(stderr=True, highlight=False)
+from collage_engine.session.document import Document
+from collage_engine.session.pins import close_names
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -91,7 +85,7 @@ def _place(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(output.run_document(run))
     else:
-        output.print_run(run, OUT)
+        output.print_run(run)
     return 0
 
 
@@ -106,12 +100,13 @@ def _check_writable_file(path: str | None) -> None:
 
 
 def _toolchains(options: argparse.Namespace) -> int:
-    with _engine() as engine:
+    # The first time on a machine this builds the toolchains' runtimes: most of a minute.
+    with ERR.status("looking at what is on this machine"), _engine() as engine:
         found = engine.toolchains()
     if options.json:
         output.print_json({"toolchains": found.toolchains})
     else:
-        OUT.print(output.toolchain_table(found.toolchains))
+        output.print_toolchains(found.toolchains)
     return 0
 
 
@@ -123,97 +118,68 @@ def _candidates(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json({"model": opened.model, "candidates": candidates})
         return 0
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("toolchain", "nodes", "operators", "cost", "rule"):
-        table.add_column(title, justify="right" if title == "cost" else "left")
-    for c in candidates:
-        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
-        table.add_row(c.instance.id, _ranges(c.nodes), c.label, cost, c.rule)
-    OUT.print(table)
-    distinct = len({c.key for c in candidates})
-    OUT.print(f"{len(candidates)} candidates, {distinct} distinct")
+    output.print_candidates(candidates)
     return 0
 
 
-def _ranges(nodes: tuple[int, ...]) -> str:
-    from collage_engine.model.index_set import index_set, to_text
-
-    return to_text(index_set(nodes))
+def _open_session(engine: Engine, path: str) -> p.ModelAnswer:
+    """Open a session; a note (written by another version) goes to standard error."""
+    opened = engine.session_open(p.SessionOpen(path=path))
+    if opened.note:
+        print(f"note: {opened.note}", file=sys.stderr)
+    return opened
 
 
 def _explain(options: argparse.Namespace) -> int:
     with _engine() as engine:
-        opened = engine.session_open(p.SessionOpen(path=options.session))
-        node = _node_number(engine, opened.document, options.node)
-        answer = engine.explain(p.Explain(document=opened.document, node=node))
+        opened = _open_session(engine, options.session)
+        document = engine.document(opened.document).document
+        numbers = _node_numbers(document, options.node)
+        answer = engine.explain(p.Explain(document=opened.document, node=numbers[0]))
     if options.json:
         output.print_json(answer)
-        return 0
-    for sentence in answer.words:
-        OUT.print(sentence, markup=False)
-    if answer.candidates:
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("", "toolchain", "operators", "cost", "20–80 %", "regret", "state"):
-            right = title in ("cost", "20–80 %", "regret")
-            table.add_column(title, justify="right" if right else "left")
-        for c in answer.candidates:
-            regret = answer.regrets.get(c.id)
-            spread = ""
-            if c.cost.low_us is not None and c.cost.high_us is not None:
-                spread = f"{c.cost.low_us:.3g} – {c.cost.high_us:.3g}"
-            state = f"invalid: {c.cost.reason}" if c.cost.state == "invalid" else c.cost.state
-            chosen = "→" if c.id == answer.chosen else ("=" if c.id in answer.ties else "")
-            table.add_row(
-                chosen, c.instance.id, c.label, time_text(c.cost.median_us), spread,
-                "–" if regret is None else time_text(regret), state,
-            )  # fmt: skip
-        OUT.print()
-        OUT.print(table)
-    for missing in answer.not_offered:
-        OUT.print(f"{missing.toolchain} offers nothing: {missing.reason}", markup=False)
+    else:
+        output.print_node(document, numbers)
+        output.print_explanation(answer)
     return 0
 
 
-def _node_number(engine: Engine, handle: str, text: str) -> int:
-    document = engine.document(handle).document
+def _node_numbers(document: Document, text: str) -> list[int]:
+    """Operators meant by a number, or by the name of an ONNX node, without regard to case."""
+    calls = [node for node in document.graph.nodes if node.form == "call"]
+    if text.isdigit() and int(text) < len(calls):
+        return [int(text)]
+    wanted = text.lower()
+    found = [
+        number
+        for number, node in enumerate(calls)
+        if wanted in (name.lower() for name in node.onnx_nodes)
+    ]
+    if found:
+        return found
     if text.isdigit():
-        return int(text)
-    number = 0
-    for node in document.graph.nodes:
-        if node.form != "call":
-            continue
-        if text.lower() in (name.lower() for name in node.onnx_nodes):
-            return number
-        number += 1
-    raise UsageError(f"the model has no node {text!r}")
+        raise UsageError(f"there is no node {text}: operators are 0…{len(calls) - 1}")
+    if wanted in (name.lower() for name in document.model.folded):
+        raise UsageError(
+            f"clean-up removed the node {text!r}: it is computed once, when the model is read, "
+            "and no toolchain runs it"
+        )
+    near = close_names(text, [name for node in calls for name in node.onnx_nodes])
+    hint = f"; near are {', '.join(near)}" if near else ""
+    raise UsageError(f"the model has no node {text!r}{hint}")
 
 
 def _compare(options: argparse.Namespace) -> int:
     with _engine() as engine:
-        opened = engine.session_open(p.SessionOpen(path=options.session))
+        opened = _open_session(engine, options.session)
         found = engine.runs_compare(
             p.RunsCompare(document=opened.document, a=options.run, b=options.other)
         )
+        runs = {run.id: run.name for run in engine.document(opened.document).document.runs}
     if options.json:
         output.print_json(found)
         return 0
-    a, b = found.measured_us
-    OUT.print(f"{found.a}: {time_text(a)}   {found.b}: {time_text(b)}")
-    if found.delta_us is not None and a:
-        sign = "+" if found.delta_us > 0 else "−"
-        change = time_text(abs(found.delta_us))
-        OUT.print(f"difference: {sign}{change} ({found.delta_us / a * 100:+.1f} %)")
-    for name, (before, after) in found.by_toolchain.items():
-        OUT.print(f"{name}: {before} → {after} partitions", markup=False)
-    moved = [change for change in found.nodes if change.change == "moved"]
-    regrouped = sum(change.change == "regrouped" for change in found.nodes)
-    OUT.print(f"{len(moved)} nodes moved, {regrouped} regrouped")
-    for node in moved:
-        OUT.print(f"  node {node.node}: {node.before} → {node.after}", markup=False)
+    output.print_comparison(found, (runs[found.a] or found.a, runs[found.b] or found.b))
     return 0
 
 
@@ -222,13 +188,13 @@ def _export(options: argparse.Namespace) -> int:
 
     check_target_folder(Path(options.output))
     with ProgressReport(ERR) as progress, _engine(progress) as engine:
-        opened = engine.session_open(p.SessionOpen(path=options.session))
+        opened = _open_session(engine, options.session)
         engine.export_artifact(
             p.ExportArtifact(
                 document=opened.document, run=options.run, path=str(Path(options.output).resolve())
             )
         )
-    OUT.print(f"artifact: {options.output}", markup=False)
+    say(f"artifact: {options.output}")
     return 0
 
 
@@ -239,16 +205,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(result)
         return 0
-    OUT.print(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
+    say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
-        OUT.print(
+        say(
             f"latency: {time_text(result['median_us'])} "
             f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
             f"{result['repeats']} runs, {result['threads']} threads)"
         )
         expected = result.get("expected_us")
         if expected:
-            OUT.print(f"expected:  {time_text(expected)} when it was exported")
+            say(f"expected:  {time_text(expected)} when it was exported")
     return 0
 
 
@@ -258,12 +224,12 @@ def _report(options: argparse.Namespace) -> int:
     if kind not in ("html", "csv", "json", "svg"):
         raise UsageError(f"-o {path}: the name must end in .html, .csv, .json or .svg")
     with _engine() as engine:
-        opened = engine.session_open(p.SessionOpen(path=options.session))
+        opened = _open_session(engine, options.session)
         done = engine.export_report(
             p.ExportReport(document=opened.document, run=options.run, format=kind)  # type: ignore[arg-type]
         )
     write_beside(path, done.content or b"")
-    OUT.print(f"report: {path}", markup=False)
+    say(f"report: {path}")
     return 0
 
 
@@ -291,11 +257,11 @@ def _search(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(answer)
     elif "infeasible" in answer:
-        OUT.print(f"no placement exists: {answer['infeasible']['reason']}", markup=False)
+        say(f"no placement exists: {answer['infeasible']['reason']}")
     else:
         proven = "proven least" if answer["optimal"] else f"at least {answer['lower_bound_us']}"
-        OUT.print(f"cost: {answer['cost_us']} µs ({proven})")
-        OUT.print(f"cover: {', '.join(map(str, answer['cover']))}", markup=False)
+        say(f"cost: {answer['cost_us']} µs ({proven})")
+        say(f"cover: {', '.join(map(str, answer['cover']))}")
     return 0
 
 
@@ -311,15 +277,15 @@ def _store(options: argparse.Namespace) -> int:
             output.print_json(info)
         else:
             for key, value in info.items():
-                OUT.print(f"{key}: {value}", markup=False)
+                say(f"{key}: {value}")
     elif options.action == "export":
         count = store.export(Path(options.file))
-        OUT.print(f"{count} measurements written to {options.file}", markup=False)
+        say(f"{count} measurements written to {options.file}")
     elif options.action == "import":
         count = store.import_(Path(options.file))
-        OUT.print(f"{count} new measurements taken from {options.file}", markup=False)
+        say(f"{count} new measurements taken from {options.file}")
     else:
-        OUT.print(f"{store.clear()} measurements forgotten")
+        say(f"{store.clear()} measurements forgotten")
     return 0
 
 

@@ -48,6 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--tune-budget", type=duration, default=0.0, metavar="TIME",
         help="time for tuning TVM's kernels during the search (default: none)",
     )  # fmt: skip
+    place.add_argument(
+        "--refine", type=duration, default=0.0, metavar="TIME",
+        help="time for improving the best placements on end-to-end measurements (default: none)",
+    )  # fmt: skip
     place.add_argument("--inputs", metavar="FILE.npz", help="representative inputs, by name")
     place.add_argument(
         "--tolerance", type=float, metavar="REL", help="largest max_rel_error of the whole model"

@@ -91,6 +91,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         threads=options.threads,
         budget_s=getattr(options, "budget", 600.0),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
+        refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
         precision=options.precision,
         tolerance=getattr(options, "tolerance", None),

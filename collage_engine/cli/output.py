@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from collage_engine.records.placement import Run
+from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.comparison import Comparison
+from collage_engine.records.placement import Baseline, Run
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.numbers import time_text
+from collage_engine.report.numbers import against_text, counted, spread_text, time_text
+from collage_engine.session.document import Document
 
 _NOT_PRINTED = ("costs", "rivals")
+KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
+NARROW = 90
+"""Below this many columns a latency table leaves its estimates out."""
+MOST_EXPLAINED = 20
+"""Candidates of one node that ``explain`` lists; all of them with ``--json``."""
 
 
 def print_json(document: Any) -> None:
@@ -31,50 +41,60 @@ def run_document(run: Run) -> dict[str, Any]:
     return data
 
 
-def toolchain_table(states: tuple[ToolchainState, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("toolchain", "version", "devices", "state"):
-        table.add_column(title)
+def print_toolchains(states: Sequence[ToolchainState]) -> None:
+    """What is here with its version; what is missing with its reason and how to get it."""
+    made = Columns("toolchain", "version", "devices", "state")
     for state in states:
-        if state.available:
-            words = "available"
-        else:
-            words = state.reason or "not available"
+        words = "available" if state.available else "missing"
+        made.add(state.name, state.version or "–", ", ".join(state.devices) or "–", words)
+    show(made.table)
+    for state in states:
+        if not state.available:
+            say(f"{state.name} is missing: {state.reason or 'its probe gave no reason'}")
             if state.install:
-                words += f"\n→ {state.install}"
-        table.add_row(state.name, state.version or "–", ", ".join(state.devices) or "–", words)
-    return table
+                say(f"  to install it: {state.install}")
 
 
-def print_run(run: Run, console: Console) -> None:
+def print_run(run: Run) -> None:
     """The placement, the baselines beside it, and what to trust."""
     placement = run.placement
     if placement is None:
-        console.print("No placement.")
+        say("No placement.")
         return
+    whose = "Collage's placement" if run.winner == "collage" else f"The baseline {run.winner}"
+    say(
+        f"{whose} is fastest: {time_text(placement.measured_us)} measured for "
+        f"{counted(run.model['nodes'], 'node')} in "
+        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
+        f"{counted(run.threads, 'thread')}",
+        style="bold",
+    )
     by_toolchain: dict[str, list[int]] = {}
     for part in placement.partitions:
-        config = ",".join(f"{k}={v}" for k, v in part.config.items())
-        name = f"{part.toolchain}[{config}]" if config else part.toolchain
-        entry = by_toolchain.setdefault(name, [0, 0])
+        entry = by_toolchain.setdefault(instance_text(part.toolchain, part.config), [0, 0])
         entry[0] += 1
         entry[1] += len(part.nodes)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("toolchain")
-    table.add_column("partitions", justify="right")
-    table.add_column("nodes", justify="right")
-    for name, (parts, nodes) in sorted(by_toolchain.items(), key=lambda item: -item[1][1]):
-        table.add_row(name, str(parts), str(nodes))
-    title = "Collage's placement" if run.winner == "collage" else f"Placement of {run.winner}"
-    console.print(f"[bold]{title}[/] of {run.model['nodes']} nodes on {run.target}, "
-                  f"{run.threads} thread{'s' if run.threads > 1 else ''}")  # fmt: skip
-    console.print(table)
-    console.print()
-    console.print(latency_table(run))
+    if by_toolchain:
+        made = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
+        for name, (parts, nodes) in sorted(by_toolchain.items(), key=lambda item: -item[1][1]):
+            made.add(name, str(parts), str(nodes))
+        show(made.table)
+    say()
+    show(latency_table(run, columns()))
+    for base in run.baselines:
+        if base.measured_us is None:
+            say(f"{base.name} ({KINDS[base.kind]}) has no time: {base.reason}")
+    say()
+    if placement.estimated_us is not None and placement.additive_error_us is not None:
+        way = "more" if placement.additive_error_us >= 0 else "less"
+        say(
+            f"estimated: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
+            f"and hand-overs; measured, it takes {time_text(abs(placement.additive_error_us))} {way}"
+        )
     if run.max_rel_error is not None:
-        console.print(f"\nlargest error against the model's own result: {run.max_rel_error:.1e}")
+        say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
     counts = run.candidates
-    console.print(
+    say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
         f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured"
@@ -82,54 +102,158 @@ def print_run(run: Run, console: Console) -> None:
     for pin in run.pins:
         price = f", price {time_text(pin.price_us)}" if pin.price_us is not None else ""
         reason = f": {pin.reason}" if pin.reason else ""
-        console.print(f"pin {pin.pin}: {pin.state}{price}{reason}", markup=False)
+        say(f"pin {pin.pin}: {pin.state}{price}{reason}")
     for warning in run.warnings:
-        console.print(f"[yellow]warning:[/] {warning}")
+        say(f"warning: {warning}", style="yellow")
     if run.artifact:
-        console.print(f"\nartifact: {run.artifact}", markup=False)
+        say(f"artifact: {run.artifact}")
 
 
-def latency_table(run: Run) -> Table:
-    """Collage and every baseline, fastest first, compared with the chosen one."""
+def instance_text(toolchain: str, config: dict[str, str]) -> str:
+    """``onnxruntime[level=basic]``"""
+    inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
+    return f"{toolchain}[{inside}]" if inside else toolchain
+
+
+def latency_table(run: Run, width: int) -> Table:
+    """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
     assert run.placement is not None
     chosen = run.placement.measured_us
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("kind")
-    table.add_column("measured", justify="right")
-    table.add_column("20–80 %", justify="right")
-    table.add_column("against chosen", justify="right")
-    table.add_column("estimated", justify="right")
-    rows: list[tuple[float, tuple[str, ...]]] = []
+    numbers = ("measured", "20–80 %", "against →", "estimated")
+    shown = numbers if width >= NARROW else numbers[:-1]
+    made = Columns("", "placement", "kind", *shown, right=numbers, cut=("placement",))
     ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)
-    if ours is not None:
-        mark = " ← chosen" if run.winner == "collage" else ""
-        rows.append(
-            (ours.measured_us or float("inf"),
-             ("Collage" + mark, f"{len(ours.partitions)} partitions", time_text(ours.measured_us),
-              _spread(ours.spread_us), "" if mark else _delta(ours.measured_us, chosen),
-              time_text(ours.estimated_us)))
-        )  # fmt: skip
+    rows: list[tuple[bool, str, str, float, tuple[float, float] | None, float | None]] = []
+    if ours is not None and ours.measured_us is not None:
+        kind = counted(len(ours.partitions), "partition")
+        won = run.winner == "collage"
+        rows.append((won, "Collage", kind, ours.measured_us, ours.spread_us, ours.estimated_us))
     for base in run.baselines:
-        if base.measured_us is None:
-            rows.append((float("inf"), (base.name, base.kind, "–", "", base.reason or "", "")))
-            continue
-        delta = _delta(base.measured_us, chosen) if base.name != run.winner else ""
-        mark = " ← chosen" if base.name == run.winner else ""
-        rows.append(
-            (base.measured_us, (base.name + mark, base.kind, time_text(base.measured_us),
-             _spread(base.spread_us), delta, time_text(base.estimated_us)))
+        if base.measured_us is not None:
+            won = base.name == run.winner
+            name = baseline_text(base)
+            kind = KINDS[base.kind]
+            rows.append((won, name, kind, base.measured_us, base.spread_us, base.estimated_us))
+    for won, name, kind, measured, spread, estimated in sorted(
+        rows, key=lambda r: (r[3], not r[0])
+    ):
+        cells = (
+            time_text(measured), spread_text(spread, measured),
+            "" if won else against_text(measured, chosen), time_text(estimated),
         )  # fmt: skip
-    for _, row in sorted(rows, key=lambda item: item[0]):
-        table.add_row(*row)
-    return table
+        made.add(
+            "→" if won else "", name, kind, *cells[: len(shown)], style="bold" if won else None
+        )
+    return made.table
 
 
-def _delta(us: float | None, chosen: float | None) -> str:
-    return "" if not us or not chosen else f"{(us / chosen - 1) * 100:+.1f} %"
+def baseline_text(base: Baseline) -> str:
+    """A baseline's name beside its kind: what the kind says is not said twice."""
+    return base.name.removeprefix("greedy ") if base.kind == "greedy" else base.name
 
 
-def _spread(spread: tuple[float, float] | None) -> str:
-    if spread is None:
-        return ""
-    return f"{time_text(spread[0])} – {time_text(spread[1])}"
+def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
+    """One line a candidate: where, on what, and what it costs if that is in the store."""
+    made = Columns(
+        "toolchain", "nodes", "operators", "cost", "rules", right=("cost",),
+        cut=("operators", "rules"),
+    )  # fmt: skip
+    for c in candidates:
+        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
+        made.add(c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost, c.rule)
+    show(made.table)
+    distinct = len({c.key for c in candidates})
+    unknown = sum(c.cost.state == "unknown" for c in candidates)
+    say(f"{counted(len(candidates), 'candidate')}, {distinct} distinct, {unknown} not measured yet")
+
+
+def operators_text(label: str) -> str:
+    """``conv2d+add+relu``: operators without their namespace."""
+    return label.replace("nn.", "")
+
+
+def nodes_text(nodes: Sequence[int]) -> str:
+    """``0–10``, ``1,4–6``: operator numbers, ascending."""
+    parts: list[tuple[int, int]] = []
+    for node in sorted(nodes):
+        if parts and node == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], node)
+        else:
+            parts.append((node, node))
+    return ",".join(str(a) if a == b else f"{a}–{b}" for a, b in parts)
+
+
+def print_node(document: Document, numbers: Sequence[int]) -> None:
+    """Which operator is explained, and what the last run did with it."""
+    calls = [node for node in document.graph.nodes if node.form == "call"]
+    number = numbers[0]
+    node = calls[number]
+    names = f" ({', '.join(node.onnx_nodes)})" if node.onnx_nodes else ""
+    say(f"node {number}: {operators_text(node.op)}{names}", style="bold")
+    if len(numbers) > 1:
+        say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
+    run = document.run("last")
+    if run is None or run.placement is None or run.winner == "collage":
+        return
+    for part in run.placement.partitions:
+        if number in part.nodes:
+            say(
+                f"the last run exported the baseline {run.winner}, faster end to end, where "
+                f"{instance_text(part.toolchain, part.config)} runs it; the search's own cover:"
+            )
+
+
+def print_explanation(answer: ExplainAnswer) -> None:
+    """The story in sentences, then the candidates that hold the node, best first."""
+    for sentence in answer.words:
+        say(sentence)
+    if not answer.candidates:
+        return
+    numbers = ("cost", "20–80 %", "regret")
+    made = Columns("", "toolchain", "nodes", "operators", *numbers, right=numbers,
+                   cut=("nodes", "operators"))  # fmt: skip
+    for c in answer.candidates[:MOST_EXPLAINED]:
+        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
+        spread = None
+        if c.cost.low_us is not None and c.cost.high_us is not None:
+            spread = (c.cost.low_us, c.cost.high_us)
+        made.add(
+            "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
+            c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost,
+            spread_text(spread, c.cost.median_us), time_text(answer.regrets.get(c.id)),
+        )  # fmt: skip
+    say()
+    show(made.table)
+    say("→ chosen   = as good within the spread   regret: what the best cover with it costs more")
+    left = len(answer.candidates) - MOST_EXPLAINED
+    if left > 0:
+        say(f"{left} more: --json lists them")
+    for c in answer.candidates:
+        if c.cost.state == "invalid":
+            what = f"{c.instance.id} on {operators_text(c.label)} ({nodes_text(c.nodes)})"
+            say(f"invalid: {what}: {c.cost.reason}")
+
+
+def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
+    """Two runs: latencies, partitions a toolchain, and the nodes that changed."""
+    a, b = found.measured_us
+    say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
+    if a is not None and b is not None:
+        change = "none" if a == b else f"{signed(b - a)} ({against_text(b, a)})"
+        say(f"difference: {change}")
+    for name, (before, after) in found.by_toolchain.items():
+        say(f"{name}: {before} → {counted(after, 'partition')}")
+    moved = [change for change in found.nodes if change.change == "moved"]
+    regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
+    say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
+    by_way: dict[tuple[str, str], list[int]] = {}
+    for change in moved:
+        by_way.setdefault((change.before or "–", change.after or "–"), []).append(change.node)
+    for (before, after), nodes in by_way.items():
+        say(f"  {before} → {after}: {nodes_text(nodes)}")
+    if regrouped:
+        say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
+
+
+def signed(us: float) -> str:
+    return ("+" if us > 0 else "−") + time_text(abs(us))

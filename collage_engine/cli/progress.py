@@ -22,6 +22,7 @@ TITLES = {
     "enumerate": "Finding candidates",
     "measure": "Measuring",
     "search": "Searching",
+    "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Writing the artifact",

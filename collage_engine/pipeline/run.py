@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from collage_engine.pipeline.problem import (
     pin_verdicts,
     raise_infeasible,
 )
+from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import COLLAGE, baselines, cover_of
 from collage_engine.pipeline.stages import Emit, Stages
@@ -44,6 +46,7 @@ from collage_engine.records.placement import Baseline, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import check, k_best, reuse, solve
 from collage_engine.search.problem import Answer
+from collage_engine.search.refine import Trial
 
 
 def run(
@@ -103,7 +106,10 @@ class _Run:
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
             self.measure(menu, measuring)
         answer, placements = self.search()
-        confirmation, truth = self.confirm(menu, placements, inputs)
+        truth = original_outputs(self.model, inputs)
+        if self.settings.refine_budget_s > 0:
+            placements = self.refine(menu, placements, inputs, truth)
+        confirmation = self.confirm(menu, placements, inputs, truth)
         self.chosen = self.exported(placements, confirmation)
         artifact = self.export(menu, confirmation, inputs, truth)
         run = self.document(menu, measuring, answer, placements, confirmation, artifact)
@@ -211,11 +217,63 @@ class _Run:
         more = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
 
+    def refine(
+        self,
+        menu: Menu,
+        placements: list[Placement],
+        inputs: dict[str, np.ndarray],
+        truth: dict[str, np.ndarray],
+    ) -> list[Placement]:
+        """The covers with what refinement found in front, where it measured faster whole."""
+        with self.stages.stage("refine") as report:
+            problem = make_problem(
+                self.graph, self.records, self.pins, self.constants, self.settings
+            )
+            by_id = {record.id: record for record in self.records}
+            folder = Path(tempfile.mkdtemp(prefix="refine-", dir=self.workspace.folder))
+            whole = EndToEnd(
+                self.model,
+                lambda cover: tuple(
+                    (by_id[str(name)].instance, by_id[str(name)].nodes) for name in cover
+                ),
+                inputs, truth, self.tolerance, folder,
+            )  # fmt: skip
+            tried: list[Trial] = []
+
+            def on_trial(trial: Trial) -> None:
+                tried.append(trial)
+                took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
+                report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
+
+            start = [[part.candidate for part in p.partitions] for p in placements]
+            found = refine_covers(
+                problem, start, whole, self.settings.refine_budget_s, on_trial, None
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            cancel.check()
+            report.detail = f"{len(found.trials)} covers measured whole"
+            if found.us is not None and found.start_us:
+                gain = (1 - found.us / found.start_us) * 100
+                report.detail += f", best {gain:.1f} % faster than the start"
+        best = {str(name) for name in found.cover}
+        known = [p for p in placements if {part.candidate for part in p.partitions} == best]
+        if known:
+            return known + [p for p in placements if p is not known[0]]
+        estimate = check(problem, found.cover)
+        refined = make_placement(
+            self.graph, by_id, [str(name) for name in found.cover],
+            estimate if isinstance(estimate, float) else None, self.settings.percentile,
+        )  # fmt: skip
+        return [refined, *placements]
+
     def confirm(
-        self, menu: Menu, placements: Sequence[Placement], inputs: dict[str, np.ndarray]
-    ) -> tuple[Confirmation, dict[str, np.ndarray]]:
+        self,
+        menu: Menu,
+        placements: Sequence[Placement],
+        inputs: dict[str, np.ndarray],
+        truth: dict[str, np.ndarray],
+    ) -> Confirmation:
         with self.stages.stage("build") as report:
-            truth = original_outputs(self.model, inputs)
             covers = [
                 Rival(
                     name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
@@ -244,7 +302,7 @@ class _Run:
                 on_progress=report.progress,
             )
             report.detail = f"{confirmation.named} is fastest"
-        return confirmation, truth
+        return confirmation
 
     def export(
         self,

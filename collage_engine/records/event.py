@@ -8,7 +8,9 @@ import msgspec
 
 from collage_engine.records.cost import Cost
 
-StageName = Literal["import", "enumerate", "measure", "search", "build", "confirm", "export"]
+StageName = Literal[
+    "import", "enumerate", "measure", "search", "refine", "build", "confirm", "export"
+]
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):

@@ -15,6 +15,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """0: physical cores."""
     budget_s: float = 600.0
     tune_budget_s: float = 0.0
+    refine_budget_s: float = 0.0
+    """Time for improving the best covers on end-to-end measurements (the paper's second level)."""
     shapes: dict[str, tuple[int, ...]] = {}
     precision: str = "float32"
     tolerance: float | None = None

@@ -1,0 +1,75 @@
+"""Standard output and standard error: a terminal's width for people, whole lines for programs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 100_000
+"""Columns where nobody looks: into a file or a pipe no line is wrapped or cut."""
+
+ERR = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else WIDE)
+
+
+def prepare() -> None:
+    """Let a terminal that knows no µ or → show something else instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(ValueError, OSError):
+                stream.reconfigure(errors="replace")
+
+
+def say(text: str = "", *, style: str | None = None) -> None:
+    """A paragraph on standard output, as it is: brackets in names are no markup."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(text, style=style, markup=False)
+    else:
+        sys.stdout.write(text + "\n")
+
+
+def show(table: Table) -> None:
+    """A table on standard output: as wide as the terminal, or as wide as it needs to be."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+    else:
+        sys.stdout.write(as_text(table, WIDE))
+
+
+def columns() -> int:
+    """How wide a table may become."""
+    return Console().width if sys.stdout.isatty() else WIDE
+
+
+def as_text(table: Table, width: int) -> str:
+    """A table as plain lines, without colours and without blanks at their ends."""
+    console = Console(highlight=False, width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+
+
+class Columns:
+    """A table without lines. Where the terminal is too narrow, the columns in ``cut`` lose the
+    end of their text to an ellipsis; the others keep theirs."""
+
+    def __init__(
+        self, *titles: str, right: tuple[str, ...] = (), cut: tuple[str, ...] = ()
+    ) -> None:
+        self.table = Table(box=None, pad_edge=False, header_style="bold")
+        self._cut = [title in cut for title in titles]
+        for title in titles:
+            self.table.add_column(
+                title, justify="right" if title in right else "left", no_wrap=title not in cut
+            )
+
+    def add(self, *cells: str, style: str | None = None) -> None:
+        """One row; cells are shown as they are."""
+        self.table.add_row(
+            *(Text(c, no_wrap=cut, overflow="ellipsis") for c, cut in zip(cells, self._cut)),
+            style=style,
+        )

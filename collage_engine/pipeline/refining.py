@@ -1,0 +1,129 @@
+"""Refinement on end-to-end time, the paper's second level: whole covers are built and timed.
+
+``search.refine`` proposes covers; here each is built in a child, run in a child of its own, and
+timed in turn with the start cover, so that what is compared is free of the machine's drift.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from collage_engine.machine.worker import Worker
+from collage_engine.model.importer import ImportedModel
+from collage_engine.pipeline import cancel
+from collage_engine.placement.build import CoverPart
+from collage_engine.placement.built import MODULE_FILE
+from collage_engine.placement.field import ConfirmSettings, Field
+from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.refine import Cover, Refinement, Trial, refine
+
+ROUNDS = 7
+"""Per trial, each against the start in the same round."""
+
+
+class EndToEnd:
+    """Measures covers whole. The first one it is given is the reference of all others."""
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        parts_of: Callable[[Sequence[CandidateId]], tuple[CoverPart, ...]],
+        inputs: Mapping[str, np.ndarray],
+        truth: Mapping[str, np.ndarray],
+        tolerance: float,
+        folder: Path,
+    ) -> None:
+        self._parts_of = parts_of
+        settings = ConfirmSettings(hopeless_beyond=1e9, drop_beyond=1e9)
+        self._field = Field(model, inputs, truth, tolerance, folder, settings, cancel.EVENT,
+                            lambda done, total, now: None)  # fmt: skip
+        self._record = model.record
+        self._builder = Worker(
+            "collage_engine.placement.build_job:BuildJob", name="collage-refine-build"
+        )
+        self._reference: Outcome | None = None
+        self._reference_us: float | None = None
+        self._count = 0
+
+    def close(self) -> None:
+        self._builder.close()
+        self._field.close()
+
+    def measure(self, cover: Cover) -> Cost:
+        """What the cover takes whole; invalid with the reason when it cannot be built or run."""
+        self._count += 1
+        rival = Rival(name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover))
+        outcome = Outcome(rival=rival)
+        self._field.build_one(
+            self._builder, self._count, outcome, self._record.path, dict(self._record.shapes)
+        )
+        if outcome.reason is None:
+            self._field.open(outcome)
+        if outcome.reason is not None:
+            return invalid(outcome.reason)
+        if self._reference is None:
+            rounds = self._field.rounds([outcome], ROUNDS, 30.0, steps=False)
+            times = [median for median, _ in rounds[id(outcome)]]
+            self._reference = outcome
+            self._reference_us = statistics.median(times)
+        else:
+            times = self._against_reference(outcome)
+            self._leave(outcome)
+        if not times:
+            return invalid(outcome.reason or "it failed while it was timed")
+        return Cost(
+            state="measured",
+            median_us=statistics.median(times),
+            low_us=float(np.percentile(times, 20)),
+            high_us=float(np.percentile(times, 80)),
+            count=len(times),
+            repeats_us=tuple(times),
+        )
+
+    def _against_reference(self, outcome: Outcome) -> list[float]:
+        """Times of the outcome as they were had the reference always taken what it took first."""
+        reference = self._reference
+        assert reference is not None and self._reference_us is not None
+        rounds = self._field.rounds([reference, outcome], ROUNDS, 30.0, steps=False)
+        ours, theirs = rounds.get(id(outcome), []), rounds.get(id(reference), [])
+        return [
+            self._reference_us * us / base
+            for (us, _), (base, _) in zip(ours, theirs, strict=False)
+            if us == us and base == base
+        ]
+
+    def _leave(self, outcome: Outcome) -> None:
+        worker = self._field.workers.pop(id(outcome), None)
+        if worker is not None:
+            worker.close()
+        if outcome.folder is not None:
+            (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
+
+
+def refine_covers(
+    problem: Problem,
+    start: Sequence[Sequence[CandidateId]],
+    measured_whole: EndToEnd,
+    budget_s: float,
+    on_trial: Callable[[Trial], None],
+    lower_bound_us: float | None,
+) -> Refinement:
+    """Search on end-to-end time from these covers until the budget is spent."""
+    try:
+        return refine(
+            problem,
+            start,
+            measured_whole.measure,
+            time_budget_s=budget_s,
+            stop=cancel.EVENT.is_set,
+            on_trial=on_trial,
+            lower_bound_us=lower_bound_us,
+        )
+    finally:
+        measured_whole.close()
