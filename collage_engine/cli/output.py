@@ -61,9 +61,9 @@ def print_run(run: Run) -> None:
     if placement is None:
         say("No placement.")
         return
-    whose = "Collage's placement" if run.winner == "collage" else f"The baseline {run.winner}"
+    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
     say(
-        f"{whose} is fastest: {time_text(placement.measured_us)} measured for "
+        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
         f"{counted(run.model['nodes'], 'node')} in "
         f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
         f"{counted(run.threads, 'thread')}",
@@ -86,10 +86,11 @@ def print_run(run: Run) -> None:
             say(f"{base.name} ({KINDS[base.kind]}) has no time: {base.reason}")
     say()
     if placement.estimated_us is not None and placement.additive_error_us is not None:
-        way = "more" if placement.additive_error_us >= 0 else "less"
+        off = placement.additive_error_us
         say(
             f"estimated: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
-            f"and hand-overs; measured, it takes {time_text(abs(placement.additive_error_us))} {way}"
+            f"and hand-overs; measured, it takes {time_text(abs(off))} "
+            f"{'more' if off >= 0 else 'less'}"
         )
     if run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
@@ -239,18 +240,18 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
     a, b = found.measured_us
     say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
     if a is not None and b is not None:
-        change = "none" if a == b else f"{signed(b - a)} ({against_text(b, a)})"
-        say(f"difference: {change}")
-    for name, (before, after) in found.by_toolchain.items():
-        say(f"{name}: {before} → {counted(after, 'partition')}")
+        by = "none" if a == b else f"{signed(b - a)} ({against_text(b, a)})"
+        say(f"difference: {by}")
+    for name, (ours, theirs) in found.by_toolchain.items():
+        say(f"{name}: {ours} → {counted(theirs, 'partition')}")
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
     say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
     by_way: dict[tuple[str, str], list[int]] = {}
     for change in moved:
         by_way.setdefault((change.before or "–", change.after or "–"), []).append(change.node)
-    for (before, after), nodes in by_way.items():
-        say(f"  {before} → {after}: {nodes_text(nodes)}")
+    for (old, new), nodes in by_way.items():
+        say(f"  {old} → {new}: {nodes_text(nodes)}")
     if regrouped:
         say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
 

@@ -69,7 +69,8 @@ class Columns:
 
     def add(self, *cells: str, style: str | None = None) -> None:
         """One row; cells are shown as they are."""
-        self.table.add_row(
-            *(Text(c, no_wrap=cut, overflow="ellipsis") for c, cut in zip(cells, self._cut)),
-            style=style,
-        )
+        texts = [
+            Text(c, no_wrap=cut, overflow="ellipsis")
+            for c, cut in zip(cells, self._cut, strict=True)
+        ]
+        self.table.add_row(*texts, style=style)

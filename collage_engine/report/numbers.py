@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collage_engine.drawing.words import MINUS, counted, significant, time_text
 
-def time_text(us: float | None) -> str:
-    """``41.3 µs``, ``73.2 ms``; a dash for an unknown time."""
-    if us is None:
-        return "–"
-    if us < 1000:
-        return f"{us:.3g} µs" if us >= 1 else f"{us:.2f} µs"
-    ms = us / 1000
-    return f"{ms:.0f} ms" if ms >= 1000 else f"{ms:.3g} ms"
+__all__ = ["against_text", "counted", "spread_text", "time_text"]
 
 
-def gain_text(us: float | None, reference: float | None) -> str:
-    """``+3.1 %``: how much longer than the reference."""
+def against_text(us: float | None, reference: float | None) -> str:
+    """``+3.1 %``: how much longer than the reference; beyond tenfold, how many times."""
     if us is None or not reference:
         return ""
-    return f"{(us / reference - 1) * 100:+.1f} %"
+    share = us / reference
+    if share >= 10:
+        return f"×{significant(share, 2)}"
+    percent = (share - 1) * 100
+    if abs(percent) < 0.05:
+        return "0.0 %"
+    return f"{MINUS if percent < 0 else '+'}{abs(percent):.1f} %"
+
+
+def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str:
+    """``19.7–23.4``: two times in the unit in which ``middle`` is written."""
+    if spread is None or middle is None:
+        return ""
+    scale = 1.0 if middle < 999.5 else 1e3 if middle < 9_999_500 else 1e6
+    return "–".join(significant(us / scale) for us in spread)

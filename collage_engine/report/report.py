@@ -11,7 +11,7 @@ import msgspec
 from collage_engine import __version__
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Partition, Placement, Run
-from collage_engine.report.numbers import gain_text, time_text
+from collage_engine.report.numbers import against_text, spread_text, time_text
 from collage_engine.session.document import Document
 
 Format = Literal["html", "csv", "json", "svg"]
@@ -104,6 +104,7 @@ def _html(document: Document, run: Run) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["time"] = time_text
+    environment.filters["spread"] = spread_text
     return environment.get_template(template.name).render(**_context(document, run))
 
 
@@ -114,7 +115,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
     longest = max((bar["us"] for bar in bars if bar["us"] is not None), default=1.0)
     for bar in bars:
         bar["width"] = 100 * bar["us"] / longest if bar["us"] is not None else 0
-        bar["gain"] = gain_text(bar["us"], reference) if not bar["chosen"] else ""
+        bar["gain"] = against_text(bar["us"], reference) if not bar["chosen"] else ""
     return {
         "version": __version__,
         "document": document,

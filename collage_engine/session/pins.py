@@ -95,12 +95,13 @@ def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecor
             "(it is computed once, when the model is read)"
         )
     names = [name for node in graph.nodes for name in node.onnx_nodes]
-    close = _close(glob, names)
+    close = close_names(glob, names)
     hint = f"; near are {', '.join(close)}" if close else ""
     return f"--pin {text!r}: {glob!r} matches no node of the model{hint}"
 
 
-def _close(glob: str, names: list[str]) -> list[str]:
+def close_names(glob: str, names: list[str]) -> list[str]:
+    """Up to three names much like this one, for a hint."""
     import difflib
 
     bare = glob.replace("*", "").replace("?", "").lower()

@@ -1,0 +1,135 @@
+"""What the command line prints: complete names, whole lines, nothing wider than the terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from collage_engine.cli import output, screen
+from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.comparison import Comparison, NodeChange
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.report.numbers import against_text, spread_text
+
+BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
+PIN = "conv[0]=onnxruntime[level=basic]"
+
+
+def run() -> Run:
+    part = Partition(
+        id="p0", candidate="c", toolchain="onnxruntime", config={"level": "basic"}, nodes=(0, 1),
+        onnx_nodes=("a", "b"), estimated_us=20.0,
+    )  # fmt: skip
+    placement = Placement(
+        partitions=(part,), estimated_us=30.0, measured_us=20.0, additive_error_us=-10.0,
+        spread_us=(19.0, 23.46),
+    )  # fmt: skip
+    long = "greedy onnxruntime → onednn → tvm"
+    return Run(
+        id="r1", name="", model={"nodes": 2}, target="cpu", threads=1, toolchains=[],
+        candidates=CandidateCounts(), placement=placement,
+        baselines=[
+            Baseline(name="onnxruntime[level=basic]", kind="whole-model", measured_us=22.0,
+                     spread_us=(21.0, 1999.0), estimated_us=12345.0),
+            Baseline(name=long, kind="greedy", measured_us=500.0),
+            Baseline(name="onednn", kind="whole-model", reason="oneDNN has no argmax [yet]"),
+        ],
+        winner="collage", pins=[], max_abs_error=0.0, max_rel_error=1e-7, seconds={},
+    )  # fmt: skip
+
+
+def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateRecord:
+    return CandidateRecord(
+        id=name, nodes=nodes, instance=BASIC, label="+".join(["nn.conv2d"] * len(nodes)),
+        rule="rule " * 30, key=name, cost=cost,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 90, 120])
+def test_the_latency_table_fits_and_keeps_every_name(width):
+    text = screen.as_text(output.latency_table(run(), width), width)
+    lines = text.splitlines()
+    assert len(lines) == 4  # header, Collage, two with a time
+    assert max(map(len, lines)) <= width
+    assert "onnxruntime[level=basic]" in text
+    assert "onnxruntime → onednn → tvm" in text
+    assert ("estimated" in text) == (width >= output.NARROW)
+    assert lines[1].startswith("→  Collage")
+
+
+def test_a_run_is_printed_whole_into_a_pipe(capsys):
+    output.print_run(run())
+    said = capsys.readouterr().out
+    assert "onnxruntime[level=basic]           1      2" in said
+    assert "oneDNN has no argmax [yet]" in said
+    assert "measured, it takes 10.0 µs less" in said
+    assert "\x1b" not in said
+    assert all(line == line.rstrip() for line in said.splitlines())
+
+
+def test_candidates_are_one_line_each_in_a_pipe(capsys):
+    output.print_candidates([candidate((0, 1, 2, 5), invalid("too hot"))])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("onnxruntime[level=basic]  0–2,5  conv2d+conv2d+conv2d+conv2d")
+    assert "invalid" in lines[1]
+    assert lines[2] == "1 candidate, 1 distinct, 0 not measured yet"
+
+
+def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys):
+    good = candidate((0,), Cost(state="measured", median_us=3.0, low_us=2.0, high_us=4.0), "good")
+    bad = candidate((0, 1), invalid("it crashed [signal 11]"), "bad")
+    output.print_explanation(
+        ExplainAnswer(words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0},
+                      chosen="good")
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert said.startswith("A [b] c.\n")
+    assert "→  onnxruntime[level=basic]  0" in said
+    assert (
+        "invalid: onnxruntime[level=basic] on conv2d+conv2d (0–1): it crashed [signal 11]" in said
+    )
+
+
+def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
+    output.print_toolchains(
+        [
+            ToolchainState(name="tvm", available=True, version="1", devices=("cpu",)),
+            ToolchainState(name="x", available=False, reason="no", install="pip install 'x[cpu]'"),
+        ]
+    )
+    said = capsys.readouterr().out
+    assert "x is missing: no\n  to install it: pip install 'x[cpu]'\n" in said
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [((10.0, 10.0), "difference: none"), ((10.0, 11.0), "difference: +1.00 µs (+10.0 %)"),
+     ((10.0, 9.0), "difference: −1.00 µs (−10.0 %)")],
+)  # fmt: skip
+def test_comparisons(capsys, times, says):
+    nodes = tuple(
+        NodeChange(node=n, change="moved" if n < 3 else "regrouped", before="tvm", after="onednn")
+        for n in range(5)
+    )
+    output.print_comparison(
+        Comparison(a="a", b="b", measured_us=times, delta_us=times[1] - times[0], nodes=nodes,
+                   by_toolchain={"tvm": (2, 1)}),
+        ("first", "second"),
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert says in said
+    assert "tvm: 2 → 1 partition\n" in said
+    assert "3 nodes moved, 2 regrouped\n  tvm → onednn: 0–2\n" in said
+
+
+def test_numbers():
+    assert against_text(11, 10) == "+10.0 %"
+    assert against_text(9.99999, 10) == "0.0 %"
+    assert against_text(8390, 10) == "×839"
+    assert against_text(None, 10) == against_text(5, None) == ""
+    assert spread_text((19.0, 23.46), 20.0) == "19.0–23.5"
+    assert spread_text((1900.0, 2346.0), 2000.0) == "1.90–2.35"
+    assert spread_text(None, 2.0) == ""
