@@ -4,6 +4,8 @@
 ``needs``: what must be there for it to be enabled.
 """
 
+# ruff: noqa: E501 — the table reads by lines
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     A("quit", "Quit", "File", "close", ("Ctrl+Q",), "", group="close"),
     A("undo", "Undo", "Edit", "undo", ("Ctrl+Z",), "", "document"),
     A("redo", "Redo", "Edit", "redo", ("Ctrl+Shift+Z", "Ctrl+Y"), "", "document"),
-    A("find", "Find…", "Edit", ".find", ("Ctrl+F",), "Text or regular expression", "graph", group="find"),
+    A("find", "Find…", "Edit", ".find_in_graph", ("Ctrl+F",), "Text or regular expression", "graph", group="find"),
     A("find_next", "Find next", "Edit", ".find_next", ("F3", "Ctrl+G"), "", "graph", group="find"),
     A("find_previous", "Find previous", "Edit", ".find_previous", ("Shift+F3", "Ctrl+Shift+G"), "", "graph", group="find"),
     A("same_operator", "Highlight all of this operator", "Edit", ".highlight_operator", ("Ctrl+H",), "", "selection", group="find"),

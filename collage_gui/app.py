@@ -20,6 +20,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
     made.add_argument("--run", action="store_true", help="run as soon as the model is open")
     made.add_argument("--toolchains", default="", metavar="NAME,…")
+    made.add_argument("--budget", type=int, metavar="MINUTES", help="of the run (default: 10)")
     made.add_argument("--screenshot", metavar="DIR",
                       help="write overview.png, candidates.png and compare.png")  # fmt: skip
     made.add_argument("--export", metavar="DIR", help="write artifact, report, graph and tables")
@@ -53,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     import faulthandler
-    import signal
     import shutil
+    import signal
     import tempfile
 
     faulthandler.enable()
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
             window, path=options.files[0], run=options.run,
             toolchains=tuple(name for name in options.toolchains.split(",") if name),
             screenshots=options.screenshot, export=options.export, quit_after=options.quit,
-            limit_s=options.limit,
+            limit_s=options.limit, budget_min=options.budget,
         )  # fmt: skip
         QTimer.singleShot(0, automation, automation.begin)
     else:

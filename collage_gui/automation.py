@@ -30,11 +30,13 @@ class Automation(QObject):
         export: str | None,
         quit_after: bool,
         limit_s: float,
+        budget_min: int | None = None,
     ) -> None:
         super().__init__(window)
         self.window, self.path, self.run = window, path, run
         self.toolchains, self.screenshots, self.export = toolchains, screenshots, export
         self.quit_after = quit_after
+        self.budget_min = budget_min
         self.status = 0
         self._ended = False
         self._limit = QTimer(self, singleShot=True)
@@ -66,6 +68,8 @@ class Automation(QObject):
 
     def _opened(self) -> None:
         assert self.page is not None
+        if self.budget_min:
+            self.page.run_settings.budget.setValue(self.budget_min)
         if self.toolchains:
             unknown = self.page.run_settings.choose(self.toolchains)
             if unknown:

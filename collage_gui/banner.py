@@ -18,7 +18,8 @@ class Banner(QFrame):
         self.action = QPushButton()
         self.action.setObjectName(name + "Action")
         self.action.clicked.connect(self._act)
-        self.close_button = QToolButton(text="✕")
+        self.close_button = QToolButton()
+        self.close_button.setText("✕")
         self.close_button.setAccessibleName("Dismiss")
         self.close_button.clicked.connect(self.hide)
         self._do: Callable[[], None] | None = None

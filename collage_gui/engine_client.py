@@ -239,7 +239,7 @@ class EngineClient(QObject):
                 waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
             return
         try:
-            result = msgspec.json.decode(
+            result: Any = msgspec.json.decode(
                 message.result or b"null", type=protocol.METHODS[waiting.method][1]
             )
         except msgspec.MsgspecError as error:
@@ -256,7 +256,7 @@ class EngineClient(QObject):
         if kind is None:
             return
         try:
-            params = msgspec.json.decode(raw, type=kind)
+            params: Any = msgspec.json.decode(raw, type=kind)
         except msgspec.MsgspecError as error:
             self.logged.emit(f"malformed notification {method}: {error}")
             return
@@ -290,7 +290,7 @@ class EngineClient(QObject):
     def _read_errors(self) -> None:
         if self._process is None:
             return
-        text = self._process.readAllStandardError().data().decode("utf-8", "replace")
+        text = bytes(self._process.readAllStandardError().data()).decode("utf-8", "replace")
         for line in text.splitlines()[-200:]:
             if line.strip():
                 self._errors.append(line.strip())

@@ -1,4 +1,4 @@
-"""The main window: tabs of documents, toolbar, menus, the engine's state, the banner."""
+"""The main window: documents in tabs, opening and closing them."""
 
 from __future__ import annotations
 
@@ -6,48 +6,38 @@ import os
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QFileSystemWatcher, QSize, Qt, QTimer
-from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtCore import QByteArray, QFileSystemWatcher, Qt, QTimer
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
-    QComboBox,
     QFileDialog,
-    QInputDialog,
     QLabel,
-    QLineEdit,
-    QMainWindow,
-    QMenu,
     QMessageBox,
-    QSizePolicy,
-    QSpinBox,
     QStackedWidget,
     QTabWidget,
-    QToolBar,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
-from collage_engine.drawing.looks import MODES
-from collage_engine.service import protocol
 from collage_gui import recovery
-from collage_gui.actions import ACTIONS, MENUS, ActionSpec
 from collage_gui.assets import asset
 from collage_gui.banner import Banner
 from collage_gui.connections import Connection, parse_connection
 from collage_gui.document_window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.palette import CommandPalette, ShortcutsPage
-from collage_gui.panels.runs import baseline_title
 from collage_gui.preferences import Preferences
 from collage_gui.preferences_page import PreferencesPage
-from collage_gui.session import Document, Reference
+from collage_gui.session import Document
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
+from collage_gui.window_engine import WindowEngine
 
 KINDS = "Models and sessions (*.onnx *.collage);;All files (*)"
 
 
-class MainWindow(QMainWindow):
+class MainWindow(WindowEngine):
+    """Everything of the desktop; ``start_engine`` brings it to life."""
+
     def __init__(
         self, preferences: Preferences, theme: Theme, connection: Connection | None = None
     ) -> None:
@@ -120,177 +110,7 @@ class MainWindow(QMainWindow):
         self._update()
         self._show_device()
 
-    # -- actions -----------------------------------------------------------------------
-
-    def _make_actions(self) -> None:
-        groups: dict[str, QActionGroup] = {}
-        for spec in ACTIONS:
-            action = QAction(spec.title, self)
-            action.setObjectName(f"action-{spec.id}")
-            action.setShortcuts([QKeySequence(keys) for keys in spec.keys])
-            tip = f"{spec.title.rstrip('…')}{': ' + spec.tip if spec.tip else ''}"
-            if spec.keys:
-                tip += f" ({spec.keys[0]})"
-            action.setToolTip(tip)
-            action.setStatusTip(spec.tip)
-            action.setCheckable(spec.checkable)
-            action.triggered.connect(partial(self._run, spec))
-            if (len(spec.keys) and len(spec.keys[0]) == 1) or spec.id in (
-                "search",
-                "free",
-                "never_menu",
-            ):
-                # Single keys must not be taken from text fields and lists.
-                action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
-            if spec.checkable and spec.argument:
-                group = groups.setdefault(spec.group, QActionGroup(self))
-                group.addAction(action)
-            self.actions_by_id[spec.id] = action
-            self.addAction(action)
-        self._sync_checks()
-
-    def _run(self, spec: ActionSpec, *_: object) -> None:
-        owner: object = self
-        name = spec.run
-        if name.startswith("."):
-            owner, name = self.current, name[1:]
-            if owner is None:
-                return
-        method = getattr(owner, name)
-        method(spec.argument) if spec.argument else method()
-        self._update()
-
-    def _make_menus(self) -> None:
-        self.recent_menu = QMenu("Open recent", self)
-        self.recent_menu.setObjectName("recentMenu")
-        for title in MENUS:
-            menu = self.menuBar().addMenu(title)
-            last = None
-            for spec in ACTIONS:
-                if spec.menu != title:
-                    continue
-                if last is not None and spec.group != last:
-                    menu.addSeparator()
-                last = spec.group
-                menu.addAction(self.actions_by_id[spec.id])
-                if spec.id == "open":
-                    menu.addMenu(self.recent_menu)
-            if title == "View":
-                self.panels_menu = menu.addMenu("Panels")
-                self.panels_menu.aboutToShow.connect(self._fill_panels)
-        self._fill_recent()
-
-    def _fill_recent(self) -> None:
-        self.recent_menu.clear()
-        for number, path in enumerate(self.preferences.recent(), 1):
-            action = self.recent_menu.addAction(f"&{number}  {os.path.basename(path)}")
-            action.setToolTip(path)
-            action.triggered.connect(lambda _=False, p=path: self.open_path(p))
-        if self.preferences.recent():
-            self.recent_menu.addSeparator()
-            self.recent_menu.addAction("Forget these", self.preferences.forget_recent)
-        self.recent_menu.setEnabled(bool(self.preferences.recent()))
-
-    def _fill_panels(self) -> None:
-        self.panels_menu.clear()
-        if self.current is not None:
-            for dock in self.current.docks.values():
-                self.panels_menu.addAction(dock.toggleViewAction())
-
-    def _make_toolbar(self) -> None:
-        bar = QToolBar("Toolbar")
-        bar.setObjectName("toolbar")
-        bar.setMovable(False)
-        bar.setIconSize(QSize(16, 16))
-        bar.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
-        self.addToolBar(bar)
-        bar.addAction(self.actions_by_id["open"])
-        self.run_button = QToolButton()
-        self.run_button.setObjectName("runButton")
-        self.run_button.clicked.connect(self._run_or_stop)
-        bar.addWidget(self.run_button)
-        bar.addSeparator()
-        self.device_button = QToolButton()
-        self.device_button.setObjectName("deviceButton")
-        self.device_button.setToolTip("Where the engine runs. Click to connect elsewhere.")
-        self.device_button.clicked.connect(self.choose_connection)
-        bar.addWidget(self.device_button)
-        self.threads = QSpinBox(minimum=0, maximum=256)
-        self.threads.setSpecialValueText("auto")
-        self.threads.setObjectName("toolbarThreads")
-        self.threads.setAccessibleName("Threads")
-        self.budget = QSpinBox(minimum=1, maximum=600, suffix=" min")
-        self.budget.setObjectName("toolbarBudget")
-        self.budget.setAccessibleName("Budget")
-        for label, field in (("Threads", self.threads), ("Budget", self.budget)):
-            text = QLabel(label)
-            text.setProperty("quiet", True)
-            text.setContentsMargins(6, 0, 2, 0)
-            bar.addWidget(text)
-            bar.addWidget(field)
-        self.threads.valueChanged.connect(
-            lambda n: self.current and self.current.run_settings.threads.setValue(n)
-        )
-        self.budget.valueChanged.connect(
-            lambda n: self.current and self.current.run_settings.budget.setValue(n)
-        )
-        bar.addSeparator()
-        self.baseline = QComboBox()
-        self.baseline.setObjectName("baseline")
-        self.baseline.setAccessibleName("Compare with")
-        self.baseline.setMinimumContentsLength(16)
-        self.baseline.activated.connect(self._baseline_chosen)
-        self.colour = QComboBox()
-        self.colour.setObjectName("colourBy")
-        self.colour.setAccessibleName("Colour by")
-        for mode, title in MODES.items():
-            self.colour.addItem(title, mode)
-        self.colour.activated.connect(
-            lambda _: self.current and self.current.set_mode(self.colour.currentData())
-        )
-        self.colour.activated.connect(lambda _: self._update())
-        for label, field in (("Compared with", self.baseline), ("Colour by", self.colour)):
-            text = QLabel(label)
-            text.setProperty("quiet", True)
-            text.setContentsMargins(6, 0, 2, 0)
-            bar.addWidget(text)
-            bar.addWidget(field)
-        spacer = QWidget()
-        spacer.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        bar.addWidget(spacer)
-        self.search = QLineEdit(
-            placeholderText="Find in the graph  (Ctrl+F)", clearButtonEnabled=True
-        )
-        self.search.setObjectName("toolbarSearch")
-        self.search.setAccessibleName("Find in the graph")
-        self.search.setMaximumWidth(240)
-        self.search.setMinimumWidth(210)
-        self.search.returnPressed.connect(self._toolbar_search)
-        bar.addWidget(self.search)
-        self.toolbar = bar
-
-    def _toolbar_search(self) -> None:
-        window = self.current
-        if window is not None and window.document.operators is not None:
-            window.find_bar.show()
-            window.find_bar.text.setText(self.search.text())
-            window.find_bar.search()
-            window.find_bar.step(1)
-
-    def _icons(self) -> None:
-        self._update()
-
     # -- documents ---------------------------------------------------------------------
-
-    @property
-    def current(self) -> DocumentWindow | None:
-        page = self.tabs.currentWidget()
-        return page if isinstance(page, DocumentWindow) else None
-
-    @property
-    def pages(self) -> list[DocumentWindow]:
-        found = (self.tabs.widget(at) for at in range(self.tabs.count()))
-        return [page for page in found if isinstance(page, DocumentWindow)]
 
     def open_dialog(self) -> None:
         paths, _ = QFileDialog.getOpenFileNames(self, "Open", "", KINDS)
@@ -489,263 +309,6 @@ class MainWindow(QMainWindow):
         self.client.shutdown()
         self.preferences.store.sync()
         event.accept()
-
-    # -- recovery ----------------------------------------------------------------------
-
-    def autosave(self) -> None:
-        for page in self.pages:
-            if page.document.unsaved:
-                self._save_copy(page)
-
-    def _save_later(self, page: DocumentWindow) -> None:
-        if page.document.unsaved and not page.property("copying"):
-            page.setProperty("copying", True)
-            QTimer.singleShot(1500, page, lambda: self._save_copy(page))
-
-    def _save_copy(self, page: DocumentWindow) -> None:
-        page.setProperty("copying", False)
-        document = page.document
-        if (
-            not self.preferences.get("autosave") or not document.handle or document.read_only
-            or self.connection.is_remote or self.client.state != "ready" or self.closing
-        ):  # fmt: skip
-            return
-        try:
-            copy = self._copies.get(document.key)
-            if copy is None:
-                copy = recovery.new_copy(document.path, document.session_path)
-                self._copies[document.key] = copy
-        except OSError as error:
-            document.add_log("warning", f"no recovery copy: {error}")
-            return
-        document.autosave(str(copy.session), lambda: None)
-
-    # -- the engine --------------------------------------------------------------------
-
-    def start_engine(self) -> None:
-        self.client.start()
-
-    def _engine_ready(self, hello: protocol.HelloAnswer) -> None:
-        self.banner.clear("engine")
-        self._show_device()
-        self.client.request("toolchains.list", None, self._toolchains_arrived,
-                            lambda reason: self.banner.say(reason, "error"))  # fmt: skip
-        for page in self.pages:
-            page.run_settings.show_device(self._device_text())
-            if not page.document.handle and page.property("opened"):
-                self._reopen(page)
-        self._update()
-
-    def _reopen(self, page: DocumentWindow) -> None:
-        """After a restart: the document as it was last kept, then its pins."""
-        document = page.document
-        copy = self._copies.get(document.key)
-        if copy is not None and copy.session.exists():
-            document.open_session(str(copy.session), recovered=True)
-        elif document.session_path and os.path.exists(document.session_path):
-            document.open_session(document.session_path)
-        else:
-            document.open_model(document.path)
-
-    def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
-        self.states = answer.toolchains
-        hello = self.client.hello
-        self.welcome.show_engine(hello.host if hello else "", self.states)
-        for page in self.pages:
-            page.show_toolchains(self.states)
-
-    def _engine_stopped(self, reason: str) -> None:
-        doing = next((p.document.progress.now for p in self.pages if p.document.progress), "")
-        for page in self.pages:
-            if not page.property("opened"):
-                self._remove(page)
-            else:
-                page.document.engine_lost()
-        text = reason + (f" while measuring {doing}" if doing else "")
-        self.banner.say(f"{text}. What was measured is kept.", "error", "Restart the engine",
-                        self.restart_engine, topic="engine")  # fmt: skip
-        self.welcome.show_engine_trouble(reason)
-        self._show_device()
-        self._update()
-
-    def _engine_unresponsive(self, silent: bool) -> None:
-        if silent:
-            self.banner.say("The engine does not answer. What was measured is kept.", "warning",
-                            "Restart the engine", self.restart_engine, topic="engine")  # fmt: skip
-        else:
-            self.banner.clear("engine")
-
-    def restart_engine(self) -> None:
-        for page in self.pages:
-            page.document.engine_lost()
-        self.banner.clear("engine")
-        self.client.restart()
-        self._show_device()
-
-    def choose_connection(self) -> None:
-        text, accepted = QInputDialog.getText(
-            self, "Connection",
-            "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
-            QLineEdit.EchoMode.Normal, self.connection.text,
-        )  # fmt: skip
-        if accepted:
-            self.connect_to(text)
-
-    def connect_to(self, text: str) -> None:
-        """Use another engine; open documents are opened there anew."""
-        try:
-            connection = parse_connection(text)
-        except ValueError as error:
-            self.banner.say(str(error), "error")
-            return
-        self.connection = self.client.connection = connection
-        for page in self.pages:
-            page.document.engine_lost()
-        self.client.restart()
-        self._show_device()
-
-    def _engine_logged(self, text: str) -> None:
-        for page in self.pages:
-            page.document.add_log("engine", text)
-
-    def _device_text(self) -> str:
-        hello = self.client.hello if self.client.state == "ready" else None
-        if hello is None:
-            return {"starting": "starting the engine…", "stopped": "no engine"}.get(
-                self.client.state, "no engine"
-            )
-        where = f" on {hello.host}" if self.connection.kind == "ssh" else ""
-        text = hello.device.description or hello.device.name
-        for mark in ("(R)", "(TM)", " Processor", " CPU"):
-            text = text.replace(mark, "")
-        return f"{text}{where}"
-
-    def _show_device(self) -> None:
-        text = self._device_text()
-        self.device.setText(f"{text} · {self.connection.title}")
-        short = text if len(text) < 34 else text[:32] + "…"
-        self.device_button.setText(short)
-        self.device_button.setToolTip(
-            f"{text}\nEngine: {self.connection.title}\nClick to connect elsewhere."
-        )
-
-    # -- state of the chrome -----------------------------------------------------------
-
-    def _tab_changed(self, at: int) -> None:
-        self._titles()
-        self._update()
-
-    def _titles(self) -> None:
-        for at, page in enumerate(self.pages):
-            self.tabs.setTabText(self.tabs.indexOf(page), page.document.title)
-            self.tabs.setTabToolTip(at, page.document.session_path or page.document.path)
-        page = self.current
-        self.setWindowTitle(
-            f"{page.document.title} – Collage Explorer" if page else "Collage Explorer"
-        )
-
-    def _update(self) -> None:
-        """Enable what can be done now; fill the toolbar for the current document."""
-        page = self.current
-        document = page.document if page else None
-        graph = document is not None and document.operators is not None
-        ready = graph and bool(document and document.handle)
-        has = {
-            "nothing": True,
-            "document": document is not None,
-            "graph": graph,
-            "selection": graph and bool(document and document.selection),
-            "placement": graph and bool(document and document.shown),
-            "idle": ready and not (document and document.running),
-            "running": bool(document and document.running),
-            "pins": bool(document and document.pins),
-            "run": bool(document and document.visible_runs),
-        }
-        for spec in ACTIONS:
-            self.actions_by_id[spec.id].setEnabled(bool(has[spec.needs]))
-        undo = document.undo if document else None
-        self.actions_by_id["undo"].setEnabled(bool(undo and undo.canUndo()))
-        self.actions_by_id["redo"].setEnabled(bool(undo and undo.canRedo()))
-        self.actions_by_id["undo"].setText(f"Undo {undo.undoText()}".strip() if undo else "Undo")
-        self.actions_by_id["redo"].setText(f"Redo {undo.redoText()}".strip() if undo else "Redo")
-        running = bool(document and document.running)
-        self.run_button.setText("■  Stop" if running else "▶  Run")
-        self.run_button.setEnabled(bool(has["idle"] or has["running"]))
-        self.run_button.setAccessibleName("Stop the run" if running else "Run")
-        for field, own in ((self.threads, "threads"), (self.budget, "budget")):
-            field.setEnabled(bool(graph))
-            if page is not None:
-                field.blockSignals(True)
-                field.setValue(getattr(page.run_settings, own).value())
-                field.blockSignals(False)
-            else:
-                field.setValue(
-                    self.preferences.get("threads" if own == "threads" else "budget_min")
-                )
-        self.colour.setEnabled(bool(graph))
-        self.search.setEnabled(bool(graph))
-        if page is not None:
-            self.colour.setCurrentIndex(self.colour.findData(page.mode))
-            checked = self.actions_by_id.get(f"colour_{page.mode.replace('-', '_')}")
-            if checked is not None:
-                checked.setChecked(True)
-        self._fill_baseline(document)
-        self.selection_text.setText(self._selection_words(document))
-
-    def _selection_words(self, document: Document | None) -> str:
-        if document is None or document.operators is None:
-            return ""
-        graph = document.operators
-        model = document.model
-        if document.primary is None:
-            folded = f" · {len(model.folded)} ONNX nodes folded" if model and model.folded else ""
-            return f"{graph.count} operators{folded}"
-        name = graph.name(document.primary)
-        more = len(document.selection) - 1
-        return name + (f" and {more} more" if more else "")
-
-    def _fill_baseline(self, document: Document | None) -> None:
-        self.baseline.blockSignals(True)
-        self.baseline.clear()
-        self.baseline.addItem("Best baseline", ("best", ""))
-        if document is not None and document.visible_runs:
-            run = document.run_of(document.shown.run if document.shown else None)
-            run = run or document.visible_runs[-1]
-            for each in run.baselines:
-                if each.measured_us is not None:
-                    self.baseline.addItem(baseline_title(each), ("baseline", each.name))
-            for other in document.visible_runs:
-                self.baseline.addItem(document.run_title(other), ("run", other.id))
-            wanted = (document.reference.kind, document.reference.name)
-            for at in range(self.baseline.count()):
-                if tuple(self.baseline.itemData(at)) == wanted:
-                    self.baseline.setCurrentIndex(at)
-        self.baseline.setEnabled(self.baseline.count() > 1)
-        self.baseline.blockSignals(False)
-
-    def _baseline_chosen(self) -> None:
-        if self.current is not None:
-            kind, name = self.baseline.currentData()
-            self.current.document.set_reference(Reference(kind, name))
-
-    def _run_or_stop(self) -> None:
-        if self.current is not None:
-            if self.current.document.running:
-                self.current.cancel()
-            else:
-                self.current.run()
-
-    def _preference(self, key: str) -> None:
-        if key == "recent":
-            self._fill_recent()
-        self._sync_checks()
-
-    def _sync_checks(self) -> None:
-        get = self.preferences.get
-        for name, value in (("minimap", get("minimap")), ("fold", get("fold")),
-                            ("horizontal", get("orientation") == "horizontal")):  # fmt: skip
-            self.actions_by_id[name].setChecked(bool(value))
-        self.actions_by_id[f"theme_{get('theme')}"].setChecked(True)
 
     # -- actions of the window ---------------------------------------------------------
 

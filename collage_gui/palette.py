@@ -150,10 +150,17 @@ class ShortcutsPage(QDialog):
 
         section("In the graph", MOUSE)
         for menu in MENUS:
-            section(menu, [
-                (", ".join(spec.keys), spec.title.rstrip("…") + (f" · {spec.tip}" if spec.tip else ""))
-                for spec in ACTIONS if spec.menu == menu and spec.keys
-            ])  # fmt: skip
+            section(
+                menu,
+                [
+                    (
+                        ", ".join(spec.keys),
+                        spec.title.rstrip("…") + (f" · {spec.tip}" if spec.tip else ""),
+                    )
+                    for spec in ACTIONS
+                    if spec.menu == menu and spec.keys
+                ],
+            )
         out.append("</table>")
         text.setHtml("".join(out))
         box = QVBoxLayout(self)

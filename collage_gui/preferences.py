@@ -48,7 +48,8 @@ PREFERENCES: tuple[Preference, ...] = (
     Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
     Preference("confirm_after_search", "Confirm in the background after such a search", False,
                "measure", page="Runs"),
-    Preference("threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"),
+    Preference("threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256,
+               page="Runs"),
     Preference("budget_min", "Time budget of a run, minutes", 10, "none", low=1, high=600,
                page="Runs"),
     Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
@@ -91,7 +92,7 @@ class Preferences(QObject):
             self.changed.emit(key)
 
     def recent(self) -> list[str]:
-        found = self.store.value("recent", [])
+        found: Any = self.store.value("recent", [])
         if isinstance(found, str):
             found = [found]
         return [str(path) for path in found or []]

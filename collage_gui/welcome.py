@@ -38,8 +38,14 @@ class _Mark(QWidget):
         painter.drawLine(20, 18, 20, 46)
         painter.drawLine(44, 18, 44, 46)
         painter.setPen(Qt.PenStyle.NoPen)
-        for x, y, name in ((8, 4, "onednn"), (34, 4, "onednn"), (8, 24, "tvm"),
-                           (34, 24, "onnxruntime"), (8, 44, "tvm"), (34, 44, "onnxruntime")):  # fmt: skip
+        for x, y, name in (
+            (8, 4, "onednn"),
+            (34, 4, "onednn"),
+            (8, 24, "tvm"),
+            (34, 24, "onnxruntime"),
+            (8, 44, "tvm"),
+            (34, 44, "onnxruntime"),
+        ):
             painter.setBrush(QColor(toolchain_look(name).colour))
             painter.drawRoundedRect(x, y, 22, 15, 4, 4)
 
@@ -155,14 +161,15 @@ class WelcomePage(QWidget):
         middle.addStretch(1)
         outer.addLayout(middle)
         outer.addStretch(3)
-        preferences.changed.connect(lambda key: key == "recent" and self.refresh())
+        preferences.changed.connect(self._preference)
         self.refresh()
 
+    def _preference(self, key: str) -> None:
+        if key == "recent":
+            self.refresh()
+
     def refresh(self) -> None:
-        while self.recent.count():
-            widget = self.recent.takeAt(0).widget()
-            if widget is not None:
-                widget.deleteLater()
+        _empty(self.recent)
         paths = self.preferences.recent()
         if not paths:
             none = QLabel("Files that you open are listed here.")
@@ -177,10 +184,7 @@ class WelcomePage(QWidget):
 
     def show_lost(self, copies) -> None:
         """Offer back what a crash left behind."""
-        while self.lost.count():
-            widget = self.lost.takeAt(0).widget()
-            if widget is not None:
-                widget.deleteLater()
+        _empty(self.lost)
         for copy in copies:
             card = QFrame()
             card.setProperty("banner", "warning")
@@ -214,3 +218,10 @@ class WelcomePage(QWidget):
 
     def show_engine_trouble(self, reason: str) -> None:
         self.engine.setText(reason[:1].upper() + reason[1:])
+
+
+def _empty(box: QVBoxLayout) -> None:
+    while (item := box.takeAt(0)) is not None:
+        widget = item.widget()
+        if widget is not None:
+            widget.deleteLater()

@@ -306,7 +306,10 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
         low, high = max(starts[-1] + 1, ideal - slack), min(ranks - 1, ideal + slack)
         if low > high:
             continue
-        starts.append(min(range(low, high + 1), key=lambda r: (crossing[r], abs(r - ideal))))
+        # One edge less to lead over is worth half the slack, no more: columns of like height.
+        starts.append(
+            min(range(low, high + 1), key=lambda r: crossing[r] + 2 * abs(r - ideal) / slack)
+        )
     return starts
 
 

@@ -93,12 +93,12 @@ class LookData:
 
     placement: Placement | None = None
     estimated: bool = True
-    costs: Mapping[str, Cost] = None  # type: ignore[assignment]
-    devices: Mapping[str, str] = None  # type: ignore[assignment]
+    costs: Mapping[str, Cost] | None = None
+    devices: Mapping[str, str] | None = None
     """Candidate id → device."""
-    reference_us: Mapping[str, float] = None  # type: ignore[assignment]
+    reference_us: Mapping[str, float] | None = None
     """Partition id → time of the same operators in the chosen baseline, where comparable."""
-    changes: Mapping[int, str] = None  # type: ignore[assignment]
+    changes: Mapping[int, str] | None = None
     """Operator → gained, lost, moved, regrouped or same."""
 
 

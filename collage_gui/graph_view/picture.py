@@ -7,6 +7,7 @@ rectangles and lines are made once per layout, not per frame.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,7 +47,7 @@ class Picture:
         segments: list[tuple[float, float, float, float]] = []
         owner: list[int] = []
         for edge, route in enumerate(scene.layout.routes):
-            for a, b in zip(route, route[1:], strict=False):
+            for a, b in itertools.pairwise(route):
                 segments.append((*a, *b))
                 owner.append(edge)
         array = np.asarray(segments, dtype=float).reshape(-1, 4)
@@ -98,8 +99,7 @@ class Picture:
                 else:
                     route = self.scene.layout.routes[edge]
                     lines.extend(
-                        QLineF(QPointF(*a), QPointF(*b))
-                        for a, b in zip(route, route[1:], strict=False)
+                        QLineF(QPointF(*a), QPointF(*b)) for a, b in itertools.pairwise(route)
                     )
             self.partition_boxes.append((around, outline, colour))
         self._bands = {}

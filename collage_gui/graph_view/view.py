@@ -80,6 +80,8 @@ class GraphView(QAbstractScrollArea):
         self._overview: tuple[QPixmap, QRectF] | None = None
         self._rest = QTimer(self, interval=SHARP_AFTER_MS, singleShot=True)
         self._rest.timeout.connect(self._sharpen)
+        self._prepare = QTimer(self, interval=120, singleShot=True)
+        self._prepare.timeout.connect(self._make_overview)
         self.minimap = Minimap(self)
         self.minimap_wanted = True
         self.legend = Legend(self)
@@ -257,14 +259,15 @@ class GraphView(QAbstractScrollArea):
             inner.end()
             self._sharp = (pixmap, QPointF(self.offset), self.scale)
             self.sharp_s = time.perf_counter() - begin
+            if self._overview is None and self.sharp_s > SLOWEST_DIRECT_S / 2:
+                self._prepare.start()
         painter.drawPixmap(0, 0, self._sharp[0])
 
     def _scaled_frame(self, painter: QPainter, canvas: QColor) -> None:
         assert self._sharp is not None
         painter.fillRect(self.viewport().rect(), canvas)
-        overview = self._overview_picture()
-        if overview is not None:
-            pixmap, bounds = overview
+        if self._overview is not None:
+            pixmap, bounds = self._overview
             target = QRectF(self.to_view(bounds.topLeft()), self.to_view(bounds.bottomRight()))
             self._draw_part(painter, pixmap, target)
         pixmap, offset, scale = self._sharp
@@ -285,12 +288,13 @@ class GraphView(QAbstractScrollArea):
         )  # fmt: skip
         painter.drawPixmap(shown, pixmap, source)
 
-    def _overview_picture(self) -> tuple[QPixmap, QRectF] | None:
+    def _make_overview(self) -> None:
+        """The whole graph, kept for gestures; made when nothing else happens."""
         if self._overview is None and self.picture is not None and self._style is not None:
             bounds = self.picture.bounds
             size = bounds.size().toSize().scaled(1100, 800, Qt.AspectRatioMode.KeepAspectRatio)
             if size.isEmpty():
-                return None
+                return
             pixmap = QPixmap(size)
             inner = QPainter(pixmap)
             inner.scale(size.width() / bounds.width(), size.height() / bounds.height())
@@ -300,7 +304,6 @@ class GraphView(QAbstractScrollArea):
             )
             inner.end()
             self._overview = (pixmap, bounds)
-        return self._overview
 
     def _stale_badge(self, painter: QPainter) -> None:
         assert self._style is not None

@@ -63,7 +63,8 @@ class CandidatesPanel(QWidget):
         d = document
         self.model = RowsModel(
             [
-                Column("Toolchain", lambda r: r.instance.id, toolchain=lambda r: r.instance.toolchain,
+                Column("Toolchain", lambda r: r.instance.id,
+                       toolchain=lambda r: r.instance.toolchain,
                        text=lambda r: toolchain_title(r.instance.id),
                        tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
                        width=150),

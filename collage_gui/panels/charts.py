@@ -5,6 +5,7 @@ pyqtgraph takes 0.7 s to import: it is loaded when the first chart has something
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class BarChart(QWidget):
                         height=0.62,
                         pen=None,
                         brush=QBrush(ink, BRUSHES[bar.pattern]),
-                    )  # fmt: skip
+                    )
                 )
             if bar.low is not None and bar.high is not None:
                 plot.addItem(
@@ -140,7 +141,7 @@ class BarChart(QWidget):
                         right=np.array([bar.high - value]),
                         beam=0.3,
                         pen=pg.mkPen(c.text, width=1.4),
-                    )  # fmt: skip
+                    )
                 )
             if bar.second is not None:
                 plot.addItem(
@@ -148,7 +149,7 @@ class BarChart(QWidget):
                         [bar.second, bar.second],
                         [y - 0.42, y + 0.42],
                         pen=pg.mkPen(c.text, width=2, style=Qt.PenStyle.DotLine),
-                    )  # fmt: skip
+                    )
                 )
             note = time_text(value) + (f"  {bar.note}" if bar.note else "")
             notes.append(note)
@@ -205,7 +206,7 @@ class Histogram(QWidget):
             axis.setPen(QColor(c.line))
             axis.setTextPen(QColor(c.quiet))
             axis.setTickFont(self.theme.font(11))
-        middle = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+        middle = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
         width = edges[1] - edges[0] if len(edges) > 1 else 1.0
         plot.addItem(
             pg.BarGraphItem(

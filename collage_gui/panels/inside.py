@@ -159,11 +159,27 @@ class InsidePanel(QWidget):
                 top.addChild(item)
             top.setExpanded(open_)
 
-        add("Operator", [("name", graph.name(document.primary)), ("op", node.op),
-                         ("number", document.primary), ("kind", node.kind),
-                         ("ONNX nodes", ", ".join(node.onnx_nodes)), ("ONNX value", node.onnx_value)])  # fmt: skip
-        add("Types", [(f"output {i}" if len(node.types) > 1 else "output", f"{t}  ({bytes_text(t.bytes)})")
-                      for i, t in enumerate(node.types)])  # fmt: skip
+        add(
+            "Operator",
+            [
+                ("name", graph.name(document.primary)),
+                ("op", node.op),
+                ("number", document.primary),
+                ("kind", node.kind),
+                ("ONNX nodes", ", ".join(node.onnx_nodes)),
+                ("ONNX value", node.onnx_value),
+            ],
+        )
+        add(
+            "Types",
+            [
+                (
+                    f"output {i}" if len(node.types) > 1 else "output",
+                    f"{t}  ({bytes_text(t.bytes)})",
+                )
+                for i, t in enumerate(node.types)
+            ],
+        )
         add("Attributes", sorted((k, v) for k, v in node.attributes.items()))
         add(
             "Producers",
@@ -182,12 +198,18 @@ class InsidePanel(QWidget):
         weights = document.inside.weights if document.inside is not None else ()
         shown = False
         for weight in weights:
-            add(f"Weight {weight.name}", [
-                ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
-                ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
-                ("mean ± deviation", f"{significant(weight.mean)} ± {significant(weight.deviation)}"),
-                ("zeros", f"{weight.zeros * 100:.1f} %"),
-            ])  # fmt: skip
+            add(
+                f"Weight {weight.name}",
+                [
+                    ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
+                    ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
+                    (
+                        "mean ± deviation",
+                        f"{significant(weight.mean)} ± {significant(weight.deviation)}",
+                    ),
+                    ("zeros", f"{weight.zeros * 100:.1f} %"),
+                ],
+            )
             if weight.histogram and not shown:
                 self.histogram.show_counts(weight.histogram, weight.edges, weight.name)
                 shown = True

@@ -279,8 +279,9 @@ class ModelTree(QTreeWidget):
             at = self.invisibleRootItem()
             for group in path:
                 for number in range(at.childCount()):
-                    if at.child(number).data(0, Qt.ItemDataRole.UserRole) == group.id:
-                        at = at.child(number)
+                    child = at.child(number)
+                    if child is not None and child.data(0, Qt.ItemDataRole.UserRole) == group.id:
+                        at = child
                         self._fill(at)
                         at.setExpanded(True)
                         break

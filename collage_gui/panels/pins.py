@@ -36,9 +36,13 @@ def pin_text(document: Document, nodes: tuple[int, ...], pin: Pin) -> str:
     """The pin as the command line would write it."""
     graph = document.operators
     names = [graph.name(n) for n in nodes] if graph else []
-    what = {"on": pin.toolchain, "never": f"!{pin.toolchain}", "together": "together",
-            "device": f"@{pin.device}",
-            "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else "")}[pin.kind]  # fmt: skip
+    what = {
+        "on": pin.toolchain,
+        "never": f"!{pin.toolchain}",
+        "together": "together",
+        "device": f"@{pin.device}",
+        "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else ""),
+    }[pin.kind]
     return ",".join(names) + f"={what}"
 
 
@@ -52,19 +56,44 @@ class PinsPanel(QWidget):
         self.setObjectName("pinsPanel")
         self.model = RowsModel(
             [
-                Column("Pin", lambda r: r[0], "number", text=lambda r: MARKS[r[1].kind], width=38,
-                       tip=lambda r: r[1].text),
-                Column("Demand", lambda r: pin_words(r[1]), toolchain=lambda r: r[1].toolchain,
-                       text=lambda r: SHORT[r[1].kind], tip=lambda r: pin_words(r[1]), width=92),
-                Column("Verdict", lambda r: self._verdict(r[0]), width=112,
-                       tip=lambda r: self._reason(r[0]) or "Price: cost with it less cost without it"),
-                Column("Nodes", lambda r: self._nodes(r[1]), width=180,
-                       tip=lambda r: "\n".join(self._names(r[1])[:20])),
-                Column("Price", lambda r: self._price(r[0]), "signed-time", width=88,
-                       tip=lambda r: "Cost with it less cost without it, other pins kept"),
+                Column(
+                    "Pin",
+                    lambda r: r[0],
+                    "number",
+                    text=lambda r: MARKS[r[1].kind],
+                    width=38,
+                    tip=lambda r: r[1].text,
+                ),
+                Column(
+                    "Demand",
+                    lambda r: pin_words(r[1]),
+                    toolchain=lambda r: r[1].toolchain,
+                    text=lambda r: SHORT[r[1].kind],
+                    tip=lambda r: pin_words(r[1]),
+                    width=92,
+                ),
+                Column(
+                    "Verdict",
+                    lambda r: self._verdict(r[0]),
+                    width=112,
+                    tip=lambda r: self._reason(r[0]) or "Price: cost with it less cost without it",
+                ),
+                Column(
+                    "Nodes",
+                    lambda r: self._nodes(r[1]),
+                    width=180,
+                    tip=lambda r: "\n".join(self._names(r[1])[:20]),
+                ),
+                Column(
+                    "Price",
+                    lambda r: self._price(r[0]),
+                    "signed-time",
+                    width=88,
+                    tip=lambda r: "Cost with it less cost without it, other pins kept",
+                ),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
             ]
-        )  # fmt: skip
+        )
         self.table = Table(self.model, "pinsTable", "Pins", theme)
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self.empty = QLabel(wordWrap=True)

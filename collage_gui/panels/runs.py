@@ -88,9 +88,12 @@ class RunsPanel(QWidget):
         self.document, self.theme = document, theme
         self.setObjectName("runsPanel")
         self.chart = BarChart(
-            theme, "runsChart", "Latency of runs and baselines",
-            "Runs and baselines appear here: how fast the placement is, and what you could have without it.",
-        )  # fmt: skip
+            theme,
+            "runsChart",
+            "Latency of runs and baselines",
+            "Runs and baselines appear here: how fast the placement is, and what you could have "
+            "without it.",
+        )
         self.chart.chosen.connect(self._bar_chosen)
         self.headline = QLabel(wordWrap=True)
         self.headline.setObjectName("headline")
@@ -135,14 +138,19 @@ class RunsPanel(QWidget):
 
         self.partitions_model = RowsModel(
             [
-                Column("Toolchain", lambda r: r.toolchain or "", toolchain=lambda r: r.toolchain,
-                       text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside", width=166),
+                Column(
+                    "Toolchain",
+                    lambda r: r.toolchain or "",
+                    toolchain=lambda r: r.toolchain,
+                    text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside",
+                    width=166,
+                ),
                 Column("Partition", lambda r: r.name, width=150),
                 Column("Isolated", lambda r: r.isolated_us, "time", width=100),
                 Column("In place", lambda r: r.in_place_us, "time", width=100),
                 Column("Difference", lambda r: r.delta, "signed-time", width=120),
             ]
-        )  # fmt: skip
+        )
         self.partitions = Table(self.partitions_model, "inPlaceTable", "Partitions in place", theme)
         self.partitions.selectionModel().selectionChanged.connect(
             lambda: self._select(self.partitions)
@@ -240,10 +248,18 @@ class RunsPanel(QWidget):
             if placement.measured_us is None:
                 note += " estimated"
             bars.append(
-                Bar(document.run_title(each), value, low, high, self.theme.colours.text if each.id == current else NEUTRAL,
-                    note=note.strip(), key=f"run:{each.id}", strong=each.id == current,
-                    second=placement.estimated_us if placement.measured_us is not None else None)
-            )  # fmt: skip
+                Bar(
+                    document.run_title(each),
+                    value,
+                    low,
+                    high,
+                    self.theme.colours.text if each.id == current else NEUTRAL,
+                    note=note.strip(),
+                    key=f"run:{each.id}",
+                    strong=each.id == current,
+                    second=placement.estimated_us if placement.measured_us is not None else None,
+                )
+            )
         for baseline in (
             sorted(run.baselines, key=lambda b: b.measured_us or float("inf")) if run else ()
         ):
@@ -287,7 +303,8 @@ class RunsPanel(QWidget):
             total = sum(p.estimated_us or 0 for p in placement.partitions)
             parts.append(f"sum of isolated costs {time_text(total)}")
             parts.append(
-                f"estimate {time_text(placement.estimated_us)}, off by {signed_time(placement.additive_error_us)}"
+                f"estimate {time_text(placement.estimated_us)}, "
+                f"off by {signed_time(placement.additive_error_us)}"
             )
         if run is not None and shown.run == run.id:
             if run.winner != "collage":
@@ -313,9 +330,11 @@ class RunsPanel(QWidget):
         document = self.document
         run = self._run()
         entries: list[tuple[str, Reference]] = [("Best baseline", Reference())]
-        for baseline in run.baselines if run else ():
-            if baseline.measured_us is not None:
-                entries.append((baseline_title(baseline), Reference("baseline", baseline.name)))
+        entries += [
+            (baseline_title(baseline), Reference("baseline", baseline.name))
+            for baseline in (run.baselines if run else ())
+            if baseline.measured_us is not None
+        ]
         entries += [
             (document.run_title(each), Reference("run", each.id)) for each in document.visible_runs
         ]
@@ -342,8 +361,10 @@ class RunsPanel(QWidget):
         shown, run = self.document.shown, self._run()
         rows: list[_Difference] = []
         if shown is not None:
-            for p in shown.placement.partitions:
-                rows.append(_Difference(p.id, p.toolchain, p.estimated_us, p.in_place_us, p.nodes))
+            rows += [
+                _Difference(p.id, p.toolchain, p.estimated_us, p.in_place_us, p.nodes)
+                for p in shown.placement.partitions
+            ]
             if run is not None and shown.run == run.id:
                 for r in run.residual:
                     title = r.name if r.calls == 1 else f"{r.name} ×{r.calls}"
@@ -364,7 +385,8 @@ class RunsPanel(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             self.changes_note.setText(
-                f"{counts['moved']} moved, {counts['regrouped']} regrouped, {counts['same']} same · "
+                f"{counts['moved']} moved, {counts['regrouped']} regrouped, "
+                f"{counts['same']} same · "
                 f"{signed_time(comparison.delta_us)} · partitions: {per}"
             )
         elif document.reference.kind == "run":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -100,8 +101,8 @@ class RowsModel(QAbstractTableModel):
         for at, column in enumerate(self.columns):
             if column.kind in ("time", "signed-time"):
                 values = [abs(v) for v in self._numbers(column) if math.isfinite(v)]
-                largest = max(values, default=0.0)
-                self._units[at] = ("ms", 1e-3) if largest >= 10_000 else ("µs", 1.0)
+                middle = statistics.median(values) if values else 0.0
+                self._units[at] = ("ms", 1e-3) if middle >= 10_000 else ("µs", 1.0)
             elif column.kind == "percent":
                 self._units[at] = ("%", 1.0)
 

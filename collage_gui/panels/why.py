@@ -38,7 +38,8 @@ class WhyPanel(QWidget):
     def refresh(self) -> None:
         document, c = self.document, self.theme.colours
         out = [
-            f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600; margin: 10px 0 3px 0; }}"
+            f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
+            f" margin: 10px 0 3px 0; }}"
             f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.accent}; }}"
             f"td {{ padding: 1px 12px 1px 0; }}</style>"
         ]
@@ -59,7 +60,8 @@ class WhyPanel(QWidget):
             look = toolchain_look(partition.toolchain)
             estimated = " (estimated)" if document.shown and document.shown.estimated else ""
             out.append(
-                f"<p><span style='background:{look.colour};color:{look.text}'>&nbsp;{look.tag}&nbsp;</span>"
+                f"<p><span style='background:{look.colour};color:{look.text}'>"
+                f"&nbsp;{look.tag}&nbsp;</span>"
                 f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
                 f" <a href='partition:{partition.id}'>{partition.id}</a> of {len(partition.nodes)}"
                 f" operators, {time_text(partition.estimated_us)}{estimated}"

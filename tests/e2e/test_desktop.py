@@ -36,8 +36,20 @@ def test_run_screenshots_and_export_headless(tmp_path) -> None:
     model = tmp_path / "small.onnx"
     model.write_bytes(b"")
     shots, out = tmp_path / "shots", tmp_path / "out"
-    done = explorer(tmp_path, str(model), "--engine", SCRIPTED, "--run", "--toolchains",
-                    "tvm,onednn", "--screenshot", str(shots), "--export", str(out), "--quit")  # fmt: skip
+    done = explorer(
+        tmp_path,
+        str(model),
+        "--engine",
+        SCRIPTED,
+        "--run",
+        "--toolchains",
+        "tvm,onednn",
+        "--screenshot",
+        str(shots),
+        "--export",
+        str(out),
+        "--quit",
+    )
     assert done.returncode == 0, done.stderr
     for name in ("overview", "candidates", "compare"):
         width, height = png_size(shots / f"{name}.png")

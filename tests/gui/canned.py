@@ -12,17 +12,36 @@ from collage_engine.records.placement import Baseline, CandidateCounts, Partitio
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 
 STATES = (
-    ToolchainState(name="tvm", available=True, version="0.27.0", devices=("cpu",), licence="Apache-2.0"),
-    ToolchainState(name="onnxruntime", available=True, version="1.31.1", devices=("cpu",), licence="MIT"),
-    ToolchainState(name="onednn", available=True, version="3.2", devices=("cpu",), licence="Apache-2.0"),
     ToolchainState(
-        name="openvino", available=False, reason="the package openvino is not installed",
-        install="pip install openvino", devices=(),
+        name="tvm", available=True, version="0.27.0", devices=("cpu",), licence="Apache-2.0"
     ),
-)  # fmt: skip
+    ToolchainState(
+        name="onnxruntime", available=True, version="1.31.1", devices=("cpu",), licence="MIT"
+    ),
+    ToolchainState(
+        name="onednn", available=True, version="3.2", devices=("cpu",), licence="Apache-2.0"
+    ),
+    ToolchainState(
+        name="openvino",
+        available=False,
+        reason="the package openvino is not installed",
+        install="pip install openvino",
+        devices=(),
+    ),
+)
 AVAILABLE = ("tvm", "onnxruntime", "onednn")
-WORK = {"nn.conv2d": 620.0, "matmul": 300.0, "nn.max_pool2d": 90.0, "add": 22.0, "nn.relu": 18.0,
-        "nn.softmax": 40.0, "mean": 30.0, "reshape": 2.0, "nn.layer_norm": 35.0, "nn.gelu": 50.0}  # fmt: skip
+WORK = {
+    "nn.conv2d": 620.0,
+    "matmul": 300.0,
+    "nn.max_pool2d": 90.0,
+    "add": 22.0,
+    "nn.relu": 18.0,
+    "nn.softmax": 40.0,
+    "mean": 30.0,
+    "reshape": 2.0,
+    "nn.layer_norm": 35.0,
+    "nn.gelu": 50.0,
+}
 REFUSES = {"onednn": {"reshape", "mean", "nn.gelu"}}
 
 
@@ -268,17 +287,25 @@ class World:
                 ]
                 if not single or block in exact:
                     name = self.calls[n].name
-                    return None, {"nodes": [n], "pins": list(range(len(pins))),
-                                  "reason": f"no toolchain can take {name} under the pins"}  # fmt: skip
+                    return None, {
+                        "nodes": [n],
+                        "pins": list(range(len(pins))),
+                        "reason": f"no toolchain can take {name} under the pins",
+                    }
                 chosen.append(min(single, key=self.value))
         chosen.sort(key=lambda c: c.nodes)
         parts = tuple(
             Partition(
-                id=f"p{at}", candidate=c.id, toolchain=c.instance.toolchain, config={}, nodes=c.nodes,
-                onnx_nodes=tuple(self.calls[n].name for n in c.nodes), estimated_us=self.value(c),
+                id=f"p{at}",
+                candidate=c.id,
+                toolchain=c.instance.toolchain,
+                config={},
+                nodes=c.nodes,
+                onnx_nodes=tuple(self.calls[n].name for n in c.nodes),
+                estimated_us=self.value(c),
             )
             for at, c in enumerate(chosen)
-        )  # fmt: skip
+        )
         return Placement(
             partitions=parts, estimated_us=sum(p.estimated_us for p in parts) + 2.0 * len(parts)
         ), None
@@ -320,43 +347,90 @@ class World:
         return value - best + (0.0 if len(candidate.nodes) > 1 else 11.0)
 
     def finish_run(self, settings: dict, name: str = "") -> Run:
-        placement, infeasible = self.place(self.pins)
+        placement, _ = self.place(self.pins)
         number = len(self.runs) + 1
         if placement is not None:
             parts = tuple(
-                Partition(**{f: getattr(p, f) for f in p.__struct_fields__}
-                          | {"in_place_us": (p.estimated_us or 0) * (0.9 + 0.35 * _noise(p.id + str(number)))})
+                Partition(
+                    **{f: getattr(p, f) for f in p.__struct_fields__}
+                    | {
+                        "in_place_us": (p.estimated_us or 0)
+                        * (0.9 + 0.35 * _noise(p.id + str(number)))
+                    }
+                )
                 for p in placement.partitions
-            )  # fmt: skip
+            )
             measured = placement.estimated_us * 1.03
             placement = Placement(
-                partitions=parts, estimated_us=placement.estimated_us, measured_us=measured,
+                partitions=parts,
+                estimated_us=placement.estimated_us,
+                measured_us=measured,
                 spread_us=(measured * 0.985, measured * 1.02),
                 additive_error_us=measured - placement.estimated_us,
-            )  # fmt: skip
+            )
         best = placement.measured_us if placement else 0.0
         run = Run(
-            id=f"run-{number}", name=name or f"Run {number}", model={}, target="cpu", threads=2,
+            id=f"run-{number}",
+            name=name or f"Run {number}",
+            model={},
+            target="cpu",
+            threads=2,
             toolchains=list(STATES),
             candidates=CandidateCounts(
-                enumerated=len(self.candidates), distinct=len(self.candidates) // 2,
-                measured=len(self.costs), from_store=12,
+                enumerated=len(self.candidates),
+                distinct=len(self.candidates) // 2,
+                measured=len(self.costs),
+                from_store=12,
                 invalid=sum(c.state == "invalid" for c in self.costs.values()),
             ),
             placement=placement,
             baselines=[
-                Baseline(name="onnxruntime", kind="whole-model", measured_us=best * 1.08, spread_us=(best * 1.06, best * 1.11)),
-                Baseline(name="tvm", kind="whole-model", measured_us=best * 1.72, spread_us=(best * 1.7, best * 1.75)),
-                Baseline(name="fuseops", kind="fuseops", measured_us=best * 1.55, spread_us=(best * 1.52, best * 1.6)),
-                Baseline(name="greedy onednn", kind="greedy", measured_us=best * 1.21, spread_us=(best * 1.19, best * 1.24)),
+                Baseline(
+                    name="onnxruntime",
+                    kind="whole-model",
+                    measured_us=best * 1.08,
+                    spread_us=(best * 1.06, best * 1.11),
+                ),
+                Baseline(
+                    name="tvm",
+                    kind="whole-model",
+                    measured_us=best * 1.72,
+                    spread_us=(best * 1.7, best * 1.75),
+                ),
+                Baseline(
+                    name="fuseops",
+                    kind="fuseops",
+                    measured_us=best * 1.55,
+                    spread_us=(best * 1.52, best * 1.6),
+                ),
+                Baseline(
+                    name="greedy onednn",
+                    kind="greedy",
+                    measured_us=best * 1.21,
+                    spread_us=(best * 1.19, best * 1.24),
+                ),
                 Baseline(name="onednn", kind="whole-model", reason="oneDNN does not take reshape"),
             ],
-            winner="collage", pins=list(self.verdicts(self.pins, True)), max_abs_error=1e-6, max_rel_error=2e-6,
-            seconds={"enumerate": 0.4, "measure": 31.0, "search": 0.05, "build": 4.0, "confirm": 9.0},
-            started_at="2026-11-21T09:12:00Z", settings=settings, device="CPU, 2 cores",
-            lower_bound_us=best * 0.9, residual=[],
-            warnings=["the machine was busy: spread of repeats 12 %"] if settings.get("seed") == 13 else [],
-        )  # fmt: skip
+            winner="collage",
+            pins=list(self.verdicts(self.pins, True)),
+            max_abs_error=1e-6,
+            max_rel_error=2e-6,
+            seconds={
+                "enumerate": 0.4,
+                "measure": 31.0,
+                "search": 0.05,
+                "build": 4.0,
+                "confirm": 9.0,
+            },
+            started_at="2026-11-21T09:12:00Z",
+            settings=settings,
+            device="CPU, 2 cores",
+            lower_bound_us=best * 0.9,
+            residual=[],
+            warnings=["the machine was busy: spread of repeats 12 %"]
+            if settings.get("seed") == 13
+            else [],
+        )
         self.runs.append(run)
         return run
 

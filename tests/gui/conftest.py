@@ -1,5 +1,7 @@
 """Windows with scripted engines, and fixtures that fail a test which leaves something behind."""
 
+# ruff: noqa: E402 — the environment and the path are set before Qt and the helpers load
+
 from __future__ import annotations
 
 import os

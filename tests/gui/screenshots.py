@@ -4,6 +4,8 @@
 the true engine runs the model; otherwise the scripted engine tells a story from canned data.
 """
 
+# ruff: noqa: E402 — the environment and the path are set before Qt and the helpers load
+
 from __future__ import annotations
 
 import argparse
@@ -96,8 +98,13 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         document = page.document
         story.shoot("2-opened")
         page.run()
-        story.until(lambda: document.progress is not None and document.progress.done > 100
-                    or not document.running, limit_s)  # fmt: skip
+        story.until(
+            lambda: (
+                (document.progress is not None and document.progress.done > 100)
+                or not document.running
+            ),
+            limit_s,
+        )
         story.shoot("3-running")
         story.until(lambda: not document.running, limit_s)
         story.rest(1.0)

@@ -93,8 +93,17 @@ class Engine:
                 params = msgspec.convert(message.get("params") or {}, params_type)
             result = getattr(self, method.replace(".", "_"))(params)
         except Failure as failure:
-            self.write({"jsonrpc": "2.0", "id": id_, "error": {
-                "code": -32000, "message": str(failure), "data": {"kind": "ModelError", "exit_status": 1}}})  # fmt: skip
+            self.write(
+                {
+                    "jsonrpc": "2.0",
+                    "id": id_,
+                    "error": {
+                        "code": -32000,
+                        "message": str(failure),
+                        "data": {"kind": "ModelError", "exit_status": 1},
+                    },
+                }
+            )
             return
         self.write({"jsonrpc": "2.0", "id": id_, "result": result})
 
@@ -107,9 +116,13 @@ class Engine:
             sys.stdout.buffer.flush()
             print("a library wrote this to standard error", file=sys.stderr, flush=True)
         return p.HelloAnswer(
-            version=p.VERSION, engine="scripted", host="scripted-host",
-            device=Device(name="cpu", description="Scripted CPU, 2 cores", threads=2, fingerprint="cafe01"),
-        )  # fmt: skip
+            version=p.VERSION,
+            engine="scripted",
+            host="scripted-host",
+            device=Device(
+                name="cpu", description="Scripted CPU, 2 cores", threads=2, fingerprint="cafe01"
+            ),
+        )
 
     def toolchains_list(self, params):
         return p.Toolchains(toolchains=STATES)
@@ -126,9 +139,14 @@ class Engine:
         self.worlds[document] = world
         self.models[document] = p.ModelAnswer(
             document=document,
-            model=ModelRecord(path=params.path or params.name, sha256="00" * 32, nodes=len(world.calls),
-                              weights_bytes=102_000_000, onnx_nodes=len(world.calls) + 9),
-        )  # fmt: skip
+            model=ModelRecord(
+                path=params.path or params.name,
+                sha256="00" * 32,
+                nodes=len(world.calls),
+                weights_bytes=102_000_000,
+                onnx_nodes=len(world.calls) + 9,
+            ),
+        )
         return self.models[document]
 
     def session_open(self, params):
@@ -251,14 +269,21 @@ class Engine:
         chosen = next((x for x in placement.partitions if params.node in x.nodes), None)
         op = world.calls[params.node].op
         refused = [t for t, ops in (("onednn", {"reshape", "mean", "nn.gelu"}),) if op in ops]
-        words = (f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
-                 "It wins because fusing the bias and the activation saves two passes over memory.")  # fmt: skip
+        words = (
+            f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
+            "It wins because fusing the bias and the activation saves two passes over memory.",
+        )
         return ExplainAnswer(
-            words=words, candidates=answer.candidates, regrets=answer.regrets,
-            chosen=chosen.candidate, runner_up=placement,
-            not_offered=tuple(NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused)
-            + (NotOffered(toolchain="openvino", reason="the package openvino is not installed"),),
-        )  # fmt: skip
+            words=words,
+            candidates=answer.candidates,
+            regrets=answer.regrets,
+            chosen=chosen.candidate,
+            runner_up=placement,
+            not_offered=(
+                *(NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused),
+                NotOffered(toolchain="openvino", reason="the package openvino is not installed"),
+            ),
+        )
 
     def measure_now(self, params):
         world = self.worlds[params.document]
@@ -282,13 +307,24 @@ class Engine:
         if params.candidate is None:
             return InsideAnswer(weights=weights)
         candidate = self.worlds[params.document].candidates[params.candidate]
-        steps = tuple({"op": "convolution", "algorithm": "brgconv:avx512_core", "layout": "nChw16c",
-                       "post_ops": "relu", "operators": [n]} for n in candidate.nodes[:3])  # fmt: skip
+        steps = tuple(
+            {
+                "op": "convolution",
+                "algorithm": "brgconv:avx512_core",
+                "layout": "nChw16c",
+                "post_ops": "relu",
+                "operators": [n],
+            }
+            for n in candidate.nodes[:3]
+        )
         return InsideAnswer(
-            relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n    return R.nn.conv2d(x, w)",
+            relax="@R.function\ndef main(x: R.Tensor((1, 64, 56, 56))):\n"
+            "    return R.nn.conv2d(x, w)",
             tir="@T.prim_func\ndef conv2d(A, B, C):\n    for i in T.parallel(64):\n        ...",
-            source="void conv2d_kernel(float* a) { /* generated */ }", plan=steps, weights=weights,
-        )  # fmt: skip
+            source="void conv2d_kernel(float* a) { /* generated */ }",
+            plan=steps,
+            weights=weights,
+        )
 
     def runs_list(self, params):
         return p.RunsAnswer(runs=tuple(self.worlds[params.document].runs))
@@ -319,16 +355,26 @@ class Engine:
                 if one.nodes != two.nodes
                 else "same"
             )
-            nodes.append(NodeChange(node=n, change=change, before=one.toolchain, after=two.toolchain,
-                                      delta_us=(two.estimated_us - one.estimated_us) / len(two.nodes)))  # fmt: skip
+            nodes.append(
+                NodeChange(
+                    node=n,
+                    change=change,
+                    before=one.toolchain,
+                    after=two.toolchain,
+                    delta_us=(two.estimated_us - one.estimated_us) / len(two.nodes),
+                )
+            )
         tools = {x.toolchain for r in (a, b) for x in r.placement.partitions}
         count = lambda r, t: sum(x.toolchain == t for x in r.placement.partitions)  # noqa: E731
         return Comparison(
-            a=a.id, b=b.id, measured_us=(a.placement.measured_us, b.placement.measured_us),
-            delta_us=b.placement.measured_us - a.placement.measured_us, nodes=tuple(nodes),
+            a=a.id,
+            b=b.id,
+            measured_us=(a.placement.measured_us, b.placement.measured_us),
+            delta_us=b.placement.measured_us - a.placement.measured_us,
+            nodes=tuple(nodes),
             partitions=((len(a.placement.partitions), len(b.placement.partitions)),),
             by_toolchain={t: (count(a, t), count(b, t)) for t in sorted(tools)},
-        )  # fmt: skip
+        )
 
     def export_artifact(self, params):
         folder = Path(params.path)

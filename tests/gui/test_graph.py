@@ -140,8 +140,12 @@ def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     first = next(n for n, b in enumerate(page.picture.scene.display.boxes) if b.kind == "group")
     members = page.picture.scene.display.boxes[first].members
     page.view.box_opened.emit(first)
-    d.until(lambda: not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, members[0])].kind == "operator")  # fmt: skip
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, members[0])].kind == "operator"
+        )
+    )
     d.trigger("expand_all")
     d.until(lambda: not page._layouts.busy and len(page.picture.rectangles) == full)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -213,8 +214,7 @@ def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other(engine)
     layout = lay_out(LayoutRequest(count=at + 1, edges=edges, engine=engine, fold=False))
     assert len({round(layout.places[w][0], 3) for w in waists}) == 1
     steps = {
-        round(layout.places[b][1] - layout.places[a][1], 3)
-        for a, b in zip(waists, waists[1:], strict=False)
+        round(layout.places[b][1] - layout.places[a][1], 3) for a, b in itertools.pairwise(waists)
     }
     assert len(steps) == 1
     assert all(layout.routes)
