@@ -49,6 +49,6 @@ def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         "layer_norm": chains.layer_norm, "norm": chains.norm, "gelu_erf": chains.gelu_erf,
         "gelu_tanh": chains.gelu_tanh, "hardswish": chains.hardswish, "silu": chains.silu,
         "mish": chains.mish, "elu": chains.elu, "softplus": chains.softplus,
-        "hardsigmoid": chains.hardsigmoid,
+        "hardsigmoid": chains.hardsigmoid, "lrn": chains.lrn,
     }  # fmt: skip
     return [(f"{prefix}.{name}", make(x)) for name, make in table.items()]

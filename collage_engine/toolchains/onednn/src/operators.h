@@ -134,6 +134,32 @@ inline View BatchNorm(Compiler& c, const Site& site) {
   return c.Fused("batch_norm", src.desc, site.posts, make, operands, reuse);
 }
 
+// Local response normalisation across channels.
+inline View LocalResponse(Compiler& c, const Site& site) {
+  View src = c.UseDense(c.Value(site.id("src")));
+  auto describe = [&](const Desc& desc) {
+    return dnnl::lrn_forward::primitive_desc(
+        Engine(), kInference, algorithm::lrn_across_channels, desc, desc,
+        Get<int64_t>(site.step, "size"), site.number("alpha", 1), site.number("beta", 0.75),
+        site.number("k", 1), c.Attributes(), true);
+  };
+  auto pd = describe(src.desc);
+  if (!pd || IsReference(pd)) {
+    for (const Desc& desc : {PlainDesc(src.dims), BlockedDesc(src.dims)}) {
+      auto other = describe(desc);
+      if (!other || (pd && IsReference(other))) continue;
+      pd = other;
+      src = c.Use(src, desc);
+      break;
+    }
+  }
+  if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this lrn";
+  View to = c.NewView(src.desc);
+  c.Emit("lrn", pd, {{&src, src.desc, DNNL_ARG_SRC}, {&to, to.desc, DNNL_ARG_DST}}, src.desc,
+         to.desc, "");
+  return c.Apply(to, site.posts, to);
+}
+
 inline View Reduce(Compiler& c, const Site& site) {
   static const std::map<std::string, algorithm> known = {
       {"sum", algorithm::reduction_sum}, {"mean", algorithm::reduction_mean},
@@ -260,7 +286,8 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
        }},
       {"matmul", MatMul},       {"pool", Pooling},        {"softmax", Softmax},
       {"layer_norm", LayerNorm}, {"batch_norm", BatchNorm}, {"reduce", Reduce},
-      {"prelu", Prelu},         {"concat", Concat},       {"resize", Resample},
+      {"prelu", Prelu},          {"lrn", LocalResponse},
+               {"concat", Concat},       {"resize", Resample},
       {"eltwise", Elementwise}, {"binary", BinaryStep},   {"reshape", Reshape},
       {"permute", Permute},     {"slice", Slice},
       {"expand",
