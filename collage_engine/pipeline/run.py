@@ -18,6 +18,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
+from collage_engine.pipeline.findings import Findings
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.pins_of_cover import breaks_pin
@@ -27,7 +28,6 @@ from collage_engine.pipeline.problem import (
     infeasible_details,
     make_placement,
     make_problem,
-    pin_verdicts,
     raise_infeasible,
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
@@ -35,14 +35,14 @@ from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import COLLAGE, baselines, cover_of
 from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.transitions import transition_constants
-from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
+from collage_engine.pipeline.workspace import Menu, Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.confirm import Confirmation, confirm
-from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.placement.rival import Rival
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Baseline, Placement, Residual, Run
+from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import check, k_best, reuse, solve
 from collage_engine.search.problem import Answer
@@ -92,7 +92,6 @@ class _Run:
         self.run_id = run_id
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self.tolerance = settings.tolerance or model_tolerance(workspace.model, settings)
-        self.chosen: Placement | None = None
         self.warnings: list[str] = []
         self.constants: dict[str, float] = {}
         self.records: list[CandidateRecord] = []
@@ -110,9 +109,15 @@ class _Run:
         if self.settings.refine_budget_s > 0:
             placements = self.refine(menu, placements, inputs, truth)
         confirmation = self.confirm(menu, placements, inputs, truth)
-        self.chosen = self.exported(placements, confirmation)
-        artifact = self.export(menu, confirmation, inputs, truth)
-        run = self.document(menu, measuring, answer, placements, confirmation, artifact)
+        findings = Findings(
+            run_id=self.run_id, started_at=self.started_at, workspace=self.workspace, menu=menu,
+            settings=self.settings, pins=self.pins, records=self.records,
+            constants=self.constants, counts=measuring.counts, answer=answer,
+            placements=placements, confirmation=confirmation, warnings=self.warnings,
+        )  # fmt: skip
+        chosen = findings.exported()
+        artifact = self.export(menu, confirmation, chosen, inputs, truth)
+        run = findings.document(chosen, self.stages.total(), artifact)
         return RunOutcome(
             candidates=self.records,
             not_offered=menu.not_offered,
@@ -308,6 +313,7 @@ class _Run:
         self,
         menu: Menu,
         confirmation: Confirmation,
+        chosen: Placement,
         inputs: dict[str, np.ndarray],
         truth: dict[str, np.ndarray],
     ) -> str | None:
@@ -320,167 +326,10 @@ class _Run:
                 inputs=inputs,
                 outputs=truth,
                 tolerance=self.tolerance,
-                placement=self.chosen,
+                placement=chosen,
                 target=self.settings.target,
                 versions={s.name: s.version or "" for s in menu.states if s.available},
             )
             write_artifact(self.model, winner.folder, Path(self.out), contents)
             report.detail = self.out
         return self.out
-
-    # -- the document ------------------------------------------------------------------
-
-    def document(
-        self,
-        menu: Menu,
-        measuring: Measuring,
-        answer: Answer,
-        placements: Sequence[Placement],
-        confirmation: Confirmation,
-        artifact: str | None,
-    ) -> Run:
-        """Everything that was found out, as one record."""
-        winner = confirmation.winner
-        rows = [self.baseline(o) for o in confirmation.outcomes if o.rival.kind != "collage"]
-        best = min((b.measured_us for b in rows if b.measured_us is not None), default=None)
-        ours = next((o.measured_us for o in confirmation.outcomes if o.rival.kind == "collage"
-                     and o.measured_us is not None), None)  # fmt: skip
-        record = self.model.record
-        bound = answer.lower_bound_us
-        return Run(
-            id=self.run_id,
-            name=self.settings.name,
-            model={
-                "path": record.path,
-                "sha256": record.sha256,
-                "nodes": record.nodes,
-                "folded": list(record.folded),
-            },
-            target=self.settings.target,
-            threads=threads_of(self.settings),
-            toolchains=menu.states,
-            candidates=measuring.counts,
-            placement=self.chosen,
-            baselines=rows,
-            winner=confirmation.named,
-            pins=pin_verdicts(self.pins, answer),
-            max_abs_error=winner.max_abs_error,
-            max_rel_error=winner.max_rel_error,
-            seconds=self.stages.total(),
-            artifact=artifact,
-            started_at=self.started_at,
-            settings=msgspec.to_builtins(msgspec.structs.replace(self.settings, inputs_npz=None)),
-            residual=_residual(confirmation),
-            lower_bound_us=bound,
-            optimality_loss_us=(answer.cost_us - bound) if answer.cost_us and bound else None,
-            apparent_loss_us=ours - best if ours is not None and best is not None else None,
-            device=device_text(),
-            peak_memory_bytes=winner.peak_memory_bytes,
-            warnings=self.warnings,
-            costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
-            rivals=self.runners_up(placements, confirmation),
-        )
-
-    def exported(self, placements: Sequence[Placement], confirmation: Confirmation) -> Placement:
-        """The placement that was exported, with its end-to-end times."""
-        winner = confirmation.winner
-        if winner.rival.kind == "collage":
-            placement = placements[winner.rival.order]
-        else:
-            placement = self.as_placement(winner)
-        in_place = dict(enumerate(confirmation.in_place_us))
-        parts = placement.partitions
-        if winner.built is not None:
-            # The builder may run partitions in another order than the search listed them.
-            by_nodes = {part.nodes: part for part in parts}
-            parts = tuple(
-                msgspec.structs.replace(
-                    by_nodes[built.operators], id=f"p{k}", in_place_us=in_place.get(k)
-                )
-                for k, built in enumerate(winner.built.parts)
-            )
-        measured = winner.measured_us
-        estimated = placement.estimated_us
-        return msgspec.structs.replace(
-            placement,
-            partitions=parts,
-            measured_us=measured,
-            spread_us=winner.spread_us,
-            additive_error_us=(
-                measured - estimated if measured is not None and estimated is not None else None
-            ),
-            spin=bool(winner.built and winner.built.spin),
-        )
-
-    def runners_up(
-        self, placements: Sequence[Placement], confirmation: Confirmation
-    ) -> list[Placement]:
-        """The search's covers that are not exported, with their end-to-end times."""
-        found = []
-        for outcome in confirmation.outcomes:
-            if outcome.rival.kind != "collage" or outcome is confirmation.winner:
-                continue
-            placement = placements[outcome.rival.order]
-            measured, estimated = outcome.measured_us, placement.estimated_us
-            found.append(
-                msgspec.structs.replace(
-                    placement,
-                    measured_us=measured,
-                    spread_us=outcome.spread_us,
-                    additive_error_us=(
-                        measured - estimated
-                        if measured is not None and estimated is not None
-                        else None
-                    ),
-                )
-            )
-        return found
-
-    def as_placement(self, outcome: Outcome) -> Placement:
-        """A baseline's cover as a placement; its estimate where its candidates were measured."""
-        found = {(r.instance.id, r.nodes): r for r in self.records}
-        records = []
-        for instance, operators in outcome.rival.cover:
-            known = found.get((instance.id, tuple(operators)))
-            if known is None:
-                from collage_engine.partition.candidate import make_record
-
-                known = make_record(
-                    self.model.graph, instance, tuple(operators), rule=outcome.rival.kind
-                )
-            records.append(known)
-        return make_placement(
-            self.graph, {r.id: r for r in records}, [r.id for r in records],
-            self.estimate(records), self.settings.percentile,
-        )  # fmt: skip
-
-    def estimate(self, records: Sequence[CandidateRecord]) -> float | None:
-        """What the search would say a cover costs; None when a part was never measured."""
-        if not all(record.cost.usable for record in records):
-            return None
-        problem = make_problem(self.graph, records, (), self.constants, self.settings)
-        cost = check(problem, [record.id for record in records])
-        return cost if isinstance(cost, float) else None
-
-    def baseline(self, outcome: Outcome) -> Baseline:
-        rival = outcome.rival
-        assert rival.kind != "collage"
-        estimated = self.as_placement(outcome).estimated_us if rival.cover else None
-        return Baseline(
-            name=rival.name,
-            kind=rival.kind,
-            measured_us=outcome.measured_us,
-            spread_us=outcome.spread_us,
-            estimated_us=estimated,
-            reason=outcome.reason,
-            partitions=max(1, len(rival.cover)),
-            order=tuple(dict.fromkeys(i.toolchain for i, _ in rival.cover)),
-        )
-
-
-def _residual(confirmation: Confirmation) -> list[Residual]:
-    """Kernels outside every partition, calls of one name together."""
-    found: dict[str, list[float]] = {}
-    for kernel in confirmation.residual:
-        found.setdefault(kernel.kernel, []).append(kernel.us)
-    return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]
