@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from collage_engine.machine.device import device, fingerprint, physical_cores
+from collage_engine.measure.bounds import machine_peaks, with_bounds
 from collage_engine.measure.keys import KeyContext, KeyMaker
 from collage_engine.measure.store import Store
 from collage_engine.model.importer import ImportedModel, import_model
@@ -123,6 +124,12 @@ class Workspace:
             if form is None:
                 form = forms[record.nodes] = makers.form(graph.to_indices(record.nodes))
             records.append(msgspec.structs.replace(record, key=context.key(form, record.instance)))
+        peaks = machine_peaks(self.store)
+        if peaks is not None:
+            # What stays unmeasured then has at least a certified bound on its regret.
+            direct = {o.instance.toolchain for o in offers
+                      if get(o.instance.toolchain).direct_convolutions}  # fmt: skip
+            records = with_bounds(graph, records, peaks, direct)
         return Menu(
             states=states,
             offers=offers,
