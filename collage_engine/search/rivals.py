@@ -37,9 +37,12 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rival]:
     """The k least-cost distinct covers under the pins, best first.
 
-    Where the space is too large for exact search only the best cover found is known.
+    Where the space is too large for exact search there may be fewer: those that are proved to be
+    the best ones, or only the best cover found.
     """
-    found = search.find(pins, regrets=False)
+    found = search.find(pins, regrets=search.wide)
+    if found.passes is None and search.wide:  # it has only just turned out to be too large
+        found = search.find(pins)
     if found.least is None or k < 1:
         return []
     ids = [candidate.id for candidate in search.problem.candidates]
@@ -52,6 +55,7 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Riva
             regret_us=search.difference_us(cost, found.least),
         )
         for cost, cover in covers
+        if found.cutoff is None or cost <= found.cutoff
     ]
 
 

@@ -8,6 +8,7 @@ the space is too large for that, it falls back to bounded search (:mod:`wide`), 
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pins import forbidden_by
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 EXACT_WORK = 12_000_000
 """Steps of the exact passes beyond which bounded search takes over (about a minute)."""
+EXACT_MOVES = 1_200_000
+"""Moves between spots beyond which bounded search takes over (about half a gigabyte)."""
+EXACT_SHARE = 0.4
+"""Part of the time limit that exact search may spend before bounded search takes over."""
 DEFAULT_TIME_S = 60.0
+REMEMBERED = 64
 
 
 class Found:
@@ -44,7 +50,9 @@ class Found:
         self.decided = True
         """Whether it is known if there is a cover at all."""
         self.passes: Passes | None = None
-        """The exact passes (backward, and forward if regrets were asked for); None when bounded."""
+        """Passes over all spots, or bounded ones over the spots with covers up to ``cutoff``."""
+        self.cutoff: int | None = None
+        """Every cover up to this cost is among the passes' spots; None: every cover."""
 
     @property
     def optimal(self) -> bool:
@@ -73,12 +81,15 @@ class Search:
         self.space = Space(problem, self.usable)
         self.weights = Weights(problem, self.space, costs)
         self._forbidden: dict[ProblemPin, list[int]] = {}
+        self._costs: dict[frozenset[ProblemPin], Found] = {}
+        """What was found under pins lately, without passes."""
 
     def reprice(self, costs_us: Mapping[int, float | None]) -> None:
         """Give candidates (by index) other costs; None: never chosen any more.
 
         Only candidates that were usable when the search was made can be priced.
         """
+        self._costs.clear()
         gone = set()
         for index, us in costs_us.items():
             if index not in self.space.set_of:
@@ -117,19 +128,36 @@ class Search:
 
     def find(self, pins: Iterable[ProblemPin], *, regrets: bool = True) -> Found:
         """The least-cost cover under the pins; ``regrets`` False skips the forward pass."""
+        pins = list(pins)
+        found = self._find(pins, regrets)
+        brief = copy(found)
+        brief.passes, brief.through, brief.floor = None, {}, {}
+        if len(self._costs) >= REMEMBERED:
+            self._costs.pop(next(iter(self._costs)))
+        self._costs[frozenset(pins)] = brief
+        return found
+
+    def recall(self, pins: Iterable[ProblemPin]) -> Found:
+        """Cost and cover under the pins, from memory where they were searched lately."""
+        pins = list(pins)
+        known = self._costs.get(frozenset(pins))
+        return self.find(pins, regrets=False) if known is None else known
+
+    def _find(self, pins: list[ProblemPin], regrets: bool) -> Found:
         allowed = self.allowed(pins)
         if self.uncovered(allowed):
             return Found()
-        deadline = time.monotonic() + self.time_limit_s
+        began = time.monotonic()
         if not self.wide:
             try:
-                return self._exact(allowed, regrets, deadline - self.time_limit_s / 2)
+                return self._exact(allowed, regrets, began + self.time_limit_s * EXACT_SHARE)
             except SpaceLimit:
                 self.wide = True
-        return self._bounded(allowed, regrets, deadline)
+        return self._bounded(allowed, regrets, began + self.time_limit_s)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()
+        self.space.explore(EXACT_MOVES, deadline)
         passes = Passes(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
         least = passes.backward()
         found.passes = passes
@@ -149,13 +177,10 @@ class Search:
         found.least, found.cover = result.least, result.cover
         found.bound = result.bound if result.least is None else min(result.bound, result.least)
         found.through, found.floor = result.through, result.floor
+        found.passes, found.cutoff = result.passes, result.cutoff
         found.states = result.states
         found.decided = result.least is not None or result.exhausted
         return found
-
-    def cost(self, pins: Iterable[ProblemPin]) -> int | None:
-        """Least cost known under the pins as an internal integer; None when there is no cover."""
-        return self.find(pins, regrets=False).least
 
     def to_us(self, amount: int) -> float:
         """An internal integer cost in microseconds."""

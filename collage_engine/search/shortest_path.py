@@ -70,7 +70,7 @@ class Passes:
             for nodes in space.sets
         ]
         self.deadline = deadline
-        self.spots = space.explore(limit, deadline) if spots is None else spots
+        self.spots = space.explore() if spots is None else spots
         self.ends: list[list[End]] = [[] for _ in range(len(space.spots))]
         self.pasts: list[list[Past]] = [[] for _ in range(len(space.spots))]
         self.through: dict[int, int] = {}

@@ -70,7 +70,7 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
 
 def _feasible(search: Search, pins: Sequence[ProblemPin]) -> bool:
     """Whether a cover exists, or at least none was proved not to (in graphs too wide to tell)."""
-    found = search.find(pins, regrets=False)
+    found = search.recall(pins)
     return found.least is not None or not found.decided
 
 

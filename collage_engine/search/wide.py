@@ -47,6 +47,9 @@ class WideResult:
         self.floor: dict[int, int] = {}
         """For the others: no cover through them costs less."""
         self.states = 0
+        self.passes: Passes | None = None
+        """Passes over the spots of all covers up to ``cutoff`` (None: of all covers)."""
+        self.cutoff: int | None = None
         self.exhausted = False
         """Every cover up to ``least`` was seen."""
 
@@ -66,18 +69,7 @@ class Wide:
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.sets
         ]
-        least = [
-            min((weights.cost[c] for c in offered), default=IMPOSSIBLE) for offered in self.offered
-        ]
-        self.potentials = Potentials(space.count, space.sets, least)
-        self.of_set = [
-            self.potentials.of_set(nodes) if least[nodes.index] < IMPOSSIBLE else 0
-            for nodes in space.sets
-        ]
-        self.reduced = [
-            least[nodes.index] - self.of_set[nodes.index] if least[nodes.index] < IMPOSSIBLE else 0
-            for nodes in space.sets
-        ]
+        self.potentials = Potentials(space, weights, self.offered)
         self.work = 0
         self.visited: list[Spot] = []
         self.dropped = IMPOSSIBLE
@@ -153,7 +145,10 @@ class Wide:
                     return least, walked(trail)
                 kept = fewer_pasts(self.weights.book, spot, {v: c for v, (c, _) in pasts.items()})
                 for values, cost in kept:
-                    forecast = cost + left
+                    forecast = cost + left + self.potentials.live(spot, values)
+                    if forecast > limit:
+                        self.cut = self.cut or cost < IMPOSSIBLE
+                        continue
                     states.append((forecast, spot, left, values, cost, pasts[values][1]))
             if len(states) > width:
                 states.sort(key=itemgetter(0))
@@ -179,7 +174,7 @@ class Wide:
         """Follow all moves from the kept states of one spot."""
         spot, left = group[0][1], group[0][2]
         self.visited.append(spot)
-        cost_of = self.weights.cost
+        live = self.potentials.live
         for move in self.space.moves(spot):
             self.work += 1
             target = move.target
@@ -189,21 +184,15 @@ class Wide:
             there: dict = {} if found is None else found[2]
             for _, _, _, values, cost, trail in group:
                 if move.set is None:
-                    if cost + after_left > limit:
-                        self.cut = True
-                        continue
                     known = there.get(values)
                     if known is None or cost < known[0]:
                         there[values] = (cost, trail)
                     continue
                 for c in self.offered[move.set.index]:
                     self.work += 1
-                    if cost + cost_of[c] + after_left > limit:
-                        self.cut = True
-                        continue
                     price, after = step(self.weights, move, c, values)
                     total = cost + price
-                    if total + after_left > limit:
+                    if total + after_left + live(target, after) > limit:
                         self.cut = self.cut or total < IMPOSSIBLE
                         continue
                     known = there.get(after)
@@ -215,11 +204,11 @@ class Wide:
     def _change(self, spot: Spot, move: Move) -> int:
         """How the forecast of what is left changes with a move."""
         if move.set is None:
-            return self.reduced[move.target.pending[-1]]
+            return self.potentials.reduced[move.target.pending[-1]]
         index = move.set.index
         if len(move.target.pending) < len(spot.pending):
-            return -self.of_set[index] - self.reduced[index]
-        return -self.of_set[index]
+            return -self.potentials.of_set[index] - self.potentials.reduced[index]
+        return -self.potentials.of_set[index]
 
     # -- regrets -----------------------------------------------------------------------------
 
@@ -228,7 +217,7 @@ class Wide:
         base = self.potentials.suffix[0]
         for nodes in self.space.sets:
             for c in self.offered[nodes.index]:
-                floor = base + self.weights.cost[c] - self.of_set[nodes.index]
+                floor = base + self.potentials.charge[c] - self.potentials.of_set[nodes.index]
                 result.floor[c] = max(floor, result.bound)
 
     def _regrets(self, result: WideResult, deadline: float | None) -> None:
@@ -251,6 +240,7 @@ class Wide:
                 passes.forward()
             except SpaceLimit:
                 break
+            result.passes, result.cutoff = passes, limit if self.cut else None
             if not self.cut:  # all covers were seen: who is in none of them is in no cover
                 result.through = passes.through
                 result.floor = {}

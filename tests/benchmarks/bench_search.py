@@ -1,0 +1,132 @@
+"""Cost of the search against the size and shape of the graph, with memory.
+
+    python -m tests.benchmarks.bench_search                     # the table
+    python -m tests.benchmarks.bench_search --shapes chain --sizes 100,1000
+    python -m tests.benchmarks.bench_search --random 20000      # long random checks
+    python -m tests.benchmarks.bench_search --refine            # local search against evolution
+
+Each row runs in a process of its own, so that its memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import msgspec
+
+from collage_engine.search.api import Search, solve
+from collage_engine.search.problem import ProblemPin, read_problem
+from tests.search_graphs import SHAPES, problem_on, wide
+
+
+def row(shape: str, size: int, pairs: bool) -> dict[str, object]:
+    """One measured row: a problem read, searched, and searched again after one pin."""
+    graph = wide(size) if shape == "wide" else SHAPES[shape](size)
+    text = msgspec.json.encode(problem_on(graph, pairs=pairs))
+    begun = time.perf_counter()
+    problem = read_problem(text)
+    reading = time.perf_counter() - begun
+    begun = time.perf_counter()
+    search = Search(problem)
+    answer = solve(problem, previous=search)
+    searching = time.perf_counter() - begun
+    again = None
+    if answer.optimal and not search.wide:
+        other = {c.id: c for c in problem.candidates}[answer.cover[len(answer.cover) // 2]]
+        pin = ProblemPin(nodes=other.nodes[:1], not_toolchain=other.toolchain)
+        pinned = msgspec.structs.replace(problem, pins=(pin,))
+        begun = time.perf_counter()
+        solve(pinned, previous=search)
+        again = time.perf_counter() - begun
+    return {
+        "shape": shape, "pairs": pairs, "nodes": len(problem.nodes),
+        "candidates": len(problem.candidates), "read_s": round(reading, 3),
+        "search_s": round(searching, 3), "again_s": None if again is None else round(again, 3),
+        "optimal": answer.optimal, "gap": (answer.gap_us or 0.0) / (answer.cost_us or 1.0),
+        "exact_regrets": len(answer.regrets), "states": answer.states,
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }  # fmt: skip
+
+
+def table(shapes: list[str], sizes: list[int]) -> None:
+    print("| shape | pair costs | nodes | candidates | read s | search s | after one pin s | "
+          "optimal | gap | exact regrets | states | MB |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for shape in shapes:
+        for size in sizes:
+            for pairs in (False, True):
+                command = [sys.executable, "-m", __spec__.name, "--row", shape, str(size)]
+                done = subprocess.run(
+                    [*command, "pairs" if pairs else "none"],
+                    capture_output=True, text=True, check=True,
+                )  # fmt: skip
+                r = json.loads(done.stdout)
+                again = "" if r["again_s"] is None else r["again_s"]
+                print(f"| {shape} | {'yes' if pairs else 'no'} | {r['nodes']} | {r['candidates']} "
+                      f"| {r['read_s']} | {r['search_s']} | {again} "
+                      f"| {'yes' if r['optimal'] else 'no'} | {r['gap']:.2%} "
+                      f"| {r['exact_regrets']} | {r['states']} | {r['memory_mb']} |",
+                      flush=True)  # fmt: skip
+
+
+def random_checks(count: int, first_seed: int) -> None:
+    """Brute force on ``count`` random problems, half of them made to be jointly cyclic."""
+    from tests.unit.test_search_exact import compare
+
+    tally: Counter[str] = Counter()
+    begun = time.perf_counter()
+    for seed in range(first_seed, first_seed + count):
+        cyclic = seed % 2 == 0
+        compare(seed, tally, cyclic=cyclic, nodes=9 if cyclic else 8)
+    print(f"{dict(tally)}, mismatches 0, {time.perf_counter() - begun:.0f} s")
+
+
+def refinement(rounds: int) -> None:
+    """Gain over the start by measured latency of a simulated machine, at equal measurements."""
+    from collage_engine.search.evolve import Evolution
+    from collage_engine.search.refine import LocalSearch, Method, refine
+    from tests.unit.test_search_refine import machine, truth
+
+    for shape in ("residual", "transformer"):
+        for seed in range(rounds):
+            problem = read_problem(msgspec.json.encode(problem_on(SHAPES[shape](100), seed=seed)))
+            start = solve(problem, with_bounds=False).cover
+            before = truth(problem, seed, start)
+            said = []
+            methods: dict[str, Method] = {
+                "local": LocalSearch(problem), "evolution": Evolution(problem, start),
+            }  # fmt: skip
+            for name, method in methods.items():
+                found = refine(problem, [start], machine(problem, seed), method=method, trials=150)
+                said.append(f"{name} {1 - truth(problem, seed, found.cover) / before:.2%}")
+            print(f"{shape}, seed {seed}, 150 measurements each: {', '.join(said)}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", default=",".join([*SHAPES, "wide"]))
+    parser.add_argument("--sizes", default="100,1000,10000")
+    parser.add_argument("--row", nargs=3)
+    parser.add_argument("--random", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--refine", type=int, nargs="?", const=3)
+    chosen = parser.parse_args()
+    if chosen.row:
+        shape, size, pairs = chosen.row
+        print(json.dumps(row(shape, int(size), pairs == "pairs")))
+    elif chosen.random:
+        random_checks(chosen.random, chosen.seed)
+    elif chosen.refine:
+        refinement(chosen.refine)
+    else:
+        table(chosen.shapes.split(","), [int(s) for s in chosen.sizes.split(",")])
+
+
+if __name__ == "__main__":
+    main()
