@@ -8,16 +8,17 @@ and indices are int64, as Relax's shapes are; TVM narrows them when it lowers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import tvm
 from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.stmt import For, ForKind
 
-Index = Expr | int
-Stmt = tvm.tirx.Stmt
-Body = Callable[[Any], Stmt]
+Index: TypeAlias = Any
+"""An int64 expression or a Python int."""
+Stmt: TypeAlias = Any
+"""A TIR statement."""
+Body: TypeAlias = Callable[..., Stmt]
 
 
 def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i") -> Stmt:
