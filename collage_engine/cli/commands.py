@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,7 +32,10 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     """One line on standard error (and, asked for JSON, what forbids a placement)."""
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
-    print(f"collage: {error}", file=sys.stderr)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    print(f"collage: {'; '.join(lines)}", file=sys.stderr)
+    if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
+        print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status
 
 

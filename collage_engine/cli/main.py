@@ -7,13 +7,18 @@ failed, 2 wrong usage, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from collage_engine import __version__
-from collage_engine.cli.options import add_run_options, duration
+from collage_engine.cli.options import add_run_options, duration, positive_number
 from collage_engine.records.errors import CollageError
+
+TRACE = "COLLAGE_TRACE"
+"""Environment variable: set, a defect shows its stack trace."""
 
 PLACE_EXAMPLES = """\
 examples:
@@ -23,18 +28,57 @@ examples:
 """
 
 
+EXAMPLES = """\
+examples:
+  collage place model.onnx -o out        the whole way, from a model to a compiled module
+  collage run out --benchmark            run that module, check it and time it
+  collage COMMAND --help                 what a command takes
+"""
+
+
+class HelpFormat(argparse.RawDescriptionHelpFormatter):
+    """Room for long option names beside their help."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # argparse forgets that commands are indented once more than options.
+            self._action_max_length = max(
+                self._action_max_length, *(len(name) + 4 for name in action.choices)
+            )
+
+
+class _Command(argparse.ArgumentParser):
+    """A command's parser, in the same format as the whole program's."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormat} | options)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="collage",
+        prog="collage", formatter_class=HelpFormat, epilog=EXAMPLES,
         description="Find out which toolchain should run which part of a model, by measuring.",
-    )
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"collage {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Command
+    )
 
     place = commands.add_parser(
-        "place", help="measure, search, confirm and export a placement",
-        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=PLACE_EXAMPLES,
-    )  # fmt: skip
+        "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
+    )
     place.add_argument("model", help="the model, an .onnx file")
     place.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
@@ -52,67 +96,81 @@ def build_parser() -> argparse.ArgumentParser:
         "--refine", type=duration, default=0.0, metavar="TIME",
         help="time for improving the best placements on end-to-end measurements (default: none)",
     )  # fmt: skip
-    place.add_argument("--inputs", metavar="FILE.npz", help="representative inputs, by name")
     place.add_argument(
-        "--tolerance", type=float, metavar="REL", help="largest max_rel_error of the whole model"
-    )
+        "--inputs", metavar="FILE.npz",
+        help="representative inputs, one array for each input's name (default: random ones)",
+    )  # fmt: skip
+    place.add_argument(
+        "--tolerance", type=positive_number, metavar="REL",
+        help="largest max_rel_error of the whole model (default: by its element types)",
+    )  # fmt: skip
     place.add_argument(
         "--pin", action="append", default=[], metavar="'GLOB[,GLOB]=WHAT'",
-        help="WHAT: NAME, !NAME, exactly[:NAME], together, @DEVICE; repeatable",
+        help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
+        "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
+        "device (@DEVICE); globs match ONNX node names; repeatable",
     )  # fmt: skip
     place.add_argument(
         "--placement", action="append", metavar="FILE",
         help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
     )  # fmt: skip
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
-    place.add_argument("--json", action="store_true", help="print one JSON document")
+    _add_json(place)
 
     toolchains = commands.add_parser("toolchains", help="what is on this machine, what is missing")
-    toolchains.add_argument("--json", action="store_true")
+    _add_json(toolchains)
 
     candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
-    candidates.add_argument("model")
+    candidates.add_argument("model", help="the model, an .onnx file")
     add_run_options(candidates)
-    candidates.add_argument("--json", action="store_true")
+    _add_json(candidates)
 
     explain = commands.add_parser("explain", help="why a node runs where it does")
-    explain.add_argument("session")
+    _add_session(explain)
     explain.add_argument("node", help="operator number, or ONNX node name")
-    explain.add_argument("--json", action="store_true")
+    _add_json(explain)
 
     compare = commands.add_parser("compare", help="two runs of a session side by side")
-    compare.add_argument("session")
-    compare.add_argument("run", help="id or name; `last` is the newest")
-    compare.add_argument("other")
-    compare.add_argument("--json", action="store_true")
+    _add_session(compare)
+    compare.add_argument("run", help="id or name of a run; `last` is the newest")
+    compare.add_argument("other", help="the run to compare with it")
+    _add_json(compare)
 
     export = commands.add_parser("export", help="write a session's placement as an artifact")
-    export.add_argument("session")
-    export.add_argument("-o", "--output", required=True, metavar="DIR")
+    _add_session(export)
+    export.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
+    )
     export.add_argument("--run", default="last", help="id or name of the run (default: last)")
 
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
-    run.add_argument("artifact", metavar="DIR")
+    run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
-    run.add_argument("--json", action="store_true")
+    _add_json(run)
 
     report = commands.add_parser("report", help="write a report of a session")
-    report.add_argument("session")
+    _add_session(report)
     report.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="ends in .html, .csv, .json or .svg"
     )
     report.add_argument("--run", help="id or name of the run (default: last)")
 
     search = commands.add_parser("search", help="solve a placement problem given as JSON")
-    search.add_argument("problem", metavar="PROBLEM.json")
-    search.add_argument("--json", action="store_true")
+    search.add_argument(
+        "problem", metavar="PROBLEM.json", help="nodes, candidates with costs, pins, transitions"
+    )
+    _add_json(search)
 
     store = commands.add_parser("store", help="the machine's measurements")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
     info = actions.add_parser("info", help="where it is and what it holds")
-    info.add_argument("--json", action="store_true")
-    actions.add_parser("export", help="write all measurements to a file").add_argument("file")
-    actions.add_parser("import", help="take measurements from a file").add_argument("file")
+    _add_json(info)
+    actions.add_parser("export", help="write all measurements to a file").add_argument(
+        "file", help="file to write, one JSON document a line"
+    )
+    actions.add_parser("import", help="take measurements from a file").add_argument(
+        "file", help="file that `collage store export` wrote"
+    )
     actions.add_parser("clear", help="forget every measurement")
 
     commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
@@ -121,21 +179,45 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit status."""
-    options = build_parser().parse_args(arguments)
-    # Imported here so that `collage --help` and usage errors come at once.
-    from collage_engine.cli import commands
-
     try:
-        return commands.dispatch(options)
-    except CollageError as error:
-        return commands.report_error(error, options)
+        # Imported here so that `collage --help` and usage errors come at once.
+        options = build_parser().parse_args(arguments)
+        from collage_engine.cli import commands
+        from collage_engine.cli.screen import prepare
+
+        prepare()
+        try:
+            status = commands.dispatch(options)
+        except CollageError as error:
+            status = commands.report_error(error, options)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
-        print("collage: interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`); nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 1
+    except OSError as error:
+        _forget_output()
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except Exception as error:
+        if os.environ.get(TRACE):
+            raise
+        kind = type(error).__name__
+        return _fail(f"a defect of Collage Explorer: {kind}: {error} ({TRACE}=1 shows where)")
+
+
+def _fail(text: str, status: int = 1) -> int:
+    print(f"collage: {text}", file=sys.stderr)
+    return status
+
+
+def _forget_output() -> None:
+    """Standard output cannot be written: what is left in its buffer goes nowhere, quietly."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
 
+MOST_ELEMENTS = 2**40
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -30,12 +33,14 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     values = tuple(int(part) for part in parts)
     if any(value <= 0 for value in values):
         raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
+    if math.prod(values) > MOST_ELEMENTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     return name, values
 
 
 def names(text: str) -> tuple[str, ...]:
     """``a,b,c`` → ("a", "b", "c")."""
-    found = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if not found:
         raise argparse.ArgumentTypeError("name at least one")
     return found
@@ -47,6 +52,33 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return value
+
+
+class _AddShape(argparse.Action):
+    """Gathers ``--shape`` options; one input has one shape."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        known = dict(getattr(namespace, self.dest))
+        name, sizes = values
+        if known.get(name, sizes) != sizes:
+            raise argparse.ArgumentError(self, f"two different shapes for the input {name!r}")
+        setattr(namespace, self.dest, [*known.items(), (name, sizes)])
+
+
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options shared by ``place`` and ``candidates``."""
     group = parser.add_argument_group("what to use")
@@ -54,12 +86,15 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--toolchains", type=names, default=(), metavar="A,B,…",
         help="toolchains to use, in order of preference (default: every available one)",
     )  # fmt: skip
-    group.add_argument("--target", default="cpu", help="target to place on (default: cpu)")
     group.add_argument(
-        "--threads", type=positive, default=0, help="threads per run (default: physical cores)"
+        "--target", default="cpu", metavar="NAME", help="target to place on (default: cpu)"
     )
     group.add_argument(
-        "--shape", type=shape, action="append", default=[], metavar="NAME=1,3,224,224",
+        "--threads", type=positive, default=0, metavar="N",
+        help="threads per run (default: physical cores)",
+    )  # fmt: skip
+    group.add_argument(
+        "--shape", type=shape, action=_AddShape, default=[], metavar="NAME=1,3,224,224",
         help="sizes of an input whose shape the model leaves open; repeatable",
     )  # fmt: skip
     group.add_argument(

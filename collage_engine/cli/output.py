@@ -13,13 +13,13 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.placement import Baseline, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.numbers import against_text, counted, spread_text, time_text
+from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
 _NOT_PRINTED = ("costs", "rivals")
-KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 NARROW = 90
 """Below this many columns a latency table leaves its estimates out."""
 MOST_EXPLAINED = 20
@@ -81,9 +81,9 @@ def print_run(run: Run) -> None:
         show(made.table)
     say()
     show(latency_table(run, columns()))
-    for base in run.baselines:
-        if base.measured_us is None:
-            say(f"{base.name} ({KINDS[base.kind]}) has no time: {base.reason}")
+    for row in latency_rows(run):
+        if row.reason is not None:
+            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
     say()
     if placement.estimated_us is not None and placement.additive_error_us is not None:
         off = placement.additive_error_us
@@ -118,39 +118,21 @@ def instance_text(toolchain: str, config: dict[str, str]) -> str:
 
 def latency_table(run: Run, width: int) -> Table:
     """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
-    assert run.placement is not None
-    chosen = run.placement.measured_us
+    reference = run.placement.measured_us if run.placement else None
     numbers = ("measured", "20–80 %", "against →", "estimated")
     shown = numbers if width >= NARROW else numbers[:-1]
     made = Columns("", "placement", "kind", *shown, right=numbers, cut=("placement",))
-    ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)
-    rows: list[tuple[bool, str, str, float, tuple[float, float] | None, float | None]] = []
-    if ours is not None and ours.measured_us is not None:
-        kind = counted(len(ours.partitions), "partition")
-        won = run.winner == "collage"
-        rows.append((won, "Collage", kind, ours.measured_us, ours.spread_us, ours.estimated_us))
-    for base in run.baselines:
-        if base.measured_us is not None:
-            won = base.name == run.winner
-            name = baseline_text(base)
-            kind = KINDS[base.kind]
-            rows.append((won, name, kind, base.measured_us, base.spread_us, base.estimated_us))
-    for won, name, kind, measured, spread, estimated in sorted(
-        rows, key=lambda r: (r[3], not r[0])
-    ):
-        cells = (
-            time_text(measured), spread_text(spread, measured),
-            "" if won else against_text(measured, chosen), time_text(estimated),
-        )  # fmt: skip
+    for row in latency_rows(run):
+        if row.us is None:
+            continue
+        against = "" if row.chosen else against_text(row.us, reference)
+        cells = (time_text(row.us), spread_text(row.spread_us, row.us), against,
+                 time_text(row.estimated_us))  # fmt: skip
         made.add(
-            "→" if won else "", name, kind, *cells[: len(shown)], style="bold" if won else None
-        )
+            "→" if row.chosen else "", row.name, row.kind, *cells[: len(shown)],
+            style="bold" if row.chosen else None,
+        )  # fmt: skip
     return made.table
-
-
-def baseline_text(base: Baseline) -> str:
-    """A baseline's name beside its kind: what the kind says is not said twice."""
-    return base.name.removeprefix("greedy ") if base.kind == "greedy" else base.name
 
 
 def print_candidates(candidates: Sequence[CandidateRecord]) -> None:

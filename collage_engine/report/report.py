@@ -12,6 +12,7 @@ from collage_engine import __version__
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.report.numbers import against_text, spread_text, time_text
+from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
 Format = Literal["html", "csv", "json", "svg"]
@@ -110,18 +111,12 @@ def _html(document: Document, run: Run) -> str:
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
-    reference = placement.measured_us if placement else None
-    bars = _bars(run)
-    longest = max((bar["us"] for bar in bars if bar["us"] is not None), default=1.0)
-    for bar in bars:
-        bar["width"] = 100 * bar["us"] / longest if bar["us"] is not None else 0
-        bar["gain"] = against_text(bar["us"], reference) if not bar["chosen"] else ""
     return {
         "version": __version__,
         "document": document,
         "run": run,
         "placement": placement,
-        "bars": bars,
+        "bars": _bars(run),
         "partitions": _partitions(document, placement),
         "matrix": transition_matrix(document, placement),
         "svg": graph_svg(document, run),
@@ -132,24 +127,17 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 
 def _bars(run: Run) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    won = run.winner == "collage"
-    ours = run.placement if won else next(iter(run.rivals), None)
-    if ours is not None:
-        rows.append(
-            {
-                "name": "Collage", "kind": f"{len(ours.partitions)} partitions",
-                "us": ours.measured_us, "spread": ours.spread_us, "reason": None, "chosen": won,
-            }
-        )  # fmt: skip
-    rows += [
+    reference = run.placement.measured_us if run.placement else None
+    rows = latency_rows(run)
+    longest = max((row.us for row in rows if row.us is not None), default=1.0)
+    return [
         {
-            "name": base.name, "kind": base.kind, "us": base.measured_us,
-            "spread": base.spread_us, "reason": base.reason, "chosen": base.name == run.winner,
+            "row": row,
+            "width": 100 * row.us / longest if row.us is not None else 0,
+            "gain": "" if row.chosen else against_text(row.us, reference),
         }
-        for base in run.baselines
-    ]  # fmt: skip
-    return sorted(rows, key=lambda row: (row["us"] is None, row["us"] or 0))
+        for row in rows
+    ]
 
 
 def _partitions(document: Document, placement: Placement | None) -> list[dict[str, Any]]:

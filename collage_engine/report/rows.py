@@ -1,0 +1,67 @@
+"""Collage's placement and every baseline side by side, as tables and bars show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collage_engine.records.placement import Baseline, Run
+from collage_engine.report.numbers import counted
+
+KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
+EXPORTED = "as exported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One placement with its end-to-end time."""
+
+    name: str
+    kind: str
+    us: float | None
+    spread_us: tuple[float, float] | None
+    estimated_us: float | None
+    reason: str | None = None
+    """Why it has no time."""
+    chosen: bool = False
+
+
+def latency_rows(run: Run) -> list[Row]:
+    """Fastest first, the chosen one before its equals, those without a time last.
+
+    A toolchain alone is timed as its users run it; where its artifact takes another time than
+    that, the artifact has a row of its own, which is the chosen one.
+    """
+    rows = []
+    ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)
+    if ours is not None:
+        rows.append(
+            Row(
+                name="Collage", kind=counted(len(ours.partitions), "partition"),
+                us=ours.measured_us, spread_us=ours.spread_us, estimated_us=ours.estimated_us,
+                chosen=run.winner == "collage",
+            )
+        )  # fmt: skip
+    for base in run.baselines:
+        won = base.name == run.winner
+        exported = run.placement if won else None
+        if exported is not None and exported.measured_us != base.measured_us:
+            rows.append(
+                Row(
+                    name=baseline_name(base), kind=EXPORTED, us=exported.measured_us,
+                    spread_us=exported.spread_us, estimated_us=exported.estimated_us, chosen=True,
+                )
+            )  # fmt: skip
+            won = False
+        rows.append(
+            Row(
+                name=baseline_name(base), kind=KINDS[base.kind], us=base.measured_us,
+                spread_us=base.spread_us, estimated_us=base.estimated_us, reason=base.reason,
+                chosen=won,
+            )
+        )  # fmt: skip
+    return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))
+
+
+def baseline_name(base: Baseline) -> str:
+    """A baseline's name beside its kind: what the kind says is not said twice."""
+    return base.name.removeprefix("greedy ") if base.kind == "greedy" else base.name
