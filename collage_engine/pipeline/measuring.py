@@ -124,6 +124,13 @@ class Measuring:
             groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
         )
 
+    def again(self, groups: Sequence[Group], deadline: float) -> Mapping[str, Cost]:
+        """Measure known candidates once more; old and new repeats are merged."""
+        outcome = self.measure_groups(groups, deadline, again=True)
+        if outcome.stopped:
+            raise Cancelled("cancelled; what was measured is kept")
+        return outcome.costs
+
     def _open(self) -> Measurer:
         if self._measurer is not None:
             return self._measurer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,13 +15,14 @@ import numpy as np
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.device import busy
+from collage_engine.measure.measurer import group_candidates
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.findings import Findings
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
-from collage_engine.pipeline.measuring import Measuring
+from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
     RUNNERS_UP,
@@ -44,9 +46,19 @@ from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import check, k_best, reuse, solve
-from collage_engine.search.problem import Answer
+from collage_engine.search.api import Search, check, k_best, reuse, solve
+from collage_engine.search.doubt import Doubt, doubt
+from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.refine import Trial
+
+DRAWS = 60
+DOUBT_S = 3.0
+"""For resampling, at most."""
+SETTLED = 12
+SETTLING_S = 20.0
+"""Candidates measured again because much hangs on them, and the time for it."""
+SETTLED_BELOW = 0.002
+"""Not worth it when better knowledge would gain less than this share of the cover's cost."""
 
 
 def run(
@@ -166,6 +178,7 @@ class _Run:
                 self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
             )
             self.coalesce(menu, measuring, budget)
+            self.settle(measuring, budget)
             counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
@@ -178,9 +191,7 @@ class _Run:
         for _ in range(ROUNDS):
             if budget.spent:
                 return
-            problem = make_problem(
-                self.graph, self.records, self.pins, self.constants, self.settings
-            )
+            problem = self.problem()
             covers = [rival.cover for rival in k_best(problem, RUNNERS_UP + 1)]
             merged = merged_candidates(self.model, menu, problem, covers)
             if not merged:
@@ -189,18 +200,60 @@ class _Run:
             self.stages.emit(RunOutcome(candidates=[*self.records, *stored]))
             self.records = [*self.records, *measuring.add(stored, budget.deadline)]
 
+    def settle(self, measuring: Measuring, budget: Budget) -> None:
+        """Spend a little of what is left on the candidates whose exact cost matters most.
+
+        Only in a run that measures at all: from the store alone, nothing is measured anew.
+        """
+        if budget.spent or not measuring.counts.measured:
+            return
+        problem = self.problem()
+        searched = reuse(problem, None)
+        answer = solve(problem, previous=searched, with_bounds=False)
+        if answer.infeasible is not None or answer.cost_us is None:
+            return
+        unsure = self.doubt(problem, answer, searched)
+        wanted = {str(name) for name, gain in unsure.settle[:SETTLED] if gain > 0}
+        if not wanted or unsure.loss_us < SETTLED_BELOW * answer.cost_us:
+            return
+        groups = group_candidates([r for r in self.records if r.id in wanted])
+        deadline = min(budget.deadline, time.monotonic() + SETTLING_S)
+        costs = measuring.again(groups, deadline)
+        self.records = with_costs(self.records, costs)
+
+    def problem(self) -> Problem:
+        return make_problem(self.graph, self.records, self.pins, self.constants, self.settings)
+
+    def doubt(self, problem: Problem, answer: Answer, search: Search) -> Doubt:
+        """How sure the cover is, by resampling the repeats."""
+        return doubt(
+            problem,
+            answer,
+            repeats={r.id: r.cost.repeats_us for r in self.records if r.cost.repeats_us},
+            same={r.id: r.key for r in self.records if r.key},
+            draws=DRAWS,
+            time_limit_s=DOUBT_S,
+            search=search,
+        )
+
     def search(self) -> tuple[Answer, list[Placement]]:
         """The best covers, best first."""
         with self.stages.stage("search") as report:
-            problem = make_problem(
-                self.graph, self.records, self.pins, self.constants, self.settings
-            )
+            problem = self.problem()
             searched = reuse(problem, None)
             answer = solve(problem, previous=searched)
             if answer.infeasible is not None:
                 self.explain_missing_costs(answer)
             by_id = {record.id: record for record in self.records}
             placements = best_placements(self.graph, by_id, problem, searched, self.settings)
+            right = self.doubt(problem, answer, searched).right
+            placements[0] = msgspec.structs.replace(
+                placements[0],
+                partitions=tuple(
+                    msgspec.structs.replace(part, right=right.get(part.candidate))
+                    for part in placements[0].partitions
+                ),
+            )
             report.detail = f"{len(placements[0].partitions)} partitions"
         return answer, placements
 
@@ -231,9 +284,7 @@ class _Run:
     ) -> list[Placement]:
         """The covers with what refinement found in front, where it measured faster whole."""
         with self.stages.stage("refine") as report:
-            problem = make_problem(
-                self.graph, self.records, self.pins, self.constants, self.settings
-            )
+            problem = self.problem()
             by_id = {record.id: record for record in self.records}
             folder = Path(tempfile.mkdtemp(prefix="refine-", dir=self.workspace.folder))
             whole = EndToEnd(

@@ -28,6 +28,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Isolated cost, without launch and transitions."""
     in_place_us: float | None = None
     """Time inside the real run, where it was profiled."""
+    right: float | None = None
+    """Share of resampled costs (by their repeats' scatter) in which the search chooses it too."""
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
