@@ -13,8 +13,9 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from tests.toolchain_cases import (
     Net,
     error,
@@ -80,7 +81,7 @@ def test_results(toolchain: OnnxRuntimeToolchain, name: str, level: str) -> None
     net = imported(model)
     instance = toolchain.instances(1, "float32")[0]
     if level != "all":
-        instance = type(instance)(toolchain="onnxruntime", config=(("level", level),))
+        instance = ToolchainInstance(toolchain="onnxruntime", config=(("level", level),))
     function = whole(net, instance)
     for index in net.graph.operators:
         assert toolchain.supports(net.graph, index, instance) is None
@@ -103,40 +104,23 @@ def test_instances_are_its_optimisation_levels(toolchain: OnnxRuntimeToolchain) 
 
 def test_unknown_level_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
     net = imported(one_node("Relu", X))
-    instance = type(toolchain.instances(1, "float32")[0])(
-        toolchain="onnxruntime", config=(("level", "heroic"),)
-    )
+    instance = ToolchainInstance(toolchain="onnxruntime", config=(("level", "heroic"),))
     with pytest.raises(ToolchainError, match="heroic"):
         toolchain.compile(whole(net, instance))
 
 
-def test_level_reaches_the_session(toolchain: OnnxRuntimeToolchain, tmp_path: Path) -> None:
-    """Slots 11 and 23: only an optimised session rewrites the convolution to NCHWc."""
-    script = """
-        import json, sys
-        from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
-        toolchain = OnnxRuntimeToolchain()
-        spec = lambda *shape: {"shape": list(shape), "dtype": "float32"}
-        for level in (0, 99):
-            toolchain.create("f", {
-                "inputs": [spec(1, 8, 10, 12)], "outputs": [spec(1, 10)],
-                "input_names": ["x0"], "output_names": [OUTPUT], "threads": 1, "spin": False,
-                "level": level,
-                "optimized_model": f"{sys.argv[1]}/{level}.onnx",
-            }, small_net().SerializeToString())
-    """
-    output = small_net().graph.output[0].name
-    code = textwrap.dedent(script).replace("OUTPUT", repr(output))
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=Path.cwd())
-    import onnx
-
-    operators = {
-        level: [n.op_type for n in onnx.load(str(tmp_path / f"{level}.onnx")).graph.node]
-        for level in (0, 99)
-    }
-    assert "Relu" in operators[0]
-    assert "Relu" not in operators[99]
+def test_inside_shows_what_the_optimiser_made(toolchain: OnnxRuntimeToolchain) -> None:
+    """Slots 11 and 23: only an optimised session folds the activation into the convolution."""
+    net = imported(small_net())
+    operators = {}
+    for level in ("none", "basic", "all"):
+        instance = ToolchainInstance(toolchain="onnxruntime", config=(("level", level),))
+        inside = toolchain.inside(toolchain.compile(whole(net, instance)))
+        assert inside["optimization_level"] == LEVELS[level]
+        operators[level] = [s["what"] for s in inside["steps"]]
+    assert "Relu" in operators["none"]
+    assert "Relu" not in operators["all"]
+    assert len(operators["all"]) <= len(operators["basic"]) + 2
 
 
 def test_bad_setting_is_reported(toolchain: OnnxRuntimeToolchain) -> None:

@@ -81,6 +81,17 @@ class NativeToolchain(Toolchain):
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
         return described
 
+    def unpack(self, module: Any) -> tuple[str, dict[str, Any], bytes]:
+        """Symbol, plan and weights of a module, from its serialised form."""
+        data = memoryview(bytes(module["collage.save"]()))
+        fields = []
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            fields.append(bytes(data[8 : 8 + size]))
+            data = data[8 + size :]
+        _, symbol, plan, weights = fields
+        return symbol.decode(), json.loads(plan), weights
+
     def own_library(self) -> RuntimeLibrary:
         """Our runtime, as an artifact's NEEDED library."""
         runtime = builder.build(self.source())

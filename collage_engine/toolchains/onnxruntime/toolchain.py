@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,22 @@ class OnnxRuntimeToolchain(NativeToolchain):
             "level": LEVELS[level],
         }
         return plan, model.SerializeToString()
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """The settings, and the operators that its optimiser has made of the sub-graph."""
+        import onnx
+
+        described = super().inside(module)
+        symbol, plan, model = self.unpack(module)
+        with tempfile.TemporaryDirectory(prefix="collage-") as folder:
+            path = Path(folder) / "optimized.onnx"
+            self.create(symbol, plan | {"optimized_model": str(path)}, model)
+            graph = onnx.load(str(path), load_external_data=False).graph
+        described["steps"] = [
+            {"what": node.op_type, "name": node.name, "domain": node.domain or "ai.onnx"}
+            for node in graph.node
+        ]
+        return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         library = RuntimeLibrary(
