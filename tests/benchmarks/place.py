@@ -45,7 +45,7 @@ def place(model: Path, cache: Path, out: Path, options: argparse.Namespace) -> d
     if options.threads:
         command += ["--threads", str(options.threads)]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        command, capture_output=True, text=True, cwd=ROOT,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
     )  # fmt: skip
     if done.returncode:

@@ -112,8 +112,8 @@ def test_the_artifact_runs_and_agrees(placed, cache):
 
 
 def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--pin",
-                   "convolution*=onednn", "--pin", "pooling66=!onnxruntime", cache=cache)  # fmt: skip
+    pins = ("--pin", "convolution*=onednn", "--pin", "pooling66=!onnxruntime")
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *pins, cache=cache)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     for part in document["placement"]["partitions"]:
