@@ -240,16 +240,16 @@ class ChannelsWriter:
             return corner[0] + i, corner[1] + j
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
-            if ahead is not None:
+            # One loop over all taps: LLVM would unroll a loop over three completely.
+            def tap(t: Any) -> Stmt:
+                k = split_index(t, shape.kernel)
+                if ahead is None:
+                    return loop(self.chunk, lambda c: step(c, *k))
+                return loop(
+                    self.chunk, lambda c: seq(ahead(int64(t) * self.chunk + c), step(c, *k))
+                )
 
-                def along(c: Any, k: tuple[Any, ...]) -> Stmt:
-                    number: Any = int64(0)
-                    for t, e in zip(k, shape.kernel, strict=True):
-                        number = number * e + t
-                    return seq(ahead(number * self.chunk + c), step(c, *k))
-
-                return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: along(c, k)))
-            return nest(shape.kernel, lambda *k: loop(self.chunk, lambda c: step(c, *k)))
+            return loop(shape.taps, tap)
 
         def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
