@@ -272,8 +272,16 @@ def test_float16_and_integers_are_refused_with_the_type(toolchain: OneDnnToolcha
 
 
 def test_threads_do_not_change_the_result(toolchain: OneDnnToolchain) -> None:
-    inside = check(toolchain, conv_then(lambda n, y: n.add("Relu", y)), threads=2)
+    """Work too small to share stays with the caller."""
+    net = Net()
+    x = net.input(1, 64, 28, 28)
+    y = net.add("Conv", x, net.randn(64, 64, 3, 3, scale=0.05), pads=[1] * 4)
+    y = net.add("Softmax", net.add("Flatten", net.add("GlobalAveragePool", y)))
+    inside = check(toolchain, net.model(y), threads=2)
     assert inside["threads"] == 2
+    threads = {s["what"]: s["threads"] for s in inside["steps"]}
+    assert threads["conv"] == 2
+    assert threads["softmax"] == 1
 
 
 def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:

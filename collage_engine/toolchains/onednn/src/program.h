@@ -13,6 +13,8 @@ namespace collage {
 
 inline constexpr size_t kAlignment = 64;
 
+using SetThreadsFunction = void (*)(int);
+
 struct Free {
   void operator()(void* data) const { std::free(data); }
 };
@@ -49,6 +51,7 @@ struct Step {
   std::vector<dnnl_exec_arg_t> arguments;
   std::string what, implementation, takes, gives, fused;
   Dims dims;
+  int threads = 1;
 };
 
 struct Binding {
@@ -78,11 +81,20 @@ class Program {
   std::vector<Slot>& slots() { return slots_; }
   size_t arena_bytes() const { return arena_bytes_; }
 
+  // OpenMP's thread count belongs to the calling thread: it is set when a primitive is made, which
+  // divides the work, and again when it runs.
+  void SetThreads(SetThreadsFunction function, int threads) {
+    set_threads_ = function;
+    threads_ = threads;
+    set_threads_(threads);
+  }
+
   // Append a primitive; its scratchpad becomes a buffer that lives for this step only.
   void Append(Step step, const dnnl::primitive_desc_base& pd, std::vector<Binding> bindings) {
     int index = static_cast<int>(steps_.size());
     step.primitive = dnnl::primitive(pd.get());
     step.implementation = pd.impl_info_str();
+    step.threads = threads_;
     View scratch;
     Desc scratch_desc = pd.scratchpad_desc();
     if (!scratch_desc.is_zero() && scratch_desc.get_size() > 0) {
@@ -123,7 +135,9 @@ class Program {
       }
       last_.assign(pointers.begin(), pointers.end());
     }
+    int threads = 0;
     for (const Step& step : steps_) {
+      if (step.threads != threads) set_threads_(threads = step.threads);
       dnnl_status_t status = dnnl_primitive_execute(
           step.primitive.get(), stream.get(), static_cast<int>(step.arguments.size()),
           step.arguments.data());
@@ -183,6 +197,8 @@ class Program {
     std::memset(arena_.get(), 0, arena_bytes_);
   }
 
+  SetThreadsFunction set_threads_ = nullptr;
+  int threads_ = 1;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
   std::vector<Slot> slots_;
