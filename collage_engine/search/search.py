@@ -11,6 +11,7 @@ import time
 from copy import copy
 from typing import TYPE_CHECKING
 
+from collage_engine.search.again import PassesAgain
 from collage_engine.search.pins import forbidden_by
 from collage_engine.search.problem import PLAIN
 from collage_engine.search.shortest_path import Passes
@@ -81,6 +82,10 @@ class Search:
         self.space = Space(problem, self.usable)
         self.weights = Weights(problem, self.space, costs)
         self._forbidden: dict[ProblemPin, list[int]] = {}
+        self._base: Passes | None = None
+        """The latest exact passes, forward and backward: later ones start from them."""
+        self._repriced: set[int] = set()
+        """Candidates priced anew since."""
         self._costs: dict[frozenset[ProblemPin], Found] = {}
         """What was found under pins lately, without passes."""
 
@@ -90,6 +95,7 @@ class Search:
         Only candidates that were usable when the search was made can be priced.
         """
         self._costs.clear()
+        self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
             if index not in self.space.set_of:
@@ -158,7 +164,7 @@ class Search:
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()
         self.space.explore(EXACT_MOVES, deadline)
-        passes = Passes(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+        passes = self._passes(allowed, deadline)
         least = passes.backward()
         found.passes = passes
         if least is None:
@@ -168,8 +174,19 @@ class Search:
         if regrets:
             passes.forward()
             found.through = passes.through
+            self._base, self._repriced = passes, set()
+            passes.forget()
         found.states = sum(map(len, passes.pasts)) + sum(map(len, passes.ends))
         return found
+
+    def _passes(self, allowed: Sequence[bool], deadline: float) -> Passes:
+        """Passes, from the latest ones if few candidates were priced anew since."""
+        if self._base is not None and 4 * len(self._repriced) < len(self.space.set_of):
+            return PassesAgain(
+                self.space, self.weights, allowed, self._base,
+                changed=sorted(self._repriced), limit=self.work, deadline=deadline,
+            )  # fmt: skip
+        return Passes(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
 
     def _bounded(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()

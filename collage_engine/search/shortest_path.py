@@ -82,15 +82,15 @@ class Passes:
         """Fill ``ends``; the least cost, None when there is no cover."""
         for done, spot in enumerate(reversed(self.spots)):
             if not done & 255:
-                self._watch(done)
+                self.watch(done)
             if spot.first == self.space.count:
                 self.ends[spot.index] = [((), 0)]
                 continue
-            self._end(spot)
+            self.end(spot)
         found = self.ends[self.space.start().index]
         return found[0][1] if found else None
 
-    def _end(self, spot: Spot) -> None:
+    def end(self, spot: Spot) -> None:
         ends = self.ends
         best: dict[tuple[int, ...], int] = {}
         for move in self.space.moves(spot):
@@ -173,11 +173,9 @@ class Passes:
         """Fill ``pasts``, and ``through`` from them and the ends."""
         arriving: list[dict[tuple[Prices, ...], int] | None] = [None] * len(self.space.spots)
         arriving[self.space.start().index] = {(): 0}
-        cost_of, demands_of = self.weights.cost, self.weights.demands
-        prices_of = self.weights.prices
         for done, spot in enumerate(self.spots):
             if not done & 255:
-                self._watch(len(self.spots))
+                self.watch(len(self.spots))
             here = arriving[spot.index]
             if not here:
                 continue
@@ -191,37 +189,44 @@ class Passes:
                 there = arriving[target]
                 if there is None:
                     there = arriving[target] = {}
-                if move.set is None:
-                    for values, cost in pasts:
-                        known = there.get(values)
-                        if known is None or cost < known:
-                            there[values] = cost
-                    continue
-                offered = self.offered[move.set.index]
-                self.work += len(offered) * len(pasts)
-                pick, eaten = move.pick, move.eaten
-                plain = not move.target.live
-                for values, past in pasts:
-                    for c in offered:
-                        cost = past + cost_of[c]
-                        if eaten:
-                            after = []
-                            for (slot, keep), mask in zip(eaten, demands_of[c], strict=True):
-                                price, left = values[slot].pay(mask, keep)
-                                cost += price
-                                after.append(left)
-                            if cost >= IMPOSSIBLE:
-                                continue
-                            key = () if plain else pick((*values, *after, *prices_of[c]))
-                        else:
-                            key = () if plain else pick((*values, *prices_of[c]))
-                        known = there.get(key)
-                        if known is None or cost < known:
-                            there[key] = cost
-                self._through(move, pasts)
+                self.arrive(pasts, move, there)
+                if move.set is not None:
+                    self.settle(move, pasts)
 
-    def _through(self, move: Move, pasts: list[Past]) -> None:
-        """Least totals of the move's candidates, over pasts before and ends after it."""
+    def arrive(self, pasts: list[Past], move: Move, there: dict[tuple[Prices, ...], int]) -> None:
+        """Lower ``there``, the costs by values at a move's target, to what these pasts allow."""
+        if move.set is None:
+            for values, cost in pasts:
+                known = there.get(values)
+                if known is None or cost < known:
+                    there[values] = cost
+            return
+        offered = self.offered[move.set.index]
+        self.work += len(offered) * len(pasts)
+        cost_of, demands_of = self.weights.cost, self.weights.demands
+        prices_of = self.weights.prices
+        pick, eaten = move.pick, move.eaten
+        plain = not move.target.live
+        for values, past in pasts:
+            for c in offered:
+                cost = past + cost_of[c]
+                if eaten:
+                    after = []
+                    for (slot, keep), mask in zip(eaten, demands_of[c], strict=True):
+                        price, left = values[slot].pay(mask, keep)
+                        cost += price
+                        after.append(left)
+                    if cost >= IMPOSSIBLE:
+                        continue
+                    key = () if plain else pick((*values, *after, *prices_of[c]))
+                else:
+                    key = () if plain else pick((*values, *prices_of[c]))
+                known = there.get(key)
+                if known is None or cost < known:
+                    there[key] = cost
+
+    def settle(self, move: Move, pasts: list[Past]) -> None:
+        """Lower ``through`` to the least totals of the move's candidates, pasts to ends."""
         through = self.through
         cheapest = pasts[0][1]
         for c, demands, cost in self.before(move):
@@ -242,6 +247,9 @@ class Passes:
                     least = total
             if least < IMPOSSIBLE:
                 through[c] = least
+
+    def forget(self) -> None:
+        """Let go of the passes these started from."""
 
     # -- walking -----------------------------------------------------------------------------
 
@@ -285,7 +293,7 @@ class Passes:
             spot = move.target
         return cover
 
-    def _watch(self, done: int) -> None:
+    def watch(self, done: int) -> None:
         """Stop early when the work, extrapolated over all spots, will exceed the limit."""
         if self.limit is None and self.deadline is None:
             return

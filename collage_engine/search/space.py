@@ -171,6 +171,7 @@ class Space:
         self.values: list[Value | None] = [None] * self.count
         """Filled by :mod:`weights`; None where no transition of the value costs anything."""
         self.spots: dict[tuple, Spot] = {}
+        self._links: tuple[list, list] | None = None
         self.ordered: list[Spot] | None = None
         """All spots that can be reached, in an order in which moves go forward."""
 
@@ -361,6 +362,21 @@ class Space:
         move.pick = picker(tuple(source[position] for position in target.live))
         there = len(target.live)
         move.back = picker(tuple(slot_there.get(position, there) for position in spot.live))
+
+    def links(self) -> tuple[list[list[tuple[Spot, Move]]], list[list[tuple[Spot, Move]]]]:
+        """Per spot the moves that lead to it, per node set the moves that apply it, with the
+        spots they start from. Of the explored space."""
+        if self._links is None:
+            assert self.ordered is not None
+            leading: list[list[tuple[Spot, Move]]] = [[] for _ in self.spots]
+            applying: list[list[tuple[Spot, Move]]] = [[] for _ in self.sets]
+            for spot in self.ordered:
+                for move in self.moves(spot):
+                    leading[move.target.index].append((spot, move))
+                    if move.set is not None:
+                        applying[move.set.index].append((spot, move))
+            self._links = leading, applying
+        return self._links
 
     # -- everything --------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.problem import Answer, Problem, problem_from
 from collage_engine.search.wide import Wide
+from tests.search_graphs import SHAPES, problem_on
 from tests.search_instances import BruteForce, random_problem
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
@@ -202,3 +204,34 @@ def test_searching_again_after_a_pin_keeps_the_space() -> None:
         assert again.cover == fresh.cover and again.regrets == fresh.regrets
         assert again.infeasible == fresh.infeasible
         assert solve(bare, previous=search).cover == first.cover
+
+
+@pytest.mark.parametrize("shape", ["residual", "transformer", "inception", "dense"])
+def test_searching_again_equals_searching_afresh(shape: str) -> None:
+    """Pins come and go and costs change; what is kept and shifted must not show."""
+    rng = random.Random(shape)
+    data = problem_on(SHAPES[shape](50), per_node=6, multi=0.3)
+    bare = problem_from(data)
+    search = Search(bare)
+    for turn in range(8 * ROUNDS):
+        pins = []
+        for _ in range(rng.randint(0, 3)):
+            some = rng.choice(bare.candidates)
+            pins.append(rng.choice([
+                {"nodes": [rng.choice(some.nodes)], "not_toolchain": some.toolchain},
+                {"nodes": list(some.nodes), "together": True},
+                {"nodes": [rng.choice(some.nodes)], "toolchain": some.toolchain},
+            ]))  # fmt: skip
+        if turn % 3 == 2:
+            changed = rng.sample(range(len(bare.candidates)), 3)
+            for index in changed:
+                data["candidates"][index]["cost_us"] = round(rng.uniform(1.0, 90.0), 3)
+            bare = problem_from(data)
+            search.reprice({i: bare.candidates[i].cost_us for i in changed})
+            search.problem = bare
+        pinned = problem_from({**data, "pins": pins})
+        again, fresh = solve(pinned, previous=search), solve(pinned)
+        assert again.regrets == fresh.regrets, f"turn {turn}"
+        assert again.cover == fresh.cover and again.cost_us == fresh.cost_us
+        assert again.verdicts == fresh.verdicts and again.infeasible == fresh.infeasible
+        assert k_best(pinned, 4, previous=search) == k_best(pinned, 4)

@@ -51,7 +51,7 @@ def test_replay_finds_the_cost_of_measuring_everything() -> None:
     assert skipped > 0.2 * total
 
 
-@pytest.mark.parametrize("graph", [residual(120), transformer(120)])
+@pytest.mark.parametrize("graph", [residual(60), transformer(60)])
 def test_replay_on_models_chooses_the_same_cover(graph: object) -> None:
     problem = problem_from(problem_on(graph, seed=3))  # type: ignore[arg-type]
     problem = with_bounds(problem, random.Random(3), tight=0.6)
