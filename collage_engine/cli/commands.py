@@ -15,11 +15,12 @@ from collage_engine.cli import output
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, say
-from collage_engine.records.errors import CollageError, InfeasibleError, UsageError
+from collage_engine.records.errors import CollageError, InfeasibleError, SessionError, UsageError
 from collage_engine.report.numbers import time_text
 from collage_engine.service import protocol as p
-from collage_engine.service.engine import Engine, Listener
+from collage_engine.service.engine import Engine, Listener, OpenDocument
 from collage_engine.session.document import Document
+from collage_engine.session.file import load_session
 from collage_engine.session.pins import close_names
 
 
@@ -70,37 +71,62 @@ def _place(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     out = Path(options.output)
     check_target_folder(out)
-    _check_writable_file(options.session)
+    earlier = _earlier_session(options.session)
+    not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, _engine(progress) as engine:
+        handle = engine.model_open(p.ModelOpen(path=options.model, shapes=settings.shapes)).document
+        opened = engine.document(handle)
+        _go_on(opened, earlier, options.session)
+        graph, model = opened.document.graph, opened.document.model
+        pins = tuple(parse_pin(text, graph, model, all_names()) for text in options.pin)
+        engine.pins_set(p.PinsSet(document=handle, pins=pins))
         try:
-            opened = engine.model_open(p.ModelOpen(path=options.model, shapes=settings.shapes))
-            document = engine.document(opened.document).document
-            pins = [
-                parse_pin(text, document.graph, document.model, all_names()) for text in options.pin
-            ]
-            engine.pins_set(p.PinsSet(document=opened.document, pins=tuple(pins)))
-            run = engine.run(opened.document, settings, out=str(out))
+            run = engine.run(handle, settings, out=str(out))
         finally:
             # Also when interrupted: the session then holds what was measured so far.
-            if options.session and engine.has_documents():
-                engine.session_save(
-                    p.SessionSave(document=engine.last_document(), path=options.session)
-                )
+            if options.session:
+                try:
+                    engine.session_save(p.SessionSave(document=handle, path=options.session))
+                except SessionError as error:
+                    not_saved = error
+                    print(f"collage: {error}", file=sys.stderr)
     if options.json:
         output.print_json(output.run_document(run))
     else:
         output.print_run(run)
-    return 0
+    return 0 if not_saved is None else not_saved.exit_status
 
 
-def _check_writable_file(path: str | None) -> None:
+def _earlier_session(path: str | None) -> Document | None:
+    """What ``--session`` already holds. Raises UsageError rather than lose what is no session."""
     if path is None:
-        return
+        return None
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"--session {path} is a folder")
     if not target.parent.is_dir():
         raise UsageError(f"--session {path}: there is no folder {target.parent}")
+    if not target.exists() or not target.stat().st_size:
+        return None
+    try:
+        earlier, note = load_session(target)
+    except SessionError as error:
+        raise UsageError(f"--session would overwrite a file: {error}") from error
+    if note is not None:
+        raise UsageError(f"--session {path} cannot be continued: {note}")
+    return earlier
+
+
+def _go_on(opened: OpenDocument, earlier: Document | None, path: str | None) -> None:
+    """Keep the runs of the session that this run will be written to."""
+    if earlier is None:
+        return
+    if not opened.document.continues(earlier):
+        raise UsageError(
+            f"--session {path} is of another model ({earlier.model.path}) or of other input "
+            "sizes: name another file"
+        )
+    opened.take_over(earlier)
 
 
 def _toolchains(options: argparse.Namespace) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,11 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
             inputs = Path(options.inputs).read_bytes()
         except OSError as error:
             raise UsageError(f"--inputs {options.inputs}: {error.strerror}") from error
+        if not zipfile.is_zipfile(io.BytesIO(inputs)):
+            raise UsageError(
+                f"--inputs {options.inputs} is no .npz file: write it with "
+                "numpy.savez(FILE, INPUT=array)"
+            )
     placements = tuple(_placement(path) for path in getattr(options, "placement", None) or ())
     return RunSettings(
         toolchains=tuple(options.toolchains),
@@ -142,6 +149,8 @@ def _placement(path: str) -> dict[str, str]:
         data = json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"--placement {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--placement {path} is no JSON file") from error
     except ValueError as error:
         raise UsageError(f"--placement {path} is no JSON: {error}") from error
     if isinstance(data, dict) and isinstance(data.get("placement"), dict):

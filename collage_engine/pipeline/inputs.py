@@ -22,7 +22,7 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
     try:
         given = dict(np.load(io.BytesIO(settings.inputs_npz), allow_pickle=False))
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--inputs is no .npz file: {error}") from error
+        raise UsageError(f"--inputs holds what is no array of numbers: {error}") from error
     names = [name for name, _ in model.inputs]
     for name in given:
         if name not in names:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
@@ -166,11 +166,17 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
                     pin=text,
                     state=verdict.state,
                     price_us=verdict.price_us,
-                    reason=verdict.reason,
+                    reason=_without_numbers(verdict.reason),
                     contradicts=verdict.contradicts,
                 )
             )
     return result
+
+
+def _without_numbers(reason: str | None) -> str | None:
+    """``node 4 on onednn: honoured, …`` without what the pin's own text says better."""
+    head, colon, rest = (reason or "").partition(": ")
+    return rest if colon and head.startswith(("node ", "nodes ", "exactly node")) else reason
 
 
 def make_placement(
@@ -215,7 +221,7 @@ def search_document(
     answer = solve(problem, previous=search)
     verdicts = tuple(pin_verdicts(document.pins, answer))
     if answer.infeasible is not None:
-        details = infeasible_details(document.graph, document.pins, answer)
+        details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
         return SearchAnswer(
             placement=None, infeasible=details, verdicts=verdicts, seconds=answer.seconds
         ), search
@@ -246,30 +252,3 @@ def best_placements(
         )
         for rival in k_best(problem, RUNNERS_UP + 1, previous=search)
     ]
-
-
-def infeasible_details(
-    graph: GraphRecord, pins: Sequence[Pin], answer: Answer
-) -> dict[str, object]:
-    """Why there is no placement, with the user's own pins and node names."""
-    assert answer.infeasible is not None
-    names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
-    return {
-        "reason": answer.infeasible.reason,
-        "pins": [pins[k].text or pins[k].kind for k in answer.infeasible.pins],
-        "pin_indices": list(answer.infeasible.pins),
-        "nodes": list(answer.infeasible.nodes),
-        "onnx_nodes": list(
-            dict.fromkeys(name for n in answer.infeasible.nodes for name in names[n])
-        ),
-    }
-
-
-def raise_infeasible(graph: GraphRecord, pins: Sequence[Pin], answer: Answer) -> None:
-    """Raise InfeasibleError with a sentence that names the pins or the nodes."""
-    details = infeasible_details(graph, pins, answer)
-    blamed = details["pins"]
-    sentence = f"no placement exists: {details['reason']}"
-    if isinstance(blamed, list) and blamed:
-        sentence += f" (pins: {', '.join(map(str, blamed))})"
-    raise InfeasibleError(sentence, details)

@@ -21,16 +21,15 @@ from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.findings import Findings
+from collage_engine.pipeline.infeasible import infeasible_details, raise_infeasible
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
     RUNNERS_UP,
     best_placements,
-    infeasible_details,
     make_placement,
     make_problem,
-    raise_infeasible,
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
@@ -116,7 +115,7 @@ class _Run:
         inputs = representative_inputs(self.model, self.settings)
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
             self.measure(menu, measuring)
-        answer, placements = self.search()
+        answer, placements = self.search(menu)
         truth = original_outputs(self.model, inputs)
         if self.settings.refine_budget_s > 0:
             placements = self.refine(menu, placements, inputs, truth)
@@ -150,10 +149,10 @@ class _Run:
             distinct = len({record.key for record in menu.records})
             report.detail = f"{len(menu.records)} candidates, {distinct} distinct"
             self.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
-            self.refuse_what_cannot_be()
+            self.refuse_what_cannot_be(menu)
         return menu
 
-    def refuse_what_cannot_be(self) -> None:
+    def refuse_what_cannot_be(self, menu: Menu) -> None:
         """Say at once that the pins contradict each other, or that a node has no toolchain:
         with every candidate free of charge, is there a cover at all?"""
         free = [
@@ -166,7 +165,7 @@ class _Run:
         ]
         answer = solve(make_problem(self.graph, free, self.pins, {}, self.settings))
         if answer.infeasible is not None:
-            raise_infeasible(self.graph, self.pins, answer)
+            raise_infeasible(self.graph, self.pins, answer, menu.not_offered)
 
     def measure(self, menu: Menu, measuring: Measuring) -> None:
         with self.stages.stage("measure") as report:
@@ -236,14 +235,14 @@ class _Run:
             search=search,
         )
 
-    def search(self) -> tuple[Answer, list[Placement]]:
+    def search(self, menu: Menu) -> tuple[Answer, list[Placement]]:
         """The best covers, best first."""
         with self.stages.stage("search") as report:
             problem = self.problem()
             searched = reuse(problem, None)
             answer = solve(problem, previous=searched)
             if answer.infeasible is not None:
-                self.explain_missing_costs(answer)
+                self.explain_missing_costs(menu, answer)
             by_id = {record.id: record for record in self.records}
             placements = best_placements(self.graph, by_id, problem, searched, self.settings)
             right = self.doubt(problem, answer, searched).right
@@ -257,9 +256,9 @@ class _Run:
             report.detail = f"{len(placements[0].partitions)} partitions"
         return answer, placements
 
-    def explain_missing_costs(self, answer: Answer) -> None:
+    def explain_missing_costs(self, menu: Menu, answer: Answer) -> None:
         """A cover exists, but not one of measured candidates: say which nodes lack a cost."""
-        details = infeasible_details(self.graph, self.pins, answer)
+        details = infeasible_details(self.graph, self.pins, answer, menu.not_offered)
         nodes = answer.infeasible.nodes if answer.infeasible else ()
         reasons = [
             f"{record.instance.id}: {record.cost.reason}"

@@ -61,6 +61,12 @@ class OpenDocument:
             self.document.candidates = candidates
             self.by_id = {c.id: k for k, c in enumerate(candidates)}
 
+    def take_over(self, earlier: Document) -> None:
+        """Go on where an earlier document of the same model ended."""
+        with self.lock:
+            self.document.take_over(earlier)
+            self.replace_candidates(self.document.candidates)
+
     def put_cost(self, candidate: str, cost: Cost) -> None:
         with self.lock:
             place = self.by_id.get(candidate)
@@ -169,13 +175,6 @@ class Engine:
             return self._documents[handle]
         except KeyError:
             raise UsageError(f"there is no open document {handle!r}") from None
-
-    def has_documents(self) -> bool:
-        return bool(self._documents)
-
-    def last_document(self) -> str:
-        """Handle of the document that was opened last."""
-        return next(reversed(self._documents))
 
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""

@@ -27,6 +27,19 @@ class Document:
     constants: dict[str, float] = field(default_factory=dict)
     """Transition costs in µs used by the search: ``launch``, ``pair:<from>:<to>``."""
 
+    def continues(self, earlier: Document) -> bool:
+        """Whether ``earlier`` is of the same file, with the same sizes of its inputs."""
+        mine, other = self.model, earlier.model
+        return (mine.sha256, mine.shapes) == (other.sha256, other.shapes)
+
+    def take_over(self, earlier: Document) -> None:
+        """Go on where ``earlier`` ended: its runs, and what it knew of the same graph."""
+        self.runs = list(earlier.runs)
+        if earlier.graph == self.graph:
+            self.candidates = list(earlier.candidates)
+            self.not_offered = dict(earlier.not_offered)
+            self.constants = dict(earlier.constants)
+
     def run(self, name: str) -> Run | None:
         """The run with this id or name; the newest for ``last``."""
         if name == "last" and self.runs:

@@ -1,0 +1,113 @@
+"""Why there is no placement, in the user's words: their pins, their nodes' names, and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.pin import Pin
+from collage_engine.search.problem import Answer, Infeasible
+
+NotOffered = Mapping[str, Mapping[int, str]]
+"""Toolchain instance → operator number → why it has no candidate for it."""
+NAMED = 3
+"""Nodes named in a sentence; the others are counted."""
+
+
+def infeasible_details(
+    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
+) -> dict[str, object]:
+    """What ``place --json`` prints as ``infeasible``: the reason, and the pins and nodes at it."""
+    found = answer.infeasible
+    assert found is not None
+    calls = [node for node in graph.nodes if node.form == "call"]
+    return {
+        "reason": _reason(calls, pins, found, not_offered),
+        "pins": [_text(pins[k]) for k in found.pins],
+        "pin_indices": list(found.pins),
+        "nodes": list(found.nodes),
+        "onnx_nodes": list(
+            dict.fromkeys(name for n in found.nodes for name in calls[n].onnx_nodes)
+        ),
+    }
+
+
+def raise_infeasible(
+    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
+) -> None:
+    """Raise InfeasibleError with a sentence that names the pins or the nodes."""
+    details = infeasible_details(graph, pins, answer, not_offered)
+    raise InfeasibleError(f"no placement exists: {details['reason']}", details)
+
+
+def _reason(
+    calls: Sequence[Node], pins: Sequence[Pin], found: Infeasible, not_offered: NotOffered
+) -> str:
+    blamed = [pins[k] for k in found.pins]
+    why = _why_nodes(calls, blamed, found.nodes, not_offered)
+    if not blamed:
+        return why or found.reason
+    quoted = [f"'{_text(pin)}'" for pin in blamed]
+    if len(blamed) == 1:
+        said = f"the pin {quoted[0]} cannot be honoured"
+        if blamed[0].kind == "exactly" and not why:
+            why = "no candidate is exactly these nodes"
+        elif blamed[0].kind == "together" and not why:
+            why = "no candidate holds all of these nodes"
+    else:
+        said = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
+    if not why:
+        why = "every node has candidates left, but no combination of them covers the model"
+    return f"{said}: {why}"
+
+
+def _why_nodes(
+    calls: Sequence[Node], blamed: Sequence[Pin], nodes: Sequence[int], not_offered: NotOffered
+) -> str:
+    """Why these nodes have no candidate left; empty when there is nothing to say of them."""
+    if not nodes:
+        return ""
+    named = _named(calls, nodes)
+    wanted = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
+    if len(blamed) == 1 and blamed[0].kind == "device":
+        return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
+    instances = [name for name in not_offered if not wanted or _is_one_of(name, wanted)]
+    if len(wanted) == 1 and not instances:
+        used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in not_offered))
+        return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
+    if len(wanted) > 1:
+        return f"no candidate is left for {named}"
+    reasons = [
+        f"{name}: {not_offered[name][node]}"
+        for node in nodes[:NAMED]
+        for name in instances
+        if node in not_offered[name]
+    ]
+    if not instances or any(node not in not_offered[i] for i in instances for node in nodes[:1]):
+        # Some toolchain takes it, so it is the pins, or a cost that is missing.
+        return f"no {'' if blamed else 'measured '}candidate is left for {named}"
+    said = "; ".join(dict.fromkeys(reasons))
+    if blamed:
+        return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({said})"
+    return f"no toolchain of this run takes {named} ({said}); allow more toolchains"
+
+
+def _is_one_of(instance: str, wanted: set[str]) -> bool:
+    return instance in wanted or instance.partition("[")[0] in wanted
+
+
+def _named(calls: Sequence[Node], nodes: Sequence[int]) -> str:
+    """``'conv1' (conv2d), 'fc' (matmul) and 7 more nodes``"""
+    said = []
+    for number in nodes[:NAMED]:
+        op = calls[number].op.removeprefix("nn.")
+        names = calls[number].onnx_nodes
+        said.append(f"'{names[0]}' ({op})" if names else f"node {number} ({op})")
+    left = len(nodes) - NAMED
+    text = ", ".join(said)
+    return f"{text} and {left} more node{'s' if left > 1 else ''}" if left > 0 else text
+
+
+def _text(pin: Pin) -> str:
+    return pin.text or pin.kind
