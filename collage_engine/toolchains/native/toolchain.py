@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
@@ -70,7 +71,7 @@ class NativeToolchain(Toolchain):
         """A module from a finished plan; the library's refusal becomes a ``ToolchainError``."""
         import tvm_ffi
 
-        kind = builder.load(self.source())
+        kind = _loaded_kind(type(self))
         make = tvm_ffi.get_global_func(f"{kind}.create")
         try:
             return make(symbol, json.dumps(plan, separators=(",", ":")), weights)
@@ -99,6 +100,12 @@ class NativeToolchain(Toolchain):
             file=str(runtime.path), name=runtime.path.name, toolchain=self.name,
             version=self.version(), licence="Apache-2.0", linked=True,
         )  # fmt: skip
+
+
+@cache
+def _loaded_kind(cls: type[NativeToolchain]) -> str:
+    """The module kind of a toolchain's runtime, loaded once per process."""
+    return builder.load(cls().source())
 
 
 def _spec(kind: TensorType) -> dict[str, Any]:
