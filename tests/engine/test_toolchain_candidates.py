@@ -1,0 +1,89 @@
+"""Every candidate that the external toolchains are offered compiles and computes the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.base import Function
+from tests import zoo_text, zoo_vision
+from tests.toolchain_cases import error, imported, run, whole
+
+MODELS: dict[str, Callable[[], ModelProto]] = {
+    "encoder": lambda: zoo_text.encoder(layers=1),
+    "gpt2": lambda: zoo_text.gpt2(layers=1),
+    "senet": lambda: zoo_vision.senet(blocks=1),
+    "unet": lambda: zoo_vision.unet(size=16),
+    "vit": zoo_vision.vit,
+}
+PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
+
+
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn"])
+@pytest.mark.parametrize("name", MODELS)
+def test_candidates(name: str, toolchain: str) -> None:
+    model = imported(MODELS[name]())
+    graph = model.graph
+    chosen = registry.get(toolchain)
+    instance = chosen.instances(1, "float32")[0]
+    offer = Offer(
+        instance,
+        chosen.partition_spec(instance, graph),
+        lambda index: chosen.supports(graph, index, instance),
+    )
+    candidates = enumerate_candidates(graph, [offer]).candidates
+    # A composite, a region and a block at least; not just single operators.
+    assert sum(len(c.nodes) > 1 for c in candidates) > 10
+    random = np.random.default_rng(0)
+    for candidate in candidates[:: max(1, len(candidates) // 80)]:
+        nodes = graph.close(graph.to_indices(candidate.nodes))
+        inputs, outputs = graph.boundary(nodes)
+        function = Function("f", model, graph, nodes, inputs, outputs, instance)
+        truth = Function("f", model, graph, nodes, inputs, outputs, PLAIN)
+        feeds = {}
+        for index in inputs:
+            kind = graph.nodes[index].type
+            if kind.dtype == "float32":
+                # Positive: some candidates begin at a square root.
+                feeds[index] = random.uniform(0.1, 1.5, kind.shape).astype(np.float32)
+            else:
+                feeds[index] = random.integers(0, 2, kind.shape).astype(kind.dtype)
+        found = _run(chosen.compile(function), function, feeds)
+        wanted = _run(registry.get("onnxruntime").compile(truth), truth, feeds)
+        for result, right in zip(found, wanted, strict=True):
+            assert error(result, right) < 1e-4, candidate.label
+
+
+def _run(module: object, function: Function, feeds: dict[int, np.ndarray]) -> list[np.ndarray]:
+    import tvm_ffi
+
+    nodes = function.graph.nodes
+    results = [np.zeros(nodes[i].type.shape, nodes[i].type.dtype) for i in function.outputs]
+    arguments = [feeds[i] for i in function.inputs] + results
+    module[function.symbol](*map(tvm_ffi.from_dlpack, arguments))  # type: ignore[index]
+    return results
+
+
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn"])
+def test_calls_from_several_threads_take_turns(toolchain: str) -> None:
+    """One module's arena and bound tensors belong to one call at a time."""
+
+    model = imported(zoo_vision.senet(blocks=1))
+    chosen = registry.get(toolchain)
+    function = whole(model, chosen.instances(1, "float32")[0])
+    module = chosen.compile(function)
+    given = [model.random_inputs(seed) for seed in range(4)]
+    alone = [run(module, function, feeds) for feeds in given]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            together = pool.map(lambda feeds: run(module, function, feeds), given)
+            for results, wanted in zip(together, alone, strict=True):
+                for result, right in zip(results, wanted, strict=True):
+                    np.testing.assert_array_equal(result, right)
