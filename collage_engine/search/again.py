@@ -158,6 +158,7 @@ class PassesAgain(Passes):
             for before, move in applying:
                 if self.pasts[before.index] and self.ends[move.target.index]:
                     self.settle(move, self.pasts[before.index])
+            self.follow(index)
             return
         if common is not None:
             old = self.base.through

@@ -28,9 +28,9 @@ EXACT_WORK = 12_000_000
 """Steps of the exact passes beyond which bounded search takes over (about a minute)."""
 EXACT_MOVES = 1_200_000
 """Moves between spots beyond which bounded search takes over (about half a gigabyte)."""
-EXACT_SHARE = 0.4
+EXACT_SHARE = 0.5
 """Part of the time limit that exact search may spend before bounded search takes over."""
-DEFAULT_TIME_S = 60.0
+DEFAULT_TIME_S = 120.0
 REMEMBERED = 64
 
 

@@ -69,12 +69,40 @@ class Passes:
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.sets
         ]
+        self.leaders = [self._leaders(offered) for offered in self.offered]
+        """Per node set the cheapest of the candidates whose transitions are the same."""
         self.deadline = deadline
+        self.began = time.monotonic()
         self.spots = space.explore() if spots is None else spots
         self.ends: list[list[End]] = [[] for _ in range(len(space.spots))]
         self.pasts: list[list[Past]] = [[] for _ in range(len(space.spots))]
         self.through: dict[int, int] = {}
         """Candidate to the least cost of any cover through it (absent: in no cover)."""
+
+    def _leaders(self, offered: list[int]) -> list[int]:
+        if len(offered) < 2:
+            return offered
+        weights = self.weights
+        cheapest: dict[object, int] = {}
+        for c in offered:
+            alike = (weights.demands[c], weights.prices[c])
+            known = cheapest.get(alike)
+            if known is None or weights.cost[c] < weights.cost[known]:
+                cheapest[alike] = c
+        return list(cheapest.values())
+
+    def follow(self, index: int) -> None:
+        """Give a node set's candidates that are no leaders their least covers: the leader's,
+        with the difference in cost."""
+        offered, leaders = self.offered[index], self.leaders[index]
+        if len(offered) == len(leaders):
+            return
+        weights, through = self.weights, self.through
+        by_kind = {(weights.demands[c], weights.prices[c]): c for c in leaders}
+        for c in offered:
+            leader = by_kind[weights.demands[c], weights.prices[c]]
+            if c != leader and leader in through:
+                through[c] = through[leader] + weights.cost[c] - weights.cost[leader]
 
     # -- backward ----------------------------------------------------------------------------
 
@@ -113,10 +141,10 @@ class Passes:
             ends[spot.index] = self._fewer_ends(spot, best)
 
     def before(self, move: Move) -> list[tuple[int, tuple[int, ...], int]]:
-        """Ends at the start of a move, per candidate: (candidate, demands, cost)."""
+        """Ends at the start of a move, per leader: (candidate, demands, cost)."""
         nodes = move.set
         assert nodes is not None
-        offered = self.offered[nodes.index]
+        offered = self.leaders[nodes.index]
         cost_of = self.weights.cost
         if not move.target.live and not move.eaten:
             return [
@@ -192,6 +220,8 @@ class Passes:
                 self.arrive(pasts, move, there)
                 if move.set is not None:
                     self.settle(move, pasts)
+        for nodes in self.space.sets:
+            self.follow(nodes.index)
 
     def arrive(self, pasts: list[Past], move: Move, there: dict[tuple[Prices, ...], int]) -> None:
         """Lower ``there``, the costs by values at a move's target, to what these pasts allow."""
@@ -201,7 +231,7 @@ class Passes:
                 if known is None or cost < known:
                     there[values] = cost
             return
-        offered = self.offered[move.set.index]
+        offered = self.leaders[move.set.index]
         self.work += len(offered) * len(pasts)
         cost_of, demands_of = self.weights.cost, self.weights.demands
         prices_of = self.weights.prices
@@ -227,8 +257,15 @@ class Passes:
 
     def settle(self, move: Move, pasts: list[Past]) -> None:
         """Lower ``through`` to the least totals of the move's candidates, pasts to ends."""
-        through = self.through
+        assert move.set is not None
+        through, cost_of = self.through, self.weights.cost
         cheapest = pasts[0][1]
+        floor = cheapest + self.ends[move.target.index][0][1]
+        for c in self.leaders[move.set.index]:
+            if floor + cost_of[c] < through.get(c, IMPOSSIBLE):
+                break
+        else:
+            return  # even without transitions this way is no better
         for c, demands, cost in self.before(move):
             least = through.get(c, IMPOSSIBLE)
             if cheapest + cost >= least:
@@ -294,17 +331,21 @@ class Passes:
         return cover
 
     def watch(self, done: int) -> None:
-        """Stop early when the work, extrapolated over all spots, will exceed the limit."""
-        if self.limit is None and self.deadline is None:
-            return
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise SpaceLimit("out of time")
-        if self.limit is not None:
-            share = max(done / len(self.spots), 1e-9)
-            if self.work > self.limit or (
-                self.work > self.limit // 20 and self.work / share > 2 * self.limit
+        """Stop early when the work or time, extrapolated over all spots, will exceed the limit."""
+        share = max(done / max(len(self.spots), 1), 1e-9)
+        if self.deadline is not None:
+            now = time.monotonic()
+            spent = now - self.began
+            # The forward pass takes about as long again as the backward pass.
+            if now > self.deadline or (
+                spent > 3.0 and share < 1.0 and self.began + 1.5 * spent / share > self.deadline
             ):
-                raise SpaceLimit(f"more than {self.limit} steps")
+                raise SpaceLimit("out of time")
+        if self.limit is not None and (
+            self.work > self.limit
+            or (self.work > self.limit // 20 and self.work / share > 2 * self.limit)
+        ):
+            raise SpaceLimit(f"more than {self.limit} steps")
 
 
 def fewer_pasts(book: PriceBook, spot: Spot, here: dict[tuple[Prices, ...], int]) -> list[Past]:

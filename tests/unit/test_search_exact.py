@@ -126,7 +126,7 @@ def compare_hopes(
 @pytest.mark.parametrize("block", range(6))
 def test_equals_brute_force(block: int) -> None:
     tally: Counter[str] = Counter()
-    for seed in range(block * 10**6, block * 10**6 + 120 * ROUNDS):
+    for seed in range(block * 10**6, block * 10**6 + 80 * ROUNDS):
         compare(seed, tally, cyclic=False)
     print(dict(tally))
     assert min(tally[n] for n in ("infeasible", "ties", "verdicts", "bounds")) > 0
@@ -135,16 +135,16 @@ def test_equals_brute_force(block: int) -> None:
 @pytest.mark.parametrize("block", range(6))
 def test_equals_brute_force_where_candidates_are_jointly_cyclic(block: int) -> None:
     tally: Counter[str] = Counter()
-    for seed in range(10**8 + block * 10**6, 10**8 + block * 10**6 + 120 * ROUNDS):
+    for seed in range(10**8 + block * 10**6, 10**8 + block * 10**6 + 80 * ROUNDS):
         compare(seed, tally, cyclic=True, nodes=9)
     print(dict(tally))
-    assert tally["decided by acyclicity"] > 8 * ROUNDS
+    assert tally["decided by acyclicity"] > 5 * ROUNDS
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
     several = 0
-    for seed in range(2 * 10**8, 2 * 10**8 + 150 * ROUNDS):
+    for seed in range(2 * 10**8, 2 * 10**8 + 80 * ROUNDS):
         data = random_problem(seed, cyclic=cyclic)
         truth = BruteForce(data)
         allowed = sorted(truth.honoured(data.get("pins", [])))
@@ -156,14 +156,14 @@ def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
         found = {truth.indices(rival.cover) for rival in rivals}
         assert len(found) == len(rivals) and found <= {c for _, c in allowed}
         several += len(rivals) > 1
-    assert several > 50
+    assert several > 20
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_bounded_search_is_right_in_what_it_claims(cyclic: bool) -> None:
     """What takes over on wide graphs, tried where brute force can judge it."""
     proved = exact = 0
-    for seed in range(3 * 10**8, 3 * 10**8 + 150 * ROUNDS):
+    for seed in range(3 * 10**8, 3 * 10**8 + 80 * ROUNDS):
         data = random_problem(seed, cyclic=cyclic, nodes=8)
         truth = BruteForce(data)
         allowed = truth.honoured(data.get("pins", []))
@@ -188,7 +188,7 @@ def test_bounded_search_is_right_in_what_it_claims(cyclic: bool) -> None:
                 assert abs(search.to_us(result.through[index]) - min(costs)) < NEAR
             elif costs:
                 assert search.to_us(result.floor[index]) <= min(costs) + NEAR, f"seed {seed}"
-    assert proved > 50 and exact > 300
+    assert proved > 25 and exact > 150
 
 
 def test_searching_again_after_a_pin_keeps_the_space() -> None:
