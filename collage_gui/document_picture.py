@@ -149,6 +149,10 @@ class DocumentPicture(QMainWindow):
         looks, legend = box_looks(self.picture.scene, self.mode, self.look_data())
         shown = self.document.shown
         parts = outlines(self.picture.scene, shown.placement if shown else None)
+        placed = shown.placement.partitions if shown else ()
+        total = sum(p.estimated_us or 0.0 for p in placed)
+        if total:
+            self.picture.shares = {p.id: (p.estimated_us or 0.0) / total for p in placed}
         self.picture.wear(looks, legend, parts)
 
     def _recolour(self) -> None:

@@ -306,9 +306,9 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
         low, high = max(starts[-1] + 1, ideal - slack), min(ranks - 1, ideal + slack)
         if low > high:
             continue
-        # One edge less to lead over is worth half the slack, no more: columns of like height.
+        # One edge less to lead over is worth three quarters of the slack: columns of like height.
         starts.append(
-            min(range(low, high + 1), key=lambda r: crossing[r] + 2 * abs(r - ideal) / slack)
+            min(range(low, high + 1), key=lambda r: crossing[r] + 1.3 * abs(r - ideal) / slack)
         )
     return starts
 

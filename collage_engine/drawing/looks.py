@@ -50,6 +50,12 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "regrouped": ("#f0e442", "▣", "level"),
     "same": (UNKNOWN_COLOUR, "=", "solid"),
 }
+_BANDS = {
+    "faster": diverging(-0.6), "faster in place": diverging(-0.6),
+    "slower": diverging(0.6), "slower in place": diverging(0.6),
+    "same": diverging(0.0), "as isolated": diverging(0.0),
+}  # fmt: skip
+"""Legend colours of what is a scale in the picture."""
 _DEVICES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 
 
@@ -70,6 +76,8 @@ class BoxLook:
     dashed: bool = False
     """Estimated, not confirmed."""
     kind: str = "operator"
+    band: str = ""
+    """Key of the legend's entry that it belongs to."""
     share: float | None = None
     """A group's share of the model's estimated latency, 0…1."""
     mixed: tuple[tuple[str, float], ...] = ()
@@ -198,12 +206,20 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
         look = _plain(shown, box, owner, total, data.estimated)
         if box.kind in ("operator", "group"):
             look, label = paint(look, box.members)
+            look = replace(look, band=label)
             old = legend.get(label)
             count = (old.count if old else 0) + len(box.members)
+            colour = _BANDS.get(label, look.colour)
+            if mode == "cost" and "%" in label:
+                colour = cividis((int(label.split("–")[0]) + 10) / 100)
             legend[label] = LegendEntry(
-                label, look.colour, look.text, look.tag, look.pattern, count, label
-            )
+                label, colour, text_on(colour) if colour != look.colour else look.text,
+                look.tag, look.pattern, count, label,
+            )  # fmt: skip
         looks.append(look)
+    if mode == "changes":
+        legend = {key: replace(entry, colour=CHANGES[key][0]) if key in CHANGES else entry
+                  for key, entry in legend.items()}  # fmt: skip
     if mode == "toolchain":
         legend = _toolchain_legend(shown.graph.count, owner)
     return looks, sorted(legend.values(), key=lambda e: -e.count)

@@ -17,7 +17,7 @@ import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
 
-from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH
+from collage_engine.drawing.layout import BOX_HEIGHT
 from collage_engine.drawing.looks import BoxLook
 from collage_engine.drawing.palette import mix, toolchain_look
 from collage_gui.graph_view.picture import Marks, Picture
@@ -140,10 +140,13 @@ def _partition_labels(painter, picture, area, scale, style) -> None:
         if not around.intersects(area):
             continue
         look = toolchain_look(outline.toolchain)
-        text = look.tag
-        width = metrics.horizontalAdvance(text) + 8 / scale
+        share = picture.shares.get(outline.partition, 0.0)
         height = metrics.height() + 2 / scale
-        if around.width() < width * 1.6 or around.height() < height * 1.6:
+        for text in (f"{look.tag} {share:.0%}", look.tag) if share >= 0.005 else (look.tag,):
+            width = metrics.horizontalAdvance(text) + 8 / scale
+            if around.width() >= width and around.height() >= height:
+                break
+        else:
             continue
         label = QRectF(0, 0, width, height)
         label.moveCenter(around.center())
@@ -215,6 +218,8 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
         left += STRIP
     mark = marks.pinned.get(box)
     right = r.right() - 8
+    if mark:
+        _badge(painter, mark, r, scale, style)
     if not near:
         painter.setPen(text)
         size = min(25.0, max(17.0, 11 / scale))
@@ -228,14 +233,6 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
         _share(painter, look, r, left, c)
         painter.setOpacity(1.0)
         return
-    if mark:
-        badge = QRectF(r.right() - 10, r.top() - 8, 18, 18)
-        painter.setPen(QPen(QColor(c.canvas), 1.5))
-        painter.setBrush(QColor(c.text))
-        painter.drawEllipse(badge)
-        painter.setPen(QColor(c.canvas))
-        painter.setFont(style.sized(10, bold=True))
-        painter.drawText(badge, Qt.AlignmentFlag.AlignCenter, mark)
     first = QRectF(left, r.top() + 5, right - left, 18)
     if look.value:
         painter.setFont(style.sized(11))
@@ -262,6 +259,19 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
     painter.drawText(second, Qt.AlignmentFlag.AlignVCenter, detail)
     _share(painter, look, r, left, c)
     painter.setOpacity(1.0)
+
+
+def _badge(painter, mark, r, scale, style) -> None:
+    """A pin's mark on the box's corner, never smaller than can be seen."""
+    c = style.colours
+    size = min(34.0, max(18.0, 15 / scale))
+    badge = QRectF(r.right() - size * 0.6, r.top() - size * 0.42, size, size)
+    painter.setPen(QPen(QColor(c.canvas), size / 12))
+    painter.setBrush(QColor(c.text))
+    painter.drawEllipse(badge)
+    painter.setPen(QColor(c.canvas))
+    painter.setFont(style.sized(size * 0.58, bold=True))
+    painter.drawText(badge, Qt.AlignmentFlag.AlignCenter, mark)
 
 
 def _share(painter, look, r, left, c) -> None:
@@ -319,16 +329,9 @@ def _marked(painter, picture, marks, area, scale, c) -> None:
             painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
         if len(inside) >= 3000:
             painter.drawRects(inside)
-    if marks.hovered is not None and marks.hovered < len(picture.rectangles):
-        painter.setPen(QPen(QColor(c.quiet), 1.2 / scale))
-        painter.drawRoundedRect(picture.rectangles[marks.hovered].adjusted(-2, -2, 2, 2), 6, 6)
     if marks.primary is not None and len(marks.selected) > 1:
         r = picture.rectangles[marks.primary]
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(c.accent))
         size = 5 / scale
         painter.drawEllipse(QPointF(r.left(), r.top()), size, size)
-
-
-def box_size() -> tuple[float, float]:
-    return BOX_WIDTH, BOX_HEIGHT

@@ -33,7 +33,6 @@ class Marks:
     """Box → mark, e.g. ``⚲`` or ``⊘``."""
     dimmed: frozenset[int] = frozenset()
     stale: bool = False
-    hovered: int | None = None
 
 
 class Picture:
@@ -63,6 +62,9 @@ class Picture:
         self.colour_of = np.zeros(len(self.rectangles), dtype=int)
         self.colours: list[QColor] = []
         self.partition_boxes: list[tuple[QRectF, Outline, str]] = []
+        """Where a partition's label fits, the partition, its colour."""
+        self.shares: dict[str, float] = {}
+        """Partition → share of the placement's latency, 0…1."""
         self._bands: dict[str, tuple[list[QRectF], list[QRectF], np.ndarray, list[QLineF]]] = {}
 
     @property
@@ -85,13 +87,12 @@ class Picture:
         """Partition tints by colour: grown boxes, bridges between them, thin routes."""
         bands: dict[str, tuple[list[QRectF], list[QLineF]]] = {}
         self.partition_boxes = []
+        sideways = self.scene.orientation == "horizontal"
         for outline in self.outlines:
             colour = self.looks[outline.boxes[0]].colour
             rectangles, lines = bands.setdefault(colour, ([], []))
-            around = QRectF()
-            for box in outline.boxes:
-                rectangles.append(self.rectangles[box])
-                around = around.united(self.rectangles[box])
+            own = [self.rectangles[box] for box in outline.boxes]
+            rectangles.extend(own)
             for edge in outline.edges:
                 between = bridge(self.scene, edge)
                 if between is not None:
@@ -101,7 +102,7 @@ class Picture:
                     lines.extend(
                         QLineF(QPointF(*a), QPointF(*b)) for a, b in itertools.pairwise(route)
                     )
-            self.partition_boxes.append((around, outline, colour))
+            self.partition_boxes.append((_solid_part(own, sideways), outline, colour))
         self._bands = {}
         for colour, (rectangles, lines) in bands.items():
             rim = [r.adjusted(-9, -9, 9, 9) for r in rectangles]
@@ -147,3 +148,26 @@ class Picture:
                 if int(box) in side:
                     return int(box), "out" if low else "in"
         return None
+
+
+def _solid_part(boxes: list[QRectF], sideways: bool) -> QRectF:
+    """The longest straight run of a partition's boxes: a label on it lies on nothing else."""
+
+    def along(box: QRectF) -> float:
+        return box.left() if sideways else box.top()
+
+    lines: dict[int, list[QRectF]] = {}
+    for box in boxes:
+        lines.setdefault(round(box.top() if sideways else box.left()), []).append(box)
+    best = QRectF()
+    for line in lines.values():
+        run = QRectF()
+        last = None
+        for box in sorted(line, key=along):
+            step = BOX_WIDTH if sideways else BOX_HEIGHT
+            near = last is not None and along(box) - along(last) < 1.8 * step
+            run = run.united(box) if near else QRectF(box)
+            last = box
+            if run.width() * run.height() > best.width() * best.height():
+                best = QRectF(run)
+    return best

@@ -532,5 +532,5 @@ def isolate(picture: Picture, entry: LegendEntry | None) -> frozenset[int]:
     return frozenset(
         box
         for box, look in enumerate(picture.looks)
-        if look.kind in ("operator", "group") and look.colour != entry.colour
+        if look.kind in ("operator", "group") and look.band != entry.key
     )

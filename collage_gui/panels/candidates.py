@@ -72,7 +72,7 @@ class CandidatesPanel(QWidget):
                        tip=lambda r: cost_tip(d.cost(r.id)), width=76),
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
-                Column("Operators", lambda r: r.label, width=130,
+                Column("Operators", lambda r: r.label.replace("nn.", ""), width=130,
                        tip=lambda r: f"{r.label}\n{len(r.nodes)} operators"),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
                 Column("±", self._spread, "percent", text=self._spread_text,
@@ -256,6 +256,8 @@ class CandidatesPanel(QWidget):
             note = "" if cost.usable else (cost.reason or "not measured")[:48]
             if cost.usable and best and cost.at() > best:
                 note = f"+{(cost.at() / best - 1) * 100:.0f} %"
+            if document.explanation is not None and row.id in document.explanation.ties:
+                note = f"tie  {note}".strip()
             if row.id in chosen:
                 note = ("chosen  " + note).strip()
             bars.append(

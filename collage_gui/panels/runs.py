@@ -236,7 +236,7 @@ class RunsPanel(QWidget):
             estimate = document.shown.placement.estimated_us
             bars.append(
                 Bar("Now (estimated)", estimate, colour=NEUTRAL, pattern="rising", strong=True,
-                    note=f"estimated, {gain_text(estimate, against)}")
+                    note=gain_text(estimate, against) if against is not None else "")
             )  # fmt: skip
         for each in reversed(document.visible_runs[-6:]):
             placement = each.placement

@@ -24,6 +24,7 @@ from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 
+THIN = "\N{THIN SPACE}"
 Index = QModelIndex | QPersistentModelIndex
 
 
@@ -154,17 +155,15 @@ class RowsModel(QAbstractTableModel):
         if column.kind == "text":
             return str(value)
         if column.kind == "number":
-            return (
-                f"{value:,}".replace(",", "\N{THIN SPACE}")
-                if isinstance(value, int)
-                else significant(value)
-            )
+            return f"{value:,}".replace(",", THIN) if isinstance(value, int) else significant(value)
         value = float(value) * self._units[at][1]
         if math.isnan(value):
             return DASH
         if column.kind == "percent":
             return f"{'+' if value > 0 else MINUS if value < 0 else ''}{abs(value):.1f}"
         text = significant(value)
+        if abs(value) >= 10_000:
+            text = (MINUS if value < 0 else "") + f"{abs(value):,.0f}".replace(",", THIN)
         return "+" + text if column.kind == "signed-time" and value > 0 else text
 
     # -- Qt ----------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.collapse_partitions()
         story.until(lambda: not page._layouts.busy)
         story.shoot("10-collapsed")
-        page.find()
+        page.find_in_graph()
         page.find_bar.text.setText("layer2")
         story.shoot("11-find")
         page.find_bar.dismiss()
