@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,14 @@ FAMILIES: dict[str, Writer] = {
     "conv": conv.write,
     "matmul": matmul.write,
 }
+
+
+MACS_PER_US = 50_000
+POINTS_PER_US = 2_000
+"""What one thread does in a microsecond, roughly: multiply-adds of an anchor, other results."""
+WAKING_US = 25.0
+"""Waking the other threads takes about this where they must not spin, as in a placement that
+mixes toolchains: kernels below it are left to the calling thread."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,15 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     return found
 
 
+def worth_sharing(program: Program) -> bool:
+    """Whether a kernel takes long enough on one thread for others to be woken."""
+    took = 0.0
+    for stage in program.stages:
+        points = math.prod(stage.extents) * math.prod(stage.reduce_extents)
+        took += points / (MACS_PER_US if stage.note else POINTS_PER_US)
+    return took >= WAKING_US
+
+
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     """Tries the anchor's own schedule, then rows and loops, then leaves the plain loops."""
     try:
@@ -59,17 +77,18 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     except NotUnderstood as error:
         return _kernel(function, None, "plain", str(error))
     reason = ""
+    threads = worth_sharing(program)
     anchors = [s for s in program.stages if s.note]
     if len(anchors) == 1:
         family = anchors[0].note["family"]
         name = " ".join([family, *([anchors[0].note["way"]] if "way" in anchors[0].note else [])])
-        context = Context(cpu)
+        context = Context(cpu, threads=threads)
         try:
             body = FAMILIES[family](program, anchors[0], context)
             return _kernel(function, context.kernel(body), name)
         except NotUnderstood as error:
             reason = f"{name}: {error}"
-    context = Context(cpu)
+    context = Context(cpu, threads=threads)
     try:
         body = rows.write_program(program, context)
     except NotUnderstood as error:
