@@ -11,6 +11,7 @@ from collage_engine.search.problem import Answer, Infeasible
 
 NotOffered = Mapping[str, Mapping[int, str]]
 """Toolchain instance → operator number → why it has no candidate for it."""
+LEFT = "no candidate is left for"
 NAMED = 3
 """Nodes named in a sentence; the others are counted."""
 
@@ -51,9 +52,10 @@ def _reason(
     quoted = [f"'{_text(pin)}'" for pin in blamed]
     if len(blamed) == 1:
         said = f"the pin {quoted[0]} cannot be honoured"
-        if blamed[0].kind == "exactly" and not why:
+        unsaid = not why or why.startswith(LEFT)
+        if blamed[0].kind == "exactly" and unsaid:
             why = "no candidate is exactly these nodes"
-        elif blamed[0].kind == "together" and not why:
+        elif blamed[0].kind == "together" and unsaid:
             why = "no candidate holds all of these nodes"
     else:
         said = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
@@ -77,7 +79,7 @@ def _why_nodes(
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in not_offered))
         return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
     if len(wanted) > 1:
-        return f"no candidate is left for {named}"
+        return f"{LEFT} {named}"
     reasons = [
         f"{name}: {not_offered[name][node]}"
         for node in nodes[:NAMED]
@@ -86,7 +88,7 @@ def _why_nodes(
     ]
     if not instances or any(node not in not_offered[i] for i in instances for node in nodes[:1]):
         # Some toolchain takes it, so it is the pins, or a cost that is missing.
-        return f"no {'' if blamed else 'measured '}candidate is left for {named}"
+        return f"{LEFT} {named}" if blamed else f"no candidate was measured for {named}"
     said = "; ".join(dict.fromkeys(reasons))
     if blamed:
         return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({said})"

@@ -166,17 +166,19 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
                     pin=text,
                     state=verdict.state,
                     price_us=verdict.price_us,
-                    reason=_without_numbers(verdict.reason),
+                    reason=_beside_pin(verdict.reason),
                     contradicts=verdict.contradicts,
                 )
             )
     return result
 
 
-def _without_numbers(reason: str | None) -> str | None:
-    """``node 4 on onednn: honoured, …`` without what the pin's own text says better."""
+def _beside_pin(reason: str | None) -> str | None:
+    """``node 4 on onednn: honoured, …`` without what the pin and its state say already."""
     head, colon, rest = (reason or "").partition(": ")
-    return rest if colon and head.startswith(("node ", "nodes ", "exactly node")) else reason
+    if not colon or not head.startswith(("node ", "nodes ", "exactly node")):
+        return reason
+    return rest.removeprefix("honoured").lstrip(",; ") or None
 
 
 def make_placement(
