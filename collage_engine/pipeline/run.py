@@ -51,8 +51,8 @@ from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.refine import Trial
 
 DRAWS = 60
-DOUBT_S = 3.0
-"""For resampling, at most."""
+DOUBT_S = 0.4
+"""For resampling, at most; the search itself is to be felt as immediate."""
 SETTLED = 12
 SETTLING_S = 20.0
 """Candidates measured again because much hangs on them, and the time for it."""
