@@ -64,10 +64,23 @@ def nest(extents: Sequence[int], body: Callable[..., Stmt], kind: ForKind = ForK
 
 def seq(*statements: Stmt | None) -> Stmt:
     """Statements one after another; None and empty sequences are dropped."""
-    flat = [s for s in statements if s is not None]
+    flat: list[Stmt] = []
+    for s in statements:
+        if isinstance(s, tirx.SeqStmt):
+            flat.extend(s.seq)
+        elif s is not None:
+            flat.append(s)
     if not flat:
         return tirx.Evaluate(tirx.const(0, "int32"))
     return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
+
+
+def bound(value: Index, body: Body) -> Stmt:
+    """The body with an index computed once and named."""
+    if constant_value(value) is not None:
+        return body(value)
+    var = tirx.Var("at", "int64")
+    return seq(tirx.Bind(var, int64(value)), body(var))
 
 
 def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | None:

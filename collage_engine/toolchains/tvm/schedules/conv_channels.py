@@ -17,6 +17,7 @@ from tvm import tirx
 from collage_engine.toolchains.tvm.emit import (
     Stmt,
     allocate,
+    bound,
     divisor,
     f32,
     for_range,
@@ -468,26 +469,31 @@ class ChannelsWriter:
                     start = tirx.min(i * self.lanes, total - self.lanes)
 
                     def part(c: Any, w: int) -> Stmt:
-                        def channel(j: int, value: Any) -> Stmt | None:
-                            if j >= w:
-                                return None
-                            line = local((self.lanes,), name="line")
+                        square_ = local((self.lanes * self.lanes,), name="square")
+
+                        def channel(j: Any) -> Stmt:
                             where = g * self.co + b * self.block + (c + j)
-                            return seq(
-                                allocate(line),
-                                vector_store(line, value, 0, self.lanes),
-                                vectorized(
-                                    self.lanes,
-                                    lambda x: self.collapsed.store(
-                                        (n, where), origin * columns + start + x, (), load(line, x)
-                                    ),
+                            return vectorized(
+                                self.lanes,
+                                lambda x: self.collapsed.store(
+                                    (n, where),
+                                    origin * columns + start + x,
+                                    (),
+                                    load(square_, int64(j) * self.lanes + x),
                                 ),
                             )
 
-                        return transposed_tile(
-                            self.lanes,
-                            lambda r: vector_load(sums, (start + r) * self.block + c, self.lanes),
-                            channel,
+                        return seq(
+                            allocate(square_),
+                            transposed_tile(
+                                self.lanes,
+                                lambda r: vector_load(
+                                    sums, (start + r) * self.block + c, self.lanes
+                                ),
+                                lambda j, v: vector_store(square_, v, j * self.lanes, self.lanes),
+                                columns=w,
+                            ),
+                            loop(w, channel),
                         )
 
                     if kept == self.vectors:
@@ -538,10 +544,16 @@ class ChannelsWriter:
         def square(c: Any, i: Any) -> Stmt:
             start = tirx.min(int64(i) * lanes, count - lanes)
             channel = (int64(n) * shape.ci + int64(c) * lanes) * plane + self.first + start
-            return transposed_tile(
-                lanes,
-                lambda r: vector_load(source, channel + r * plane, lanes),
-                lambda j, v: vector_store(target, v, (start + j) * pitch + int64(c) * lanes, lanes),
+            return bound(
+                channel,
+                lambda begin: bound(
+                    start * pitch + int64(c) * lanes,
+                    lambda end: transposed_tile(
+                        lanes,
+                        lambda r: vector_load(source, begin + r * plane, lanes),
+                        lambda j, v: vector_store(target, v, end + j * pitch, lanes),
+                    ),
+                ),
             )
 
         squares = (count + (lanes - 1)) // lanes

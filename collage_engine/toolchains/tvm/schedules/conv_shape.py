@@ -9,6 +9,7 @@ from typing import Any
 from collage_engine.toolchains.tvm.emit import (
     Stmt,
     all_of,
+    bound,
     f32,
     int64,
     load,
@@ -218,11 +219,14 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     squares = 0 if sampled or lanes < 4 else positions // lanes
 
     def square(n: Any, c: Any, p: Any) -> Stmt:
-        def put(j: int, value: Any) -> Stmt:
+        def put(j: Any, value: Any) -> Stmt:
             return vector_store(buffer, value, target(n, p + j, c), lanes)
 
-        return transposed_tile(
-            lanes, lambda i: vector_load(source, origin(n, c + i, p), lanes), put
+        return bound(
+            origin(n, c, p),
+            lambda begin: transposed_tile(
+                lanes, lambda i: vector_load(source, begin + i * plane, lanes), put
+            ),
         )
 
     def single(n: Any, first: Any, count: int, p: Any) -> Stmt:

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.toolchains.tvm.emit import Stmt, int64, loop, parallel, split_index
+from collage_engine.toolchains.tvm.emit import Stmt, bound, int64, loop, parallel, split_index
 from collage_engine.toolchains.tvm.expressions import coefficient, substitute
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules.transpose import (
@@ -77,11 +77,17 @@ def write_squares(
         for place, axis in zip(places, others, strict=True):
             begin = begin + place * axis.source
             end = end + place * axis.target
-        return transposed_tile(
-            lanes,
-            lambda r: vector_load(source, begin + r * across.source, lanes),
-            lambda c, vector: vector_store(target, vector, end + c * along.target, lanes),
-            str(output.dtype),
+        return bound(
+            begin,
+            lambda begin: bound(
+                end,
+                lambda end: transposed_tile(
+                    lanes,
+                    lambda r: vector_load(source, begin + r * across.source, lanes),
+                    lambda c, vector: vector_store(target, vector, end + c * along.target, lanes),
+                    str(output.dtype),
+                ),
+            ),
         )
 
     total = columns * rows

@@ -1,7 +1,9 @@
 """Square tiles transposed in registers, and permutations written with them.
 
-A vector-by-vector block is transposed by swapping ever larger sub-blocks of two rows: log2(lanes)
-rounds of two-operand shuffles (the classic network; see Hacker's Delight, section 7-3).
+Weaving rows i and i + n/2 together element by element, for all i, is one perfect shuffle of the
+whole n × n block; log2(n) of them transpose it (Stone, "Parallel processing with the perfect
+shuffle", 1971). A weave is one LLVM intrinsic: far fewer TIR nodes than a shuffle spelled out,
+whose visits took most of a kernel's compile time.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.toolchains.tvm.emit import Stmt, allocate, int64, local, seq
+from collage_engine.toolchains.tvm.emit import Stmt, int64, seq
 
 
 def ramp(start: Any, lanes: int) -> Expr:
@@ -30,27 +32,30 @@ def vector_store(buffer: Any, value: Expr, start: Any, lanes: int) -> Stmt:
 def transposed_tile(
     lanes: int,
     row: Callable[[int], Expr],
-    column: Callable[[int, Expr], Stmt | None],
+    column: Callable[[int, Expr], Stmt],
     dtype: str = "float32",
+    columns: int | None = None,
 ) -> Stmt:
-    """``column(j, vector)`` for the columns of the tile whose rows are ``row(i)``."""
-    current = local((lanes * lanes,), dtype, "tile")
-    statements: list[Stmt] = [allocate(current)]
-    statements += [vector_store(current, row(i), i * lanes, lanes) for i in range(lanes)]
+    """``column(j, vector)`` for the first ``columns`` columns of the tile with rows ``row(i)``."""
+    half = lanes // 2
+    wide, narrow = f"{dtype}x{2 * lanes}", f"{dtype}x{lanes}"
+    statements: list[Stmt] = []
+
+    def weave(a: Expr, b: Expr) -> Expr:
+        var = tirx.Var("v", wide)
+        both = tirx.call_llvm_pure_intrin(wide, "llvm.vector.interleave2", a, b)
+        statements.append(tirx.Bind(var, both))
+        return var
+
+    current = [row(i) for i in range(lanes)]
     size = 1
     while size < lanes:
-        new = local((lanes * lanes,), dtype, "tile")
-        statements.append(allocate(new))
-        low = [j if not j & size else lanes + (j ^ size) for j in range(lanes)]
-        high = [(j ^ size) if not j & size else lanes + j for j in range(lanes)]
-        for i in range(lanes):
-            if i & size:
-                continue
-            pair = [vector_load(current, k * lanes, lanes) for k in (i, i + size)]
-            for target, pattern in ((i, low), (i + size, high)):
-                picked = tirx.Shuffle(pair, [tirx.const(p, "int32") for p in pattern])
-                statements.append(vector_store(new, picked, target * lanes, lanes))
-        current = new
+        woven = [weave(current[i], current[i + half]) for i in range(half)]
+        current = [
+            part
+            for both in woven
+            for part in (tirx.vectorlow(narrow, both), tirx.vectorhigh(narrow, both))
+        ]
         size *= 2
-    statements += [column(j, vector_load(current, j * lanes, lanes)) for j in range(lanes)]
-    return seq(*statements)
+    wanted = lanes if columns is None else columns
+    return seq(*statements, *(column(j, current[j]) for j in range(wanted)))
