@@ -283,7 +283,10 @@ def _search(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.problem}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{options.problem} is no text file") from error
-    answer = main_search(text)
+    try:
+        answer = main_search(text)
+    except UsageError as error:
+        raise UsageError(f"{options.problem}: {error}") from error
     if options.json:
         output.print_json(answer)
     elif "infeasible" in answer:
@@ -306,8 +309,7 @@ def _store(options: argparse.Namespace) -> int:
         if options.json:
             output.print_json(info)
         else:
-            for key, value in info.items():
-                say(f"{key}: {value}")
+            output.print_store(info)
     elif options.action == "export":
         count = store.export(Path(options.file))
         say(f"{count} measurements written to {options.file}")

@@ -15,7 +15,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.numbers import against_text, counted, spread_text, time_text
+from collage_engine.report.numbers import against_text, bytes_text, counted, spread_text, time_text
 from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
@@ -240,3 +240,19 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
 
 def signed(us: float) -> str:
     return ("+" if us > 0 else "−") + time_text(abs(us))
+
+
+def print_store(info: dict[str, Any]) -> None:
+    """Where the measurements are, how many, of what and since when."""
+    say(f"file: {info['path']}")
+    if not info["exists"]:
+        say("it does not exist yet: nothing has been measured")
+        return
+    say(f"size: {bytes_text(info['bytes'])}")
+    say(f"measurements: {info['measurements']}, of them {info['invalid']} invalid")
+    for kind in ("toolchains", "devices"):
+        for name, count in info[kind].items():
+            say(f"  {name}: {count}")
+    say(f"constants of this machine: {info['constants']}")
+    if info["oldest"]:
+        say(f"measured from {info['oldest']} to {info['newest']}")

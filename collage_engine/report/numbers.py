@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.words import MINUS, counted, significant, time_text
+from collage_engine.drawing.words import MINUS, bytes_text, counted, significant, time_text
 
-__all__ = ["against_text", "counted", "spread_text", "time_text"]
+__all__ = ["against_text", "bytes_text", "counted", "spread_text", "time_text"]
 
 
 def against_text(us: float | None, reference: float | None) -> str:
