@@ -310,7 +310,7 @@ class RunsPanel(QWidget):
             if run.winner != "collage":
                 parts.append(self._winner_words(run))
             if run.lower_bound_us is not None:
-                parts.append(f"no cover can be below {time_text(run.lower_bound_us)}")
+                parts.append(f"no cover is estimated below {time_text(run.lower_bound_us)}")
             counts = run.candidates
             if counts.skipped:
                 parts.append(f"{counted(counts.skipped, 'candidate')} left unmeasured")
