@@ -21,6 +21,7 @@ TRIVIAL = '#include <cstdio>\nextern "C" int answer() { return 42; }\n'
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> builder.RuntimeSource:
+    monkeypatch.delenv("COLLAGE_BUILD_DIR", raising=False)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "src"
     folder.mkdir()
@@ -47,6 +48,7 @@ def test_toolchain_without_compiler_is_unavailable(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("COLLAGE_BUILD_DIR", raising=False)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     for toolchain in (OnnxRuntimeToolchain(), OneDnnToolchain()):
         monkeypatch.setattr(builder, "is_registered", lambda kind: False)
@@ -132,6 +134,7 @@ def test_unwritable_cache_is_said(
     source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
+    monkeypatch.delenv("COLLAGE_BUILD_DIR", raising=False)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(ToolchainError, match="cannot write the runtime cache"):
         builder.build(source)

@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
 
 if TYPE_CHECKING:
@@ -76,14 +77,10 @@ class Compiler:
     version: str
 
 
-def cache_folder() -> Path:
-    """The user's cache folder for this project; ``COLLAGE_CACHE_DIR`` overrides it."""
-    chosen = os.environ.get("COLLAGE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("collage"))
+def build_folder() -> Path:
+    """Where compiled runtimes are kept: $COLLAGE_BUILD_DIR, else in the cache folder."""
+    chosen = os.environ.get("COLLAGE_BUILD_DIR")
+    return Path(chosen) if chosen else cache_folder() / "native"
 
 
 def find_compiler() -> Compiler:
@@ -125,7 +122,7 @@ def build(source: RuntimeSource) -> Runtime:
         *(str(p) for p in (*source.includes, *source.links, *(f for _, f in source.beside))),
     ):  # fmt: skip
         digest.update(part.encode() + b"\0")
-    folder = cache_folder() / "native" / f"{kind}-{digest.hexdigest()[:12]}"
+    folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"
     library = folder / f"lib{kind}.so"
     if library.exists():
         return Runtime(kind, library)

@@ -1,0 +1,29 @@
+"""What all tests share: compiled runtimes, so that tests with a store of their own need not
+compile them again, and never the user's own measurements."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+# Set here and not in a fixture: test modules and child processes read it when they load.
+os.environ.setdefault(
+    "COLLAGE_BUILD_DIR", str(Path(platformdirs.user_cache_dir("collage")) / "native")
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_measurements() -> Iterator[None]:
+    """Measurements of tests go to a folder that is removed, unless a test names its own."""
+    if "COLLAGE_CACHE_DIR" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="collage-tests-") as folder:
+        os.environ["COLLAGE_CACHE_DIR"] = folder
+        yield
+        del os.environ["COLLAGE_CACHE_DIR"]
