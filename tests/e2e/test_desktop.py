@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import struct
 import subprocess
@@ -10,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 pytest.importorskip("PySide6.QtWidgets")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = f"command:{sys.executable} {ROOT / 'tests' / 'gui' / 'scripted_engine.py'}"
+
+
+real = pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="no TVM here")
 
 
 def explorer(folder: Path, *arguments: str, limit_s: int = 120) -> subprocess.CompletedProcess[str]:
@@ -89,3 +94,68 @@ def test_the_limit_ends_a_run_that_does_not_end(tmp_path) -> None:
     done = explorer(tmp_path, str(model), "--engine", SCRIPTED + " --hang run.start", "--run",
                     "--quit", "--limit", "2")  # fmt: skip
     assert done.returncode == 1 and "not done after 2 s" in done.stderr
+
+
+@pytest.mark.slow
+@real
+def test_the_real_engine_places_mnist_in_the_window_and_headless(tmp_path, monkeypatch) -> None:
+    """The sample through the true engine: pictures, artifact, report; exit 0."""
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    shots, out = tmp_path / "shots", tmp_path / "out"
+    done = explorer(
+        tmp_path, str(ROOT / "resources" / "models" / "mnist.onnx"), "--run", "--budget", "1",
+        "--screenshot", str(shots), "--export", str(out), "--quit", limit_s=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert png_size(shots / "overview.png") >= (1280, 800)
+    assert (out / "artifact" / "manifest.json").exists()
+    assert (out / "artifact" / "model.so").exists()
+    assert b"<svg" in (out / "report.html").read_bytes()
+
+
+@pytest.mark.slow
+@real
+def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
+    qtbot, tmp_path, monkeypatch
+) -> None:
+    import signal
+
+    from collage_gui.connections import Connection
+    from collage_gui.main_window import MainWindow
+    from collage_gui.preferences import Preferences
+    from collage_gui.theme import Theme
+
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLLAGE_EXPLORER_RECOVERY", str(tmp_path / "recovery"))
+    preferences = Preferences(str(tmp_path / "settings.ini"))
+    window = MainWindow(preferences, Theme(preferences), Connection())
+    window.show()
+    try:
+        window.start_engine()
+        qtbot.waitUntil(lambda: bool(window.states), timeout=60_000)
+        page = window.open_path(str(ROOT / "resources" / "models" / "mnist.onnx"))
+        document = page.document
+        qtbot.waitUntil(lambda: page.picture is not None, timeout=60_000)
+        document.select([0])
+        page.pin_to("tvm")
+        page.run_settings.budget.setValue(1)
+        page.run()
+        qtbot.waitUntil(lambda: len(document.costs) >= 10, timeout=120_000)
+        os.kill(window.client.process_id, signal.SIGKILL)
+        qtbot.waitUntil(lambda: window.banner.isVisible(), timeout=10_000)
+        assert "What was measured is kept" in window.banner.label.text()
+        window.banner.action.click()
+        qtbot.waitUntil(lambda: document.handle != "", timeout=60_000)
+        assert [pin.toolchain for pin in document.pins] == ["tvm"]
+        page.run()
+        qtbot.waitUntil(
+            lambda: document.shown is not None and document.shown.run is not None, timeout=200_000
+        )
+        run = document.run_of(document.shown.run)
+        assert run.candidates.from_store >= 10, "what was measured before the kill is used"
+        assert document.partition_of(0).toolchain == "tvm"
+        assert run.pins[0].state == "honoured"
+    finally:
+        window.closing = True
+        window.close()
+        window.deleteLater()
