@@ -15,7 +15,13 @@ from collage_engine.cli import output
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, say
-from collage_engine.records.errors import CollageError, InfeasibleError, SessionError, UsageError
+from collage_engine.records.errors import (
+    Cancelled,
+    CollageError,
+    InfeasibleError,
+    SessionError,
+    UsageError,
+)
 from collage_engine.report.numbers import time_text
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine, Listener, OpenDocument
@@ -33,6 +39,8 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     """One line on standard error (and, asked for JSON, what forbids a placement)."""
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
+    if isinstance(error, Cancelled):
+        error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     print(f"collage: {'; '.join(lines)}", file=sys.stderr)
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):

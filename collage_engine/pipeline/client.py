@@ -7,9 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.worker import Worker, WorkerCrashed
+from collage_engine.placement.artifact import remove_unfinished
 from collage_engine.records.errors import Cancelled, CollageError
 
 GRACE_S = 0.8
@@ -20,7 +23,12 @@ class PipelineClient:
     """Starts the child at the first job and again after it died; the child keeps open models."""
 
     def __init__(self, name: str) -> None:
-        self._worker = Worker("collage_engine.pipeline.child:serve", name=name)
+        self._scratch = Scratch()
+        """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
+        self._worker = Worker(
+            "collage_engine.pipeline.child:serve", name=name,
+            env={"TMPDIR": str(self._scratch.path)},
+        )  # fmt: skip
         self._lock = threading.Lock()
         self._kill = threading.Event()
         self._cancelled = threading.Event()
@@ -49,6 +57,10 @@ class PipelineClient:
                 ) from error
             finally:
                 self.busy = False
+                if not self._worker.alive:
+                    self._scratch.empty()
+                    if arguments.get("out") is not None:
+                        remove_unfinished(Path(arguments["out"]))
 
     def cancel(self) -> None:
         """Ask the running job to stop; its process is killed when it does not in ``GRACE_S``."""
@@ -72,3 +84,4 @@ class PipelineClient:
         """Stop the child, whatever it does."""
         self._kill.set()
         self._worker.close()
+        self._scratch.close()

@@ -8,6 +8,7 @@ place and renamed, so there is never half of one.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -116,6 +117,13 @@ def write_artifact(
         if beside is not None and beside.exists():
             shutil.rmtree(beside, ignore_errors=True)
     return out
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove what ``write_artifact`` left beside ``out`` when its process was killed."""
+    out = out.absolute()
+    for beside in out.parent.glob(f".{glob.escape(out.name)}.*.partial"):
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _fill(

@@ -1,0 +1,58 @@
+"""Scratch folders that go away with their owner, however it ends.
+
+The owner holds a lock on a file in its folder for as long as it lives; the kernel lets go of it
+even when the process is killed. Whoever makes the next scratch folder removes those of the dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+PREFIX = "collage-scratch-"
+LOCK = "owner.lock"
+YOUNG_S = 60.0
+"""A folder this young may not have been locked yet."""
+
+
+class Scratch:
+    """A folder for one process and its children; everything in it is lost at ``close``."""
+
+    def __init__(self) -> None:
+        remove_orphans()
+        self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = (self._root / LOCK).open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = self._root / "tmp"
+        self.path.mkdir()
+
+    def empty(self) -> None:
+        """Remove what is in it: the processes that used it have ended."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._lock.close()
+
+
+def remove_orphans() -> None:
+    """Remove the scratch folders whose owners are dead."""
+    with contextlib.suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+            with contextlib.suppress(OSError):
+                _remove_if_orphan(folder)
+
+
+def _remove_if_orphan(folder: Path) -> None:
+    status = folder.stat()
+    if status.st_uid != os.getuid() or time.time() - status.st_mtime < YOUNG_S:
+        return
+    with (folder / LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
+        shutil.rmtree(folder, ignore_errors=True)

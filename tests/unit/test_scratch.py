@@ -1,0 +1,73 @@
+"""Scratch folders end with their owner, also when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from collage_engine.machine import scratch
+from collage_engine.placement.artifact import remove_unfinished
+
+OWNER = (
+    "import time\nfrom collage_engine.machine.scratch import Scratch\n"
+    "s = Scratch()\n(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "YOUNG_S", -1.0)
+    return tmp_path
+
+
+def owner(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_it_is_emptied_and_removed(temporary):
+    made = scratch.Scratch()
+    (made.path / "big").write_bytes(b"x")
+    made.empty()
+    assert made.path.is_dir() and not list(made.path.iterdir())
+    made.close()
+    assert not list(temporary.iterdir())
+
+
+def test_only_folders_of_the_dead_are_removed(temporary):
+    alive, kept = owner(temporary)
+    killed, orphan = owner(temporary)
+    try:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(10)
+        assert orphan.is_dir()
+        mine = scratch.Scratch()
+        assert not orphan.exists()
+        assert (kept / "tmp" / "x").exists()
+        mine.close()
+    finally:
+        for process in (alive, killed):
+            process.kill()
+            process.wait(10)
+            process.stdout.close()
+
+
+def test_a_killed_export_leaves_nothing_beside_the_artifact(tmp_path):
+    (tmp_path / ".out.abc.partial").mkdir()
+    (tmp_path / ".out.abc.partial" / "model.so").touch()
+    (tmp_path / ".other.abc.partial").mkdir()
+    (tmp_path / "out").mkdir()
+    remove_unfinished(tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.abc.partial", "out"]
