@@ -91,11 +91,25 @@ class OrtApi {
     const char* (*GetVersionString)();
   };
 
-  OrtApi() {
-    void* library = dlopen("libonnxruntime.so.1", RTLD_NOW | RTLD_LOCAL);
+  // A copy that the process has, the file beside this library, else wherever the system looks.
+  static void* Open() {
+    static constexpr const char* kName = "libonnxruntime.so.1";
+    if (void* loaded = dlopen(kName, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return loaded;
+    Dl_info self;
+    if (dladdr(reinterpret_cast<void*>(&Open), &self) != 0 && self.dli_fname != nullptr) {
+      std::string path = self.dli_fname;
+      path = path.substr(0, path.rfind('/') + 1) + kName;
+      if (void* beside = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return beside;
+    }
+    void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       TVM_FFI_THROW(RuntimeError) << "cannot load ONNX Runtime: " << dlerror();
     }
+    return library;
+  }
+
+  OrtApi() {
+    void* library = Open();
     auto get = reinterpret_cast<const Base* (*)()>(dlsym(library, "OrtGetApiBase"));
     if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";
     version_ = get()->GetVersionString();
