@@ -8,9 +8,14 @@ pytest.importorskip("tvm")
 
 from dataclasses import replace
 
-from collage_engine.toolchains.tvm.target import cpu
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage_engine.toolchains.tvm.lowering import lower_module
+from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from collage_engine.toolchains.tvm.verify import verify
-from tests.tvm_cases import TOLERANCE, check, conv, kernels
+from tests.tvm_cases import TOLERANCE, check, constant, conv, function, kernels
 
 SHAPES = [
     # data, weight, stride, padding, dilation, groups
@@ -120,3 +125,52 @@ def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -
     """Blocks with missing channels store nothing outside the output (the allocator would tell)."""
     for channels in (1, 15, 17, 33, 47):
         check(conv((1, 300, 5, 7), (channels, 300, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    "data, weight, stride, padding, extra, dilation, groups",
+    [
+        ((1, 24, 7, 9), (24, 20, 2, 2), 2, 0, 0, 1, 1),
+        ((2, 32, 5, 5), (32, 8, 3, 3), 2, 1, 1, 1, 2),
+        ((1, 6, 11), (6, 5, 4), 3, 0, 0, 1, 1),
+        ((1, 8, 6, 6), (8, 3, 3, 3), 1, 2, 0, 2, 1),
+    ],
+)
+def test_transposed(data, weight, stride, padding, extra, dilation, groups) -> None:
+    """Against numpy, since the plain form is itself rewritten."""
+    dims = len(data) - 2
+    operator = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose}[dims]
+    values = constant(*weight)
+    layout = "NCHW" if dims == 2 else "NCW"
+    module = function(
+        [data],
+        lambda x: operator(
+            x, values, [stride] * dims, [padding] * (2 * dims), [extra] * dims, [dilation] * dims,
+            groups, layout, layout.replace("NC", "IO"),
+        ),
+    )  # fmt: skip
+    (kernel,) = kernels(module)
+    assert kernel.schedule.startswith("conv") and not kernel.reason
+    assert verify(kernel.function, kernel.plain) <= TOLERANCE
+    x = np.random.default_rng(5).standard_normal(data).astype(np.float32)
+    lowered = lower_module(module, cpu(2)).module
+    machine = relax.VirtualMachine(relax.build(lowered, tvm.target.Target(cpu_target())), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(x)).numpy()
+    w = values.value.numpy()
+    reach = [
+        stride * (s - 1) + dilation * (k - 1) + 1 + extra
+        for s, k in zip(data[2:], weight[2:], strict=False)
+    ]
+    want = np.zeros((data[0], weight[1] * groups, *reach))
+    per = data[1] // groups
+    for place in np.ndindex(*data[2:]):
+        for tap in np.ndindex(*weight[2:]):
+            at = tuple(stride * p + dilation * t for p, t in zip(place, tap, strict=True))
+            for g in range(groups):
+                part = x[(slice(None), slice(g * per, (g + 1) * per), *place)]
+                out = (slice(None), slice(g * weight[1], (g + 1) * weight[1]), *at)
+                want[out] += part @ w[(slice(g * per, (g + 1) * per), slice(None), *tap)]
+    inner = tuple(slice(padding, r - padding) for r in reach)
+    want = want[(slice(None), slice(None), *inner)]
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()

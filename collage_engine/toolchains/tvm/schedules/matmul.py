@@ -26,7 +26,7 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Program, Stage, shape_of
-from collage_engine.toolchains.tvm.schedules import conv_channels
+from collage_engine.toolchains.tvm.schedules import conv_channels, conv_plan
 from collage_engine.toolchains.tvm.schedules.anchor import (
     Epilogue,
     cost,
@@ -34,7 +34,7 @@ from collage_engine.toolchains.tvm.schedules.anchor import (
     surround,
     tile,
 )
-from collage_engine.toolchains.tvm.schedules.conv_channels import Plan
+from collage_engine.toolchains.tvm.schedules.conv_plan import Plan
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
@@ -49,7 +49,7 @@ def plan_of(cpu: Cpu, rows: int, depth: int, columns: int) -> Plan:
         # One row: bound by reading the operand; several sums in flight hide the latency.
         lanes = cpu.lanes("float32")
         return Plan(min(8, -(-columns // lanes)) * lanes, depth)
-    return conv_channels.plan_of(cpu, columns, depth, 1, (rows, 1))
+    return conv_plan.plan_of(cpu, columns, depth, 1, (rows, 1))
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
@@ -110,7 +110,7 @@ def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: 
     batch = anchor.extents[:-2]
     rows, depth, columns = a_shape[-2], a_shape[-1], b_shape[-1]
     a_flat, b_flat = context.views.flat(left), context.views.flat(right)
-    block = conv_channels.block_of(cpu, columns, (rows, 1))
+    block = conv_plan.block_of(cpu, columns, (rows, 1))
     wide = max(1, block // lanes)
     height = height_of(cpu, rows, wide)
     pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes and columns >= block
