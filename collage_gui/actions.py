@@ -117,4 +117,12 @@ ACTIONS: tuple[ActionSpec, ...] = (
 )  # fmt: skip
 
 BY_ID = {spec.id: spec for spec in ACTIONS}
-TOOLBAR = ("open", "run", "cancel")
+
+
+def is_single(keys: str) -> bool:
+    """Whether a shortcut is one key, at most with Shift: ``F``, ``Space``, ``Shift+P``."""
+    return (
+        not any(part in keys for part in ("Ctrl", "Alt", "Meta"))
+        and not (keys.startswith("F") and keys[1:].isdigit())
+        and not keys.startswith("Shift+F")
+    )

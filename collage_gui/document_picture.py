@@ -113,6 +113,8 @@ class DocumentPicture(QMainWindow):
             self._wear()
             self.view.show_picture(self.picture, keep_view=keep)
             self._remark()
+            if not keep and self.isVisible():
+                self.view.setFocus()
             if keep:
                 boxes = shown.boxes_of(self._focus_after)
                 self.view.zoom_to_boxes(boxes)

@@ -256,7 +256,11 @@ class MainWindow(WindowEngine):
             page.document.save(path, partial(self._saved, page))
 
     def _saved(self, page: DocumentWindow) -> None:
-        self.preferences.remember(page.document.session_path)
+        where = page.document.session_path
+        if self.connection.is_remote:
+            page.banner.say(f"Saved on {self.connection.target}: {where}", "info")
+            return
+        self.preferences.remember(where)
         recovery.discard(self._copies.pop(page.document.key, None))
         page.banner.say(f"Saved: {page.document.session_path}", "info")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.looks import MODES
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.actions import ACTIONS, MENUS, ActionSpec
+from collage_gui.actions import ACTIONS, MENUS, ActionSpec, is_single
 from collage_gui.banner import Banner
 from collage_gui.connections import Connection
 from collage_gui.document_window import DocumentWindow
@@ -68,19 +68,27 @@ class WindowChrome(QMainWindow):
             action.setStatusTip(spec.tip)
             action.setCheckable(spec.checkable)
             action.triggered.connect(partial(self._run, spec))
-            if (len(spec.keys) and len(spec.keys[0]) == 1) or spec.id in (
-                "search",
-                "free",
-                "never_menu",
-            ):
-                # Single keys must not be taken from text fields and lists.
-                action.setShortcutContext(Qt.ShortcutContext.WindowShortcut)
+            if any(is_single(keys) for keys in spec.keys):
+                # A shortcut of one key would be taken from buttons, lists and fields. Such keys
+                # are shown in the menus, and act when nothing with the focus wants them.
+                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
             if spec.checkable and spec.argument:
                 group = groups.setdefault(spec.group, QActionGroup(self))
                 group.addAction(action)
             self.actions_by_id[spec.id] = action
             self.addAction(action)
         self._sync_checks()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Keys that the focused widget did not want: the actions of one key."""
+        pressed = QKeySequence(event.keyCombination())
+        for spec in ACTIONS:
+            if any(is_single(keys) and QKeySequence(keys) == pressed for keys in spec.keys):
+                action = self.actions_by_id[spec.id]
+                if action.isEnabled():
+                    action.trigger()
+                    return
+        super().keyPressEvent(event)
 
     def _run(self, spec: ActionSpec, *_: object) -> None:
         owner: object = self

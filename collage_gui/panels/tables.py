@@ -309,6 +309,9 @@ class Table(QTableView):
     def keyPressEvent(self, event) -> None:
         if event.matches(QKeySequence.StandardKey.Copy):
             self.copy()
+        elif event.text().isprintable() and event.text().strip():
+            # Letters are the window's keys (P pins, K keeps); rows are found with the filter.
+            event.ignore()
         else:
             super().keyPressEvent(event)
 

@@ -337,3 +337,35 @@ def test_another_connection_reopens_the_documents(drive) -> None:
 def test_an_empty_table_model_has_no_rows(qtbot) -> None:
     model = RowsModel([])
     assert model.rowCount() == 0 and model.columnCount() == 0
+
+
+def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
+    from PySide6.QtCore import Qt
+
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.reveal("settings")
+    listing = page.run_settings.toolchains
+    listing.setCurrentRow(0)
+    listing.setFocus()
+    before = page.document.shown
+    d.qtbot.keyClick(listing, Qt.Key.Key_Space)
+    assert listing.item(0).checkState() == Qt.CheckState.Unchecked
+    assert page.document.shown is before and not page.document.searching
+    page.candidates.filter.setFocus()
+    d.qtbot.keyClicks(page.candidates.filter, "kfp 1")
+    assert page.candidates.filter.text() == "kfp 1" and page.document.pins == ()
+    page.view.setFocus()
+    page.document.select([0])
+    d.window._update()
+    d.qtbot.keyClick(page.view, Qt.Key.Key_2)
+    assert page.mode == "cost"
+    d.qtbot.keyClick(page.view, Qt.Key.Key_K)
+    assert [p.kind for p in page.document.pins] == ["exactly"]
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Delete)
+    assert page.document.pins == ()
+    d.until(lambda: not page.document.searching)
+    shown = page.document.shown
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Space)
+    d.until(lambda: page.document.shown is not shown)
