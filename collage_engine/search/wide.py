@@ -15,7 +15,9 @@ bounds for all other candidates.
 
 from __future__ import annotations
 
+import random
 import time
+from bisect import bisect
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,14 @@ if TYPE_CHECKING:
 
 WORK = 4_000_000
 """Steps after which no wider sweep is begun; some ten microseconds each."""
+
+
+POLISH_WIDTH = 64
+"""States kept per rank while a cover is improved in neighbourhoods."""
+NEIGHBOURHOOD = (10, 16, 24)
+"""Nodes of a neighbourhood."""
+PATIENCE = 4
+"""Rounds without any improvement after which a cover counts as polished."""
 
 
 class WideResult:
@@ -86,11 +96,11 @@ class Wide:
         """
         result = WideResult()
         result.bound = self.potentials.suffix[0]
-        width = 8
+        width = first = 8 if self.space.count <= 2000 else 2
         while True:
             before = self.work
             limit = result.least if result.least is not None else IMPOSSIBLE - 1
-            found = self._sweep(width, limit, deadline if width > 8 else None)
+            found = self._sweep(width, limit, deadline if width > first else None)
             if found is None:
                 break
             least, cover = found
@@ -103,7 +113,11 @@ class Wide:
                 break
             top = self.dropped if result.least is None else min(self.dropped, result.least)
             result.bound = max(result.bound, top)
-            if result.optimal or self.work + 4 * (self.work - before) > work:
+            if result.optimal:
+                break
+            if result.least is not None and width == first:
+                self._polish(result, deadline, work // 2)
+            if self.work + 4 * (self.work - before) > work:
                 break
             width *= 4
         result.states = self.work
@@ -111,6 +125,66 @@ class Wide:
         if regrets and result.optimal:
             self._regrets(result, deadline)
         return result
+
+    def _polish(self, result: WideResult, deadline: float | None, work: int) -> None:
+        """Improve the cover in neighbourhoods: their partitions are chosen anew, all others stay.
+
+        Many neighbourhoods at once, as long as no two are open at the same time in the sweep.
+        """
+        rng = random.Random(0)
+        everything = self.offered
+        failed = 0
+        while failed < PATIENCE and self.work < work:
+            free = self._neighbourhoods(result.cover, rng, rng.choice(NEIGHBOURHOOD))
+            chosen = set(result.cover)
+            self.offered = [
+                offered
+                if free[nodes.first] >= 0
+                and all(free[m] == free[nodes.first] for m in nodes.members)
+                else [c for c in offered if c in chosen]
+                for nodes, offered in zip(self.space.sets, everything, strict=True)
+            ]
+            assert result.least is not None
+            found = self._sweep(POLISH_WIDTH, result.least, deadline, work - self.work)
+            self.offered = everything
+            if found is None:
+                return
+            if found[0] is not None and found[0] < result.least:
+                result.least, result.cover = found
+                failed = 0
+            else:
+                failed += 1
+
+    def _neighbourhoods(self, cover: list[int], rng: random.Random, size: int) -> list[int]:
+        """Per position the number of the neighbourhood it is in, or -1."""
+        space = self.space
+        owner = {m: c for c in cover for m in space.set_of[c].members}
+        free = [-1] * space.count
+        taken: list[tuple[int, int]] = []
+        seeds = rng.sample(range(space.count), min(space.count, 4 * space.count // size + 8))
+        for number, seed in enumerate(seeds):
+            inside = {owner[seed]}
+            border = [owner[seed]]
+            nodes = space.set_of[owner[seed]].size
+            while border and nodes < size:
+                members = space.set_of[border.pop(rng.randrange(len(border)))].members
+                near = {owner[p] for m in members for p in (*space.inputs[m], *space.consumers[m])}
+                for c in sorted(near - inside):
+                    if nodes >= size:
+                        break
+                    inside.add(c)
+                    border.append(c)
+                    nodes += space.set_of[c].size
+            low = min(space.set_of[c].members[0] for c in inside)
+            high = max(space.set_of[c].members[-1] for c in inside)
+            at = bisect(taken, (low, high))
+            if (at and taken[at - 1][1] >= low) or (at < len(taken) and taken[at][0] <= high):
+                continue
+            taken.insert(at, (low, high))
+            for c in inside:
+                for member in space.set_of[c].members:
+                    free[member] = number
+        return free
 
     # -- one sweep ---------------------------------------------------------------------------
 
