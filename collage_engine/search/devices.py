@@ -1,0 +1,104 @@
+"""Which device every node is on, and why: a pin, a neighbour, the default, or the cost.
+
+Device pins rule candidates out; the search then chooses, with copies as transitions. What is said
+here is read off the answer: nothing is decided, so planning again with what was inferred as pins
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from collage_engine.search.problem import HOST, ProblemPin
+
+if TYPE_CHECKING:
+    from collage_engine.search.problem import Answer, Problem, ProblemCandidate
+
+Why = Literal["pin", "neighbour", "default", "cost"]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The device of a node."""
+
+    node: int
+    device: str
+    why: Why
+    """``pin``: a device pin holds the node. ``neighbour``: it is not pinned, but joined to a pinned
+    node of this device by its partition or by values that need no copy. ``default``: it is on the
+    host, like everything that nothing moves. ``cost``: it costs least there, copies included."""
+    because: tuple[int, ...]
+    """``pin``: indices of the pins. ``neighbour``: the nodes on the way to the pinned one."""
+
+
+def infer_devices(problem: Problem, answer: Answer) -> dict[int, Place]:
+    """The device of every node of the answer's cover, with its reason; empty without a cover."""
+    known = {str(c.id): c for c in problem.candidates}
+    owner = {n: known[str(name)] for name in answer.cover for n in known[str(name)].nodes}
+    if not owner:
+        return {}
+    device = {node: candidate.device or HOST for node, candidate in owner.items()}
+    pinned: dict[int, list[int]] = {}
+    for index, pin in enumerate(problem.pins):
+        if pin.device is not None:
+            for node in pin.nodes:
+                pinned.setdefault(node, []).append(index)
+    near: dict[int, set[int]] = {node: set() for node in owner}
+    for entry in problem.nodes:
+        for producer in entry.inputs:
+            near[entry.id].add(producer)
+            near[producer].add(entry.id)
+    towards = _towards(pinned, owner, device, near)
+    places = {}
+    for node in owner:
+        why: Why
+        because: tuple[int, ...] = ()
+        if node in pinned:
+            why, because = "pin", tuple(pinned[node])
+        elif node in towards:
+            why, because = "neighbour", _way(node, towards)
+        else:
+            why = "default" if device[node] == HOST else "cost"
+        places[node] = Place(node=node, device=device[node], why=why, because=because)
+    return places
+
+
+def _towards(
+    pinned: dict[int, list[int]],
+    owner: dict[int, ProblemCandidate],
+    device: dict[int, str],
+    near: dict[int, set[int]],
+) -> dict[int, int]:
+    """Per node that is joined to a pinned one without leaving the device: the next on the way."""
+    members: dict[str, list[int]] = {}
+    for node, candidate in owner.items():
+        members.setdefault(str(candidate.id), []).append(node)
+    towards: dict[int, int] = {}
+    queue = deque(sorted(pinned))
+    while queue:
+        node = queue.popleft()
+        together = members[str(owner[node].id)]
+        for other in sorted(near[node].union(together)):
+            if other in towards or other in pinned or device[other] != device[node]:
+                continue
+            towards[other] = node
+            queue.append(other)
+    return towards
+
+
+def _way(node: int, towards: dict[int, int]) -> tuple[int, ...]:
+    way = []
+    while node in towards:
+        node = towards[node]
+        way.append(node)
+    return tuple(way)
+
+
+def as_pins(places: dict[int, Place]) -> tuple[ProblemPin, ...]:
+    """What was inferred as pins, one per device: planning under them changes nothing."""
+    nodes: dict[str, list[int]] = {}
+    for place in places.values():
+        nodes.setdefault(place.device, []).append(place.node)
+    return tuple(ProblemPin(nodes=tuple(sorted(n)), device=d) for d, n in sorted(nodes.items()))
