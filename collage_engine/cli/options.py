@@ -13,6 +13,7 @@ from typing import Any
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
+from collage_engine.report.numbers import instance_text
 
 MOST_ELEMENTS = 2**40
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -156,7 +157,7 @@ def _placement(path: str) -> dict[str, str]:
     if isinstance(data, dict) and isinstance(data.get("placement"), dict):
         try:
             return {
-                name: part["toolchain"]
+                name: instance_text(part["toolchain"], part.get("config", {}))
                 for part in data["placement"]["partitions"]
                 for name in part["onnx_nodes"]
             }

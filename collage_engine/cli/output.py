@@ -15,7 +15,14 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.numbers import against_text, bytes_text, counted, spread_text, time_text
+from collage_engine.report.numbers import (
+    against_text,
+    bytes_text,
+    counted,
+    instance_text,
+    spread_text,
+    time_text,
+)
 from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
@@ -108,12 +115,6 @@ def print_run(run: Run) -> None:
         say(f"warning: {warning}", style="yellow")
     if run.artifact:
         say(f"artifact: {run.artifact}")
-
-
-def instance_text(toolchain: str, config: dict[str, str]) -> str:
-    """``onnxruntime[level=basic]``"""
-    inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
-    return f"{toolchain}[{inside}]" if inside else toolchain
 
 
 def latency_table(run: Run, width: int) -> Table:

@@ -37,13 +37,11 @@ def cover_of(placement: Placement, menu: Menu) -> tuple[CoverPart, ...]:
     return tuple((instances[by_candidate[p.candidate]], p.nodes) for p in placement.partitions)
 
 
-def baselines(
-    graph: GraphRecord, calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int
-) -> list[Rival]:
+def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int) -> list[Rival]:
     """Every baseline, in the order in which ties are settled; impossible ones with a reason."""
     found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
     found += [
-        _user_placement(graph, calls, menu, placement, number)
+        _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
     return [
@@ -73,14 +71,17 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
         if not offer.whole_model:
             continue
         instance = offer.instance
+        as_users_do = instance.toolchain == USERS_RUN_IT_FROM_PYTHON and not instance.config
+        refused = _refused(calls, offer)
+        if not everything and not as_users_do:
+            refused = "the model has no operator to run: its outputs are inputs or constants"
         rivals.append(
             Rival(
                 name=instance.id,
                 kind="whole-model",
                 cover=((instance, everything),),
-                python_session=instance.toolchain == USERS_RUN_IT_FROM_PYTHON
-                and not instance.config,
-                reason=_refused(calls, offer),
+                python_session=as_users_do,
+                reason=refused,
             )
         )
     return rivals
@@ -134,21 +135,32 @@ def _merge(
     )
 
 
-def _user_placement(
-    graph: GraphRecord, calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int
-) -> Rival:
+def check_placements(
+    graph: GraphRecord, folded: Sequence[str], settings: RunSettings, toolchains: Sequence[str]
+) -> None:
+    """Before anything is measured: do the user's own placements speak of this model, and of
+    toolchains there are? Raises UsageError. Nodes that clean-up removed may be listed."""
+    known = {name.lower() for name in folded} | {
+        name.lower() for node in graph.nodes if node.form == "call" for name in node.onnx_nodes
+    }
+    for wanted in settings.placements:
+        for node, toolchain in wanted.items():
+            if node.lower() not in known:
+                raise UsageError(f"--placement: the model has no node {node!r}")
+            if toolchain.partition("[")[0] not in toolchains:
+                raise UsageError(
+                    f"--placement: {node!r} is put on {toolchain!r}, which is no toolchain; "
+                    f"known are {', '.join(toolchains)}"
+                )
+
+
+def _user_placement(calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int) -> Rival:
     """A placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
     by_id = {offer.instance.id: k for k, offer in enumerate(menu.offers)}
     for place, offer in reversed(list(enumerate(menu.offers))):
         by_id[offer.instance.toolchain] = place
     lowered = {key.lower(): value for key, value in wanted.items()}
-    known = {
-        onnx.lower() for node in graph.nodes if node.form == "call" for onnx in node.onnx_nodes
-    }
-    strangers = [key for key in wanted if key.lower() not in known]
-    if strangers:
-        raise UsageError(f"--placement: the model has no node {strangers[0]!r}")
     owner: list[Hashable | None] = []
     for index in calls.graph.operators:
         node = calls.graph.nodes[index]

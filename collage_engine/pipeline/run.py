@@ -33,7 +33,7 @@ from collage_engine.pipeline.problem import (
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
-from collage_engine.pipeline.rivals import COLLAGE, baselines, cover_of
+from collage_engine.pipeline.rivals import COLLAGE, baselines, check_placements, cover_of
 from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.transitions import transition_constants
 from collage_engine.pipeline.workspace import Menu, Workspace
@@ -149,6 +149,8 @@ class _Run:
             distinct = len({record.key for record in menu.records})
             report.detail = f"{len(menu.records)} candidates, {distinct} distinct"
             self.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
+            names = [state.name for state in menu.states]
+            check_placements(self.graph, self.model.record.folded, self.settings, names)
             self.refuse_what_cannot_be(menu)
         return menu
 
@@ -341,7 +343,7 @@ class _Run:
             calls = call_graph(self.model.graph)
             others = [
                 replace(rival, eligible=not any(breaks_pin(rival.cover, pin) for pin in self.pins))
-                for rival in baselines(self.graph, calls, menu, self.settings, len(covers))
+                for rival in baselines(calls, menu, self.settings, len(covers))
             ]
             report.detail = f"{len(covers)} covers, {len(others)} baselines"
         with self.stages.stage("confirm") as report:

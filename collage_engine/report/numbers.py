@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage_engine.drawing.words import MINUS, bytes_text, counted, significant, time_text
 
-__all__ = ["against_text", "bytes_text", "counted", "spread_text", "time_text"]
+__all__ = ["against_text", "bytes_text", "counted", "instance_text", "spread_text", "time_text"]
 
 
 def against_text(us: float | None, reference: float | None) -> str:
@@ -26,3 +26,9 @@ def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str
         return ""
     scale = 1.0 if middle < 999.5 else 1e3 if middle < 9_999_500 else 1e6
     return "–".join(significant(us / scale) for us in spread)
+
+
+def instance_text(toolchain: str, config: dict[str, str]) -> str:
+    """``onnxruntime[level=basic]``"""
+    inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
+    return f"{toolchain}[{inside}]" if inside else toolchain

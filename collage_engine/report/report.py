@@ -11,7 +11,7 @@ import msgspec
 from collage_engine import __version__
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Partition, Placement, Run
-from collage_engine.report.numbers import against_text, spread_text, time_text
+from collage_engine.report.numbers import against_text, instance_text, spread_text, time_text
 from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
@@ -34,8 +34,7 @@ def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
 
 
 def instance_name(part: Partition) -> str:
-    config = ",".join(f"{k}={v}" for k, v in sorted(part.config.items()))
-    return f"{part.toolchain}[{config}]" if config else part.toolchain
+    return instance_text(part.toolchain, part.config)
 
 
 def candidates_csv(document: Document, run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+import numpy as np
 import pytest
 
 from collage_engine.cli.main import build_parser, main
@@ -40,7 +41,7 @@ def test_place_options_become_settings(tmp_path):
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps({"conv1": "tvm"}))
     inputs = tmp_path / "x.npz"
-    inputs.write_bytes(b"npz")
+    np.savez(inputs, x=np.zeros(3))
     settings = settings_from(
         place("--toolchains", "onednn, tvm", "--threads", "2", "--budget", "2m", "--shape",
               "x=1,3", "--placement", str(mine), "--inputs", str(inputs))
@@ -49,7 +50,7 @@ def test_place_options_become_settings(tmp_path):
     assert (settings.threads, settings.budget_s) == (2, 120.0)
     assert settings.shapes == {"x": (1, 3)}
     assert settings.placements == ({"conv1": "tvm"},)
-    assert settings.inputs_npz == b"npz"
+    assert settings.inputs_npz == inputs.read_bytes()
 
 
 def test_the_default_budget_is_ten_minutes():
@@ -58,10 +59,13 @@ def test_the_default_budget_is_ten_minutes():
 
 def test_a_placement_may_be_what_place_printed(tmp_path):
     printed = tmp_path / "run.json"
-    part = {"toolchain": "onednn", "onnx_nodes": ["a", "b"]}
-    printed.write_text(json.dumps({"placement": {"partitions": [part]}}))
+    parts = [
+        {"toolchain": "onednn", "config": {}, "onnx_nodes": ["a", "b"]},
+        {"toolchain": "onnxruntime", "config": {"level": "basic"}, "onnx_nodes": ["c"]},
+    ]
+    printed.write_text(json.dumps({"placement": {"partitions": parts}}))
     settings = settings_from(place("--placement", str(printed)))
-    assert settings.placements == ({"a": "onednn", "b": "onednn"},)
+    assert settings.placements == ({"a": "onednn", "b": "onednn", "c": "onnxruntime[level=basic]"},)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Rows of placements side by side, and sessions that go on."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from collage_engine.pipeline.rivals import check_placements
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.report.rows import EXPORTED, latency_rows
+from collage_engine.session.document import Document
+
+GRAPH = GraphRecord(
+    nodes=(Node(index=0, form="call", op="add", onnx_nodes=("sum",)),),
+    inputs=(), outputs=(), input_names=(), output_names=(),
+)  # fmt: skip
+
+
+def run(winner: str, measured: float) -> Run:
+    return Run(
+        id="r1", name="", model={}, target="cpu", threads=1, toolchains=[],
+        candidates=CandidateCounts(),
+        placement=Placement(partitions=(), estimated_us=1.0, measured_us=measured),
+        baselines=[
+            Baseline(name="onnxruntime", kind="whole-model", measured_us=12.0),
+            Baseline(name="greedy a → b", kind="greedy", measured_us=9.0),
+            Baseline(name="onednn", kind="whole-model", reason="cannot"),
+        ],
+        winner=winner, pins=[], max_abs_error=None, max_rel_error=None, seconds={},
+        rivals=[Placement(partitions=(), estimated_us=1.0, measured_us=9.0)],
+    )  # fmt: skip
+
+
+def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row():
+    rows = latency_rows(run("onnxruntime", 9.0))
+    assert [(r.name, r.kind, r.us) for r in rows] == [
+        ("onnxruntime", EXPORTED, 9.0),
+        ("Collage", "0 partitions", 9.0),
+        ("a → b", "greedy", 9.0),
+        ("onnxruntime", "whole model", 12.0),
+        ("onednn", "whole model", None),
+    ]
+    assert [r.chosen for r in rows] == [True, False, False, False, False]
+
+
+def test_equal_times_need_no_second_row():
+    rows = latency_rows(run("onnxruntime", 12.0))
+    assert sum(r.name == "onnxruntime" for r in rows) == 1
+    assert [r.name for r in rows if r.chosen] == ["onnxruntime"]
+
+
+def document(sha256: str = "a", runs: tuple[Run, ...] = ()) -> Document:
+    model = ModelRecord(path="m.onnx", sha256=sha256, nodes=1)
+    return Document(model=model, graph=GRAPH, runs=list(runs))
+
+
+def test_a_session_goes_on_with_the_same_model_only():
+    earlier = document(runs=(run("collage", 1.0),))
+    earlier.constants["launch"] = 2.0
+    fresh = document()
+    assert fresh.continues(earlier) and not document("b").continues(earlier)
+    other_sizes = document()
+    other_sizes.model = msgspec.structs.replace(fresh.model, shapes={"x": (2, 3)})
+    assert not other_sizes.continues(earlier)
+    fresh.take_over(earlier)
+    assert fresh.runs == earlier.runs and fresh.constants == {"launch": 2.0}
+
+
+def test_a_users_placement_is_checked_before_anything_is_measured():
+    def check(placement: dict[str, str]) -> None:
+        check_placements(GRAPH, ["gone"], RunSettings(placements=(placement,)), ["tvm"])
+
+    check({"SUM": "tvm[tuned=yes]", "gone": "tvm"})
+    with pytest.raises(UsageError, match="no node 'sun'"):
+        check({"sun": "tvm"})
+    with pytest.raises(UsageError, match="'sum' is put on 'tvn', which is no toolchain"):
+        check({"sum": "tvn"})
