@@ -99,7 +99,7 @@ class DocumentWindow(ExportActions):
             ("outline", "Outline", left, (
                 ("partitions", "Partitions", self.outline.partitions),
                 ("model", "Model", self.outline.tree), ("pins", "Pins", self.pins),
-                ("settings", "Run settings", self.run_settings),
+                ("settings", "Run", self.run_settings),
             )),
             ("candidates", "Candidates", right, (("candidates", "", self.candidates),)),
             ("details", "Why and inside", right, (

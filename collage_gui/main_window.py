@@ -97,7 +97,7 @@ class MainWindow(WindowEngine):
         self.client.unresponsive.connect(self._engine_unresponsive)
         self.client.logged.connect(self._engine_logged)
         preferences.changed.connect(self._preference)
-        theme.changed.connect(self._icons)
+        theme.changed.connect(self._themed)
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
         self._autosave = QTimer(self, interval=20_000)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence
+from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
@@ -155,6 +155,9 @@ class WindowChrome(QMainWindow):
         self.device_button.setObjectName("deviceButton")
         self.device_button.setToolTip("Where the engine runs. Click to connect elsewhere.")
         self.device_button.clicked.connect(self.choose_connection)
+        self._spare: list[QAction] = []
+        """What is left out of a toolbar that is too narrow, in this order; menus and the panel of
+        run settings have it all."""
         bar.addWidget(self.device_button)
         self.threads = QSpinBox(minimum=0, maximum=256)
         self.threads.setSpecialValueText("auto")
@@ -167,8 +170,7 @@ class WindowChrome(QMainWindow):
             text = QLabel(label)
             text.setProperty("quiet", True)
             text.setContentsMargins(6, 0, 2, 0)
-            bar.addWidget(text)
-            bar.addWidget(field)
+            self._spare += [bar.addWidget(text), bar.addWidget(field)]
         self.threads.valueChanged.connect(partial(self._setting, "threads"))
         self.budget.valueChanged.connect(partial(self._setting, "budget"))
         bar.addSeparator()
@@ -187,7 +189,7 @@ class WindowChrome(QMainWindow):
             text = QLabel(label)
             text.setProperty("quiet", True)
             text.setContentsMargins(6, 0, 2, 0)
-            bar.addWidget(text)
+            self._spare.insert(0, bar.addWidget(text))
             bar.addWidget(combo)
         spacer = QWidget()
         spacer.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
@@ -202,6 +204,19 @@ class WindowChrome(QMainWindow):
         self.search.returnPressed.connect(self._toolbar_search)
         bar.addWidget(self.search)
         self.toolbar = bar
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit_toolbar()
+
+    def fit_toolbar(self) -> None:
+        """Leave out what can be missed until the rest fits."""
+        for action in self._spare:
+            action.setVisible(True)
+        for action in self._spare:
+            if self.toolbar.sizeHint().width() <= self.width():
+                break
+            action.setVisible(False)
 
     def _setting(self, name: str, value: int) -> None:
         if self.current is not None:
@@ -220,8 +235,9 @@ class WindowChrome(QMainWindow):
             window.find_bar.search()
             window.find_bar.step(1)
 
-    def _icons(self) -> None:
+    def _themed(self) -> None:
         self._update()
+        self.fit_toolbar()
 
     # -- documents ---------------------------------------------------------------------
 

@@ -37,9 +37,10 @@ class _Row(QWidget):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
         chip = QRectF(5, (self.height() - 16) / 2, 26, 16)
-        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setPen(QPen(QColor(c.line), 1))
         painter.setBrush(QColor(self.entry.colour))
         painter.drawRoundedRect(chip, 3, 3)
+        painter.setPen(Qt.PenStyle.NoPen)
         if self.entry.pattern != "solid":
             ink = QColor(self.entry.text)
             ink.setAlphaF(0.3)

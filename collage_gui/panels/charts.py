@@ -16,7 +16,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
-from collage_engine.drawing.words import time_text
+from collage_engine.drawing.words import elide, time_text
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 
@@ -103,10 +103,16 @@ class BarChart(QWidget):
         axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=True)
         ticks = []
         top = max(max(b.value or 0, b.high or 0, b.second or 0) for b in known)
-        notes: list[str] = []
+        metrics = QFontMetricsF(font)
+        longest = 26 if self.width() > 460 else 18
+        labels = [elide(bar.label, longest) for bar in self.bars]
+        room = self.width() - max(metrics.horizontalAdvance(label) for label in labels) - 40
+        # Where there is no room for notes, the numbers alone stand at the bars' ends.
+        terse = max(metrics.horizontalAdvance(_note(bar)) for bar in known) > 0.7 * room
+        widest = max(metrics.horizontalAdvance(_note(bar, terse)) for bar in known)
         for place, bar in enumerate(self.bars):
             y = -place
-            ticks.append((y, bar.label))
+            ticks.append((y, labels[place]))
             value = bar.value if bar.value is not None and math.isfinite(bar.value) else None
             if value is None:
                 text = pg.TextItem(bar.note or "not known", color=c.quiet, anchor=(0, 0.5))
@@ -151,19 +157,15 @@ class BarChart(QWidget):
                         pen=pg.mkPen(c.text, width=2, style=Qt.PenStyle.DotLine),
                     )
                 )
-            note = time_text(value) + (f"  {bar.note}" if bar.note else "")
-            notes.append(note)
-            text = pg.TextItem(note, color=c.text if bar.strong else c.quiet, anchor=(0, 0.5))
+            text = pg.TextItem(
+                _note(bar, terse), color=c.text if bar.strong else c.quiet, anchor=(0, 0.5)
+            )
             text.setFont(self.theme.font(12))
             text.setPos(max(value, bar.high or 0, bar.second or 0) + top * 0.01, y)
             plot.addItem(text)
         axis.setTicks([ticks])
         # Room for the words at the bars' ends, whatever the width of the panel.
-        metrics = QFontMetricsF(self.theme.font(12))
-        words = max(metrics.horizontalAdvance(note) for note in notes)
-        names = max(metrics.horizontalAdvance(bar.label) for bar in self.bars)
-        room = max(120.0, self.width() - names - 40)
-        plot.setXRange(0, top / max(0.25, 1 - (words + 14) / room), padding=0)
+        plot.setXRange(0, top / max(0.25, 1 - (widest + 14) / max(room, 80.0)), padding=0)
         plot.setYRange(-len(self.bars) + 0.45, 0.55, padding=0)
         self.setFixedHeight(self.theme.scaled(10 + 23 * len(self.bars)))
         self._stack.setCurrentWidget(plot)
@@ -173,6 +175,10 @@ class BarChart(QWidget):
         place = round(-where.y())
         if 0 <= place < len(self.bars) and self.bars[place].key:
             self.chosen.emit(self.bars[place].key)
+
+
+def _note(bar: Bar, terse: bool = False) -> str:
+    return time_text(bar.value) + (f"  {bar.note}" if bar.note and not terse else "")
 
 
 class Histogram(QWidget):
