@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,19 +88,28 @@ def test_the_exported_placement_is_no_slower_than_any_baseline_beyond_noise(plac
     assert document["placement"]["measured_us"] < best * 1.5
 
 
-def test_the_second_run_measures_nothing_anew(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", cache=cache)
+def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cache, tmp_path):
+    document, _, session = placed
+    again = tmp_path / "again.collage"
+    shutil.copyfile(session, again)
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--session", again,
+                   cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)["candidates"]
+    second = json.loads(done.stdout)
+    counts = second["candidates"]
     assert counts["measured"] == 0
     assert counts["from_store"] == counts["distinct"]
+    compared = collage("compare", again, document["id"], second["id"], "--json", cache=cache)
+    assert compared.returncode == 0, compared.stderr
+    assert json.loads(compared.stdout)["a"] == document["id"]
 
 
 def test_progress_goes_to_standard_error_only(placed, cache, tmp_path):
     done = collage("place", MNIST, "-o", tmp_path / "out", cache=cache)
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
-    assert "against chosen" in done.stdout
+    assert "against →" in done.stdout
+    assert "\x1b" not in done.stdout
 
 
 def test_the_artifact_runs_and_agrees(placed, cache):
