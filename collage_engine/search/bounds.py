@@ -58,12 +58,11 @@ def outlook(problem: Problem, *, margin_us: float = 0.0) -> list[Outlook]:
 
     ``margin_us``: one that could tie within this much can matter too.
     """
-    measured = Search(problem).find(problem.pins, regrets=False)
+    real = Search(problem)
+    measured = real.find(problem.pins, regrets=False)
     search = Search(problem, optimistic=True)
     hopeful = search.find(problem.pins)
-    limit = None
-    if measured.least is not None and measured.optimal:
-        limit = measured.least // Search(problem).weights.scale / 1e9 + margin_us
+    limit = None if measured.least is None else real.to_us(measured.least) + margin_us
     found = []
     for index, candidate in enumerate(problem.candidates):
         if candidate.state != "unknown":
@@ -152,11 +151,12 @@ def _within(
     search: Search, problem: Problem, least: int, unknown: set[int], margin_us: float
 ) -> list[int]:
     """Unmeasured candidates with a cover that could cost within the margin of the best."""
-    through = search.find(problem.pins).through
+    hopeful = search.find(problem.pins)
+    least_through = {**hopeful.floor, **hopeful.through}
     return sorted(
         index
         for index in unknown
-        if index in through and search.difference_us(through[index], least) < margin_us
+        if index in least_through and search.difference_us(least_through[index], least) < margin_us
     )
 
 

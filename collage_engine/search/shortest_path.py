@@ -155,24 +155,26 @@ class Passes:
         found: list[tuple[int, tuple[int, ...], int]] = []
         made, eaten = move.made, move.eaten
         prices_of, demands_of = self.weights.prices, self.weights.demands
-        for later, later_cost in self.ends[move.target.index]:
-            base = move.back((*later, 0))
-            for c in offered:
-                cost = cost_of[c] + later_cost
+        after = [
+            (later, cost, move.back((*later, 0))) for later, cost in self.ends[move.target.index]
+        ]
+        for c in offered:
+            own = cost_of[c]
+            prices = prices_of[c]
+            masks = demands_of[c]
+            for later, later_cost, base in after:
+                cost = own + later_cost
                 if made:
-                    for prices, slot in zip(prices_of[c], made, strict=True):
-                        mask = later[slot]
-                        if mask:
-                            cost += prices[mask]
+                    for price, slot in zip(prices, made, strict=True):
+                        cost += price[later[slot]]
                     if cost >= IMPOSSIBLE:
                         continue
-                if eaten:
-                    demands = list(base)
-                    for (slot, _), mask in zip(eaten, demands_of[c], strict=True):
-                        demands[slot] |= mask
-                    found.append((c, tuple(demands), cost))
-                else:
-                    found.append((c, base, cost))
+                demands = base
+                for (slot, _), mask in zip(eaten, masks, strict=True):
+                    both = demands[slot] | mask
+                    if both != demands[slot]:
+                        demands = (*demands[:slot], both, *demands[slot + 1 :])
+                found.append((c, demands, cost))
         return found
 
     def _fewer_ends(self, spot: Spot, best: dict[tuple[int, ...], int]) -> list[End]:
@@ -233,24 +235,29 @@ class Passes:
             return
         offered = self.leaders[move.set.index]
         self.work += len(offered) * len(pasts)
-        cost_of, demands_of = self.weights.cost, self.weights.demands
-        prices_of = self.weights.prices
+        weights = self.weights
         pick, eaten = move.pick, move.eaten
         plain = not move.target.live
-        for values, past in pasts:
-            for c in offered:
-                cost = past + cost_of[c]
-                if eaten:
-                    after = []
-                    for (slot, keep), mask in zip(eaten, demands_of[c], strict=True):
-                        price, left = values[slot].pay(mask, keep)
-                        cost += price
-                        after.append(left)
-                    if cost >= IMPOSSIBLE:
-                        continue
-                    key = () if plain else pick((*values, *after, *prices_of[c]))
-                else:
-                    key = () if plain else pick((*values, *prices_of[c]))
+        for c in offered:
+            own = weights.cost[c]
+            made = weights.prices[c]
+            bills = [
+                (slot, (mask, keep))
+                for (slot, keep), mask in zip(eaten, weights.demands[c], strict=True)
+            ]
+            for values, past in pasts:
+                cost = past + own
+                row = values
+                for slot, bill in bills:
+                    prices = values[slot]
+                    paid = prices.paid.get(bill)
+                    if paid is None:
+                        paid = prices.pay(*bill)
+                    cost += paid[0]
+                    row = (*row, paid[1])
+                if cost >= IMPOSSIBLE:
+                    continue
+                key = () if plain else pick((*row, *made))
                 known = there.get(key)
                 if known is None or cost < known:
                     there[key] = cost
