@@ -108,11 +108,25 @@ def test_images_stay_channels_last_between_kernels() -> None:
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
     module = relax_module(whole(model))
-    assert channels_last.worthwhile(module["main"])
+    assert not channels_last.worthwhile(module["main"])  # depthwise ones are faster plain
     converted = channels_last.convert(module)
     # Only the image coming in: the mean leaves one point per channel, whose order is the same.
     assert len(calls(converted, "permute_dims")) == 1
     assert all(str(c.attrs.data_layout) == "NHWC" for c in calls(converted, "nn.conv2d"))
+
+
+def test_many_wide_convolutions_are_computed_channels_last() -> None:
+    def body(x: Any) -> Any:
+        for seed in range(8):
+            x = yield relax.op.nn.conv2d(x, constant(16, 16, 3, 3, seed=seed), padding=1)
+            x = yield relax.op.nn.relu(x)
+
+    module = function([(1, 16, 6, 6)], body)
+    assert channels_last.worthwhile(module["main"])
+    lowered = lower_module(module, cpu(2))
+    assert lowered.layout == "channels last"
+    schedules = sorted(k.schedule for k in lowered.kernels.values())
+    assert schedules == ["conv channels", "pointwise", "pointwise"]
 
 
 def test_operators_between_convolutions_follow_their_layout() -> None:
@@ -141,7 +155,7 @@ def test_operators_between_convolutions_follow_their_layout() -> None:
     random = np.random.default_rng(0)
     inputs = [random.standard_normal(s).astype(np.float32) for s in ((2, 6, 7, 9), (2, 8, 1, 1))]
     results = []
-    for candidate in (fused(module, cpu(2)), lower_module(module, cpu(2)).module):
+    for candidate in (fused(module, cpu(2)), lower_module(converted, cpu(2)).module):
         built = relax.build(candidate, tvm.target.Target(cpu_target()))
         machine = relax.VirtualMachine(built, tvm.cpu())
         results.append(machine["main"](*map(tvm.runtime.tensor, inputs)).numpy())

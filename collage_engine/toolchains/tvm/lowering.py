@@ -41,7 +41,7 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     """Schedules everything ``main`` does."""
     start = time.perf_counter()
     layout = "plain"
-    if channels_last.worthwhile(module["main"]):
+    if channels_last.worthwhile(module["main"], cpu.lanes("float32")):
         module, layout = channels_last.convert(module), "channels last"
     legal = fused(module, cpu)
     middle = time.perf_counter()
