@@ -181,10 +181,13 @@ class MainWindow(WindowEngine):
 
     def _open_failed(self, page: DocumentWindow, reason: str) -> None:
         """The page goes; the previous work stays; the window says why."""
-        if page.property("opened") or self.client.state == "stopped":
+        if page.property("opened") or page not in self.pages:
             return
         self._remove(page)
-        self.banner.say(reason, "error", topic="open")
+        if self.client.state == "stopped":
+            self.banner.say(reason, "error", "Restart the engine", self.restart_engine, "engine")
+        else:
+            self.banner.say(reason, "error", topic="open")
         self.preferences.changed.emit("recent")
 
     def _document_opened(self, page: DocumentWindow) -> None:

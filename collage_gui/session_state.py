@@ -131,6 +131,8 @@ class DocumentState(QObject):
         self.progress: Progress | None = None
         self.unsaved = False
         self.log: list[tuple[str, str]] = []
+        self._partitions_of: Shown | None = None
+        self._partitions: dict[int, Partition] = {}
         self._tickets: dict[str, int] = {}
         self._candidates_asked = ""
         """The handle for which an answer is awaited."""
@@ -185,9 +187,12 @@ class DocumentState(QObject):
 
     @property
     def partitions(self) -> dict[int, Partition]:
-        if self.shown is None:
-            return {}
-        return {n: p for p in self.shown.placement.partitions for n in p.nodes}
+        """Operator → its partition in the shown placement; empty without one."""
+        if self._partitions_of is not self.shown:
+            self._partitions_of = self.shown
+            placed = self.shown.placement.partitions if self.shown else ()
+            self._partitions = {n: p for p in placed for n in p.nodes}
+        return self._partitions
 
     def add_log(self, level: str, text: str) -> None:
         self.log.append((level, text))

@@ -127,6 +127,9 @@ def test_a_program_that_does_not_exist_is_named(drive) -> None:
     d.window.start_engine()
     d.until(lambda: d.window.banner.isVisible())
     assert "/no/such/engine not found" in d.window.banner.label.text()
+    d.window.open_path(d.model())
+    d.until(lambda: d.window.pages == [])
+    assert d.window.banner.isVisible() and "restart it" in d.window.banner.label.text()
 
 
 def test_an_error_of_one_request_is_said_and_the_rest_works(drive) -> None:
