@@ -7,13 +7,13 @@ from typing import Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 
 from collage_engine.records import event as ev
 
@@ -43,15 +43,19 @@ class ProgressReport:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = console.is_terminal
+        # Fixed widths, and a last column that is cut: nothing jumps while the texts change.
+        rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._bars = Progress(
             SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description:<22}"),
-            BarColumn(bar_width=28),
-            MofNCompleteColumn(),
+            TextColumn("{task.description:<21}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[count]:>9}"),
             TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[left]} {task.fields[now]}"),
+            TextColumn("{task.fields[left]}{task.fields[now]}", "dim", markup=False,
+                       table_column=rest),
             console=console,
-        )
+            expand=True,
+        )  # fmt: skip
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -82,12 +86,20 @@ class ProgressReport:
                 )
             return
         if event.stage not in self._tasks:
-            self._tasks[event.stage] = self._bars.add_task(title, total=None, left="", now="")
+            self._tasks[event.stage] = self._bars.add_task(
+                title, total=None, left="", now="", count=""
+            )
         if event.done:
             task = self._bars.tasks[self._tasks[event.stage]]
             total = task.total or 1
             self._bars.update(
-                task.id, total=total, completed=total, left="", now=event.detail, refresh=True
+                task.id,
+                total=total,
+                completed=total,
+                left="",
+                now=event.detail,
+                count="",
+                refresh=True,
             )
             self._bars.stop_task(task.id)
 
@@ -99,6 +111,7 @@ class ProgressReport:
             self._tasks[event.stage],
             completed=event.done,
             total=event.total or None,
-            left=" · ".join(filter(None, (rate, duration_text(event.left_s)))),
-            now=event.now[:48],
+            count=f"{event.done}/{event.total}" if event.total else "",
+            left="".join(f"{part} · " for part in (rate, duration_text(event.left_s)) if part),
+            now=event.now.replace("nn.", ""),
         )
