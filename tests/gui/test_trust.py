@@ -103,7 +103,7 @@ def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
     timer.start()
     d.run(page)
     timer.stop()
-    assert longest[0] < 2.0
+    assert longest[0] < 5.0
     assert len(page.document.log) <= 2000
 
 
