@@ -108,7 +108,7 @@ def test_images_stay_channels_last_between_kernels() -> None:
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
     module = relax_module(whole(model))
-    assert not channels_last.worthwhile(module["main"])  # depthwise ones are faster plain
+    assert channels_last.worthwhile(module["main"])
     converted = channels_last.convert(module)
     # Only the image coming in: the mean leaves one point per channel, whose order is the same.
     assert len(calls(converted, "permute_dims")) == 1
@@ -127,6 +127,14 @@ def test_many_wide_convolutions_are_computed_channels_last() -> None:
     assert lowered.layout == "channels last"
     schedules = sorted(k.schedule for k in lowered.kernels.values())
     assert schedules == ["conv channels", "pointwise", "pointwise"]
+
+
+def test_few_or_grouped_convolutions_keep_their_layout() -> None:
+    for name in ("unet", "residual_block"):
+        from collage_engine.toolchains.tvm.rebuild import relax_module
+
+        module = relax_module(whole(import_onnx(zoo.build(name))))
+        assert not channels_last.worthwhile(module["main"])
 
 
 def test_operators_between_convolutions_follow_their_layout() -> None:

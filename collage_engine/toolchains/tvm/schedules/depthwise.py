@@ -13,6 +13,7 @@ from typing import Any
 from collage_engine.toolchains.tvm.emit import (
     ForKind,
     Stmt,
+    all_of,
     allocate,
     divisor,
     int64,
@@ -23,10 +24,16 @@ from collage_engine.toolchains.tvm.emit import (
     pieces,
     seq,
     split_index,
+    when,
     workspace,
 )
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below, tile
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, prepare, product
+from collage_engine.toolchains.tvm.schedules.conv_shape import (
+    ConvShape,
+    copy_run,
+    prepare,
+    product,
+)
 from collage_engine.toolchains.tvm.schedules.planes import Planes, layout_of, write_plane
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
@@ -141,53 +148,116 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
 
 def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    """Channels in the lanes; images are padded some rows at a time, where they are used."""
+    if len(shape.out) != 2 or not shape.has_padding:
+        data = prepare(shape, context)
+        rows = product(shape.out[:-1])
+        share = parallel if context.threads and context.cpu.threads > 1 else loop
+        step = (1,) * len(shape.out) if data.sampled else shape.strides
+
+        def source(n: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
+            at: Any = int64(n)
+            for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
+                at = at * e + (p * s + t * d)
+            return load(data.flat, at * data.pitch + c)
+
+        def line(index: Any) -> Stmt:
+            n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
+            return _row(shape, epilogue, context, n, tuple(row), source)
+
+        return seq(data.loops, share(shape.batch * rows, line))
+    return _by_bands(shape, epilogue, context)
+
+
+def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    cpu = context.cpu
+    lanes = cpu.lanes("float32")
+    stride = shape.strides[0]
+    reach = shape.dilation[0] * (shape.kernel[0] - 1) + 1
+    wide = shape.padded[1]
+    line_size = wide * shape.ci
+    most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
+    rows = divisor(shape.out[0], min(most, max(1, shape.out[0] * shape.batch // cpu.threads)))
+    held = (rows - 1) * stride + reach
+    flat = context.views.flat(shape.data)
+    band = workspace((held * line_size,), name="band")
+    left, right = shape.before[1] * shape.ci, shape.after[1] * shape.ci
+    inside = shape.size[1] * shape.ci
+
+    def task(index: Any) -> Stmt:
+        n, b = split_index(index, (shape.batch, shape.out[0] // rows))
+        first = int64(b) * (rows * stride) - shape.before[0]
+
+        def fill(r: Any) -> Stmt:
+            y = first + r
+            at = int64(r) * line_size
+            start = (int64(n) * shape.size[0] + y) * inside
+            copy = seq(
+                copy_run(band, at, None, 0, left, lanes, zero=True) if left else None,
+                copy_run(band, at + left, flat, start, inside, lanes),
+                copy_run(band, at + (left + inside), None, 0, right, lanes, zero=True)
+                if right
+                else None,
+            )
+            empty = copy_run(band, at, None, 0, line_size, lanes, zero=True)
+            return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
+
+        def source(_: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
+            y = (place[0] - int64(b) * rows) * stride + k[0] * shape.dilation[0]
+            x = place[1] * shape.strides[1] + k[1] * shape.dilation[1]
+            return load(band, (y * wide + x) * shape.ci + c)
+
+        return seq(
+            allocate(band),
+            loop(held, fill),
+            loop(
+                rows,
+                lambda i: _row(shape, epilogue, context, n, (int64(b) * rows + i,), source),
+            ),
+        )
+
+    share = parallel if context.threads and cpu.threads > 1 else loop
+    return share(shape.batch * (shape.out[0] // rows), task)
+
+
+def _row(
+    shape: ConvShape,
+    epilogue: Epilogue,
+    context: Context,
+    n: Any,
+    row: tuple[Any, ...],
+    source: Callable[..., Any],
+) -> Stmt:
+    """One row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
-    data = prepare(shape, context)
-    step = tuple(1 if data.sampled else s for s in shape.strides)
-    channels = shape.ci
-    width = shape.out[-1]
+    channels, width = shape.ci, shape.out[-1]
     columns = [(s, w) for s, w in pieces(channels % (2 * lanes), lanes)]
     full_blocks = channels // (2 * lanes)
     height = max(h for h in range(1, min(8, width) + 1) if width % h == 0)
     if height < 4 <= width:
         height = min(8, width)
 
-    def one(n: Any, row: Any, first: Any, count: int, channel: Any, vs: Any) -> Stmt:
+    def one(first: Any, count: int, channel: Any, vectors: Any) -> Stmt:
         def term(r: Any, column: Any, *k: Any) -> Any:
-            at: Any = int64(n)
-            place = (*row, first + r)
-            for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
-                at = at * e + (p * s + t * d)
             c = channel + column
-            return load(data.flat, at * data.pitch + c) * load(shape.weight, *k, c)
+            return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
 
         def finish(r: Any, column: Any, value: Any) -> Stmt:
             return epilogue.store((n, *row, first + r, channel + column), value)
 
-        return tile(count, vs, _taps(shape), term, finish)
+        return tile(count, vectors, _taps(shape), term, finish)
 
-    def task(index: Any) -> Stmt:
-        n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
-        full, rest = divmod(width, height)
-
-        def along(first: Any, count: int) -> Stmt:
-            both = [(0, lanes), (lanes, lanes)]
-            return seq(
-                loop(
-                    full_blocks,
-                    lambda b: one(n, row, first, count, int64(b) * (2 * lanes), both),
-                )
-                if full_blocks
-                else None,
-                one(n, row, first, count, int64(full_blocks * 2 * lanes), columns)
-                if columns
-                else None,
-            )
-
+    def along(first: Any, count: int) -> Stmt:
+        both = [(0, lanes), (lanes, lanes)]
         return seq(
-            loop(full, lambda t: along(int64(t) * height, height)) if full else None,
-            along(int64(full * height), rest) if rest else None,
+            loop(full_blocks, lambda b: one(first, count, int64(b) * (2 * lanes), both))
+            if full_blocks
+            else None,
+            one(first, count, int64(full_blocks * 2 * lanes), columns) if columns else None,
         )
 
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
-    return seq(data.loops, share(shape.batch * product(shape.out[:-1]), task))
+    full, rest = divmod(width, height)
+    return seq(
+        loop(full, lambda t: along(int64(t) * height, height)) if full else None,
+        along(int64(full * height), rest) if rest else None,
+    )
