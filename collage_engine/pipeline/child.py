@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.results import Opened, RunOutcome
 from collage_engine.pipeline.workspace import Workspace
+from collage_engine.records.errors import CollageError
 
 _WORKSPACES: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Workspace] = {}
 KEPT_OPEN = 2
@@ -21,7 +24,21 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
     signal.signal(signal.SIGUSR1, lambda *_: cancel.EVENT.set())
     cancel.EVENT.clear()
     name, arguments = payload
-    return _JOBS[name](send=send, **arguments)
+    try:
+        return _JOBS[name](send=send, **arguments)
+    except OSError as error:
+        raise _in_words(error) from error
+
+
+def _in_words(error: OSError) -> CollageError:
+    """What the system refused, as a sentence."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CollageError(
+            f"no space left on the disk of {error.filename or tempfile.gettempdir()}, where a run "
+            "keeps what it needs on the way: free some, or set TMPDIR to a folder with more"
+        )
+    where = f"{error.filename}: " if error.filename else ""
+    return CollageError(f"{where}{error.strerror or error}")
 
 
 def _workspace(path: str, shapes: dict[str, tuple[int, ...]]) -> Workspace:

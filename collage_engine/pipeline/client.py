@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.scratch import Scratch
-from collage_engine.machine.worker import Worker, WorkerCrashed
+from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.placement.artifact import remove_unfinished
 from collage_engine.records.errors import Cancelled, CollageError
 
@@ -55,6 +55,9 @@ class PipelineClient:
                     f"the engine's pipeline process died during {name}: {error}; "
                     "what was measured is kept, start again to go on"
                 ) from error
+            except RemoteError as error:
+                error.args = (f"a defect of Collage Explorer, in its step {name!r}: {error}",)
+                raise
             finally:
                 self.busy = False
                 if not self._worker.alive:
