@@ -27,6 +27,7 @@ from collage_engine.toolchains.tvm.expressions import coefficient, loads, substi
 from collage_engine.toolchains.tvm.program import Stage, combine
 from collage_engine.toolchains.tvm.schedules.contiguous import contiguous, flat_value
 from collage_engine.toolchains.tvm.schedules.pointwise import Context, lanes_of
+from collage_engine.toolchains.tvm.schedules.transpose import vector_load
 from collage_engine.toolchains.tvm.vector_math import vector_functions
 
 ACCUMULATORS = 4
@@ -111,13 +112,9 @@ def _along(
             ),
             nest(outer_extents, run),
         ]
-        live = width
-        while live > 1:
-            half = live // 2
-            chunk = min(half, lanes)
-            statements += [_halve(acc, combiner, low, half, chunk) for low in range(0, half, chunk)]
-            live = half
-        total = _as(str(stage.output.dtype), load(acc, 0))
+        joined, value = _joined(acc, vectors, one, dtype, combiner)
+        statements += joined
+        total = _as(str(stage.output.dtype), value)
         statements.append(store(stage.output, total, *_place(stage, lead, values)))
         return seq(*statements)
 
@@ -134,14 +131,34 @@ def _as(dtype: str, value: Any) -> Expr:
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
-def _halve(acc: Any, combiner: str, low: int, half: int, width: int) -> Stmt:
-    """Elements ``low`` and so on joined with those ``half`` above."""
+def _joined(
+    acc: Any, vectors: int, lanes: int, dtype: str, combiner: str
+) -> tuple[list[Stmt], Expr]:
+    """All elements of ``vectors`` accumulators in one: statements to run before, and the value.
 
-    def lane(x: Any) -> Stmt:
-        joined = combine(combiner, load(acc, int64(low) + x), load(acc, int64(low + half) + x))
-        return store(acc, joined, int64(low) + x)
-
-    return vectorized(width, lane)
+    Halves are joined in registers; through memory every halving would wait for a store.
+    """
+    if lanes == 1:
+        parts = [load(acc, v) for v in range(vectors)]
+        value = parts[0]
+        for part in parts[1:]:
+            value = combine(combiner, value, part)
+        return [], value
+    statements: list[Stmt] = []
+    value = vector_load(acc, 0, lanes)
+    for v in range(1, vectors):
+        value = combine(combiner, value, vector_load(acc, v * lanes, lanes))
+    while lanes > 1:
+        var = tirx.Var("joined", f"{dtype}x{lanes}")
+        statements.append(tirx.Bind(var, value))
+        lanes //= 2
+        if lanes > 1:
+            kind = f"{dtype}x{lanes}"
+            value = combine(combiner, tirx.vectorlow(kind, var), tirx.vectorhigh(kind, var))
+        else:
+            first, second = (tirx.Shuffle([var], [tirx.const(i, "int32")]) for i in range(2))
+            value = combine(combiner, first, second)
+    return statements, value
 
 
 def _place(stage: Stage, lead: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
