@@ -64,8 +64,10 @@ def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) ->
     timer.timeout.connect(lambda: ticks.append(1))
     timer.start()
     d.qtbot.wait(600)
+    # However slow the machine is, the loop turns on while the answer never comes.
+    d.until(lambda: len(ticks) > 15)
     timer.stop()
-    assert len(ticks) > 15, "the event loop kept turning"
+    assert page.document.explanation is None, "the question is still open"
     assert page.candidates.model.rowCount() > 0, "other questions are answered"
     assert not d.window.banner.isVisible(), "it still answers pings"
 
