@@ -168,7 +168,7 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:
-    """Which operator is explained, and what the last run did with it."""
+    """Which operator is explained."""
     calls = [node for node in document.graph.nodes if node.form == "call"]
     number = numbers[0]
     node = calls[number]
@@ -176,15 +176,6 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     say(f"node {number}: {operators_text(node.op)}{names}", style="bold")
     if len(numbers) > 1:
         say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
-    run = document.run("last")
-    if run is None or run.placement is None or run.winner == "collage":
-        return
-    for part in run.placement.partitions:
-        if number in part.nodes:
-            say(
-                f"the last run exported the baseline {run.winner}, faster end to end, where "
-                f"{instance_text(part.toolchain, part.config)} runs it; the search's own cover:"
-            )
 
 
 def print_explanation(answer: ExplainAnswer) -> None:

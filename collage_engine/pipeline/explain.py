@@ -57,7 +57,7 @@ def explain_document(
             document.settings.percentile,
         )  # fmt: skip
     return ExplainAnswer(
-        words=told.text,
+        words=(*_of_the_run(document, node, labels), *told.text),
         candidates=tuple(holding[:MOST]),
         regrets=_regrets(told, holding[:MOST]),
         chosen=None if told.chosen is None else str(told.chosen),
@@ -65,6 +65,32 @@ def explain_document(
         not_offered=not_offered,
         ties=tuple(str(line.candidate) for line in told.lines if line.tie),
     ), search
+
+
+def _of_the_run(document: Document, node: int, labels: Labels) -> list[str]:
+    """What the newest run exported for this node, where that is not the search's own cover."""
+    run = document.runs[-1] if document.runs else None
+    if run is None or run.placement is None or run.winner == "collage":
+        return []
+    part = next((p for p in run.placement.partitions if node in p.nodes), None)
+    if part is None:
+        return []
+    config = ",".join(f"{k}={v}" for k, v in part.config.items())
+    instance = f"{part.toolchain}[{config}]" if config else part.toolchain
+    ours = run.rivals[0].measured_us if run.rivals else None
+    took = run.placement.measured_us
+    text = (
+        f"The run exported the baseline {run.winner}, so this node runs on "
+        f"{labels.toolchain(instance)}"
+    )
+    if ours is not None and took is not None:
+        text += (
+            f": end to end it took {took:.4g} µs, the search's best cover {ours:.4g} µs"
+            if took <= ours
+            else f": it is tied with the search's best cover end to end ({took:.4g} and "
+            f"{ours:.4g} µs) and simpler"
+        )
+    return [text + ". The costs below are of partitions alone."]
 
 
 def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:

@@ -78,6 +78,8 @@ def run(
     with stages.stage("import") as report:
         workspace = open_workspace()
         report.detail = f"{workspace.model.record.nodes} operators"
+    # Opened before the run or in it: what reading the model took is told either way.
+    stages.seconds["import"] = workspace.import_s
     return _Run(workspace, stages, settings, pins, out, run_id).run()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,9 @@ class Workspace:
     def __init__(self, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
         self.path = path
         self.shapes = dict(shapes)
+        began = time.perf_counter()
         self.model: ImportedModel = import_model(path, self.shapes)
+        self.import_s = time.perf_counter() - began
         self.store = Store()
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
         """Recorded activations and built modules; removed with the workspace."""

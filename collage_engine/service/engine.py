@@ -326,6 +326,9 @@ class Engine:
         with opened.lock:
             opened.document.settings = settings
             opened.document.runs.append(outcome.run)
+            # Regrets shown from now on are those at the costs of this run.
+            answer, opened.search = search_document(opened.document, settings, None)
+            opened.regrets = answer.regrets
         return outcome.run
 
     def _take(self, opened: OpenDocument, outcome: RunOutcome) -> None:
