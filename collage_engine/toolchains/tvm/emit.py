@@ -171,6 +171,13 @@ def all_of(conditions: Sequence[Any]) -> Any:
     return result
 
 
+def product(values: Sequence[int]) -> int:
+    n = 1
+    for v in values:
+        n *= v
+    return n
+
+
 def divisor(n: int, limit: int) -> int:
     """The largest divisor of ``n`` that is at most ``limit``."""
     return next(d for d in range(min(n, limit), 0, -1) if n % d == 0)

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     const,
@@ -17,7 +18,6 @@ from collage_engine.toolchains.tvm.legalize.common import (
     static_shape,
 )
 from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial
-from collage_engine.toolchains.tvm.schedules.conv_shape import product
 from collage_engine.toolchains.tvm.target import Cpu
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}

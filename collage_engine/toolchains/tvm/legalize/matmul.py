@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     const,
@@ -16,7 +17,6 @@ from collage_engine.toolchains.tvm.legalize.common import (
     note,
     static_shape,
 )
-from collage_engine.toolchains.tvm.schedules.conv_shape import product
 from collage_engine.toolchains.tvm.schedules.matmul import Plan, plan_of
 from collage_engine.toolchains.tvm.target import Cpu
 

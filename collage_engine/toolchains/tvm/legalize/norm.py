@@ -7,8 +7,8 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import dtype_of, static_shape
-from collage_engine.toolchains.tvm.schedules.conv_shape import product
 from collage_engine.toolchains.tvm.target import Cpu
 
 

@@ -24,8 +24,8 @@ from collage_engine.toolchains.tvm.emit import (
     local,
     loop,
     nest,
-    parallel,
     prefetch,
+    product,
     seq,
     split_index,
     store,
@@ -45,7 +45,7 @@ from collage_engine.toolchains.tvm.schedules.conv_plan import (
     is_plain,
     spans,
 )
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared, prepare, product
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared, prepare
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.schedules.transpose import (
     transposed_tile,
@@ -231,8 +231,7 @@ class ChannelsWriter:
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """The body over batch, outer axes and ``extents``, and over blocks of channels."""
-        context = self.context
-        share = parallel if context.threads and context.cpu.threads > 1 else loop
+        share = self.context.share(self.shape.work)
         spatial = (self.shape.batch, *self.outer, *extents)
         channels = (self.groups, self.blocks)
         count = len(spatial)
@@ -288,7 +287,6 @@ class ChannelsWriter:
     def by_chunks(self) -> Stmt:
         """Groups of rows whose sums wait in a buffer while all chunks are added."""
         (rows, columns), (height, width) = self.image, self.tile
-        cpu = self.context.cpu
         per_group, groups, last_rows = self.groups_of()
         full_rows, rest_rows = divmod(rows, height)
         most = max(per_group * height if groups > 1 else 0, last_rows)
@@ -461,7 +459,7 @@ class ChannelsWriter:
                 loop(self.blocks, lambda b: body(n, (), int64(0), b, group)),
             )
 
-        share = parallel if self.context.threads and cpu.threads > 1 else loop
+        share = self.context.share(self.shape.work)
         return share(self.shape.batch * groups, task)
 
     def turn(self, n: Any, target: Any, pitch: int, count: Any) -> Stmt:

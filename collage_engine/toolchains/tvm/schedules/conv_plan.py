@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collage_engine.toolchains.tvm.emit import divisor
+from collage_engine.toolchains.tvm.emit import divisor, product
 from collage_engine.toolchains.tvm.schedules.anchor import cycles, fits
-from collage_engine.toolchains.tvm.schedules.conv_shape import product
 from collage_engine.toolchains.tvm.target import Cpu
 
 

@@ -14,8 +14,8 @@ from collage_engine.toolchains.tvm.emit import (
     int64,
     load,
     loop,
-    parallel,
     pieces,
+    product,
     seq,
     split_index,
     store,
@@ -81,6 +81,12 @@ class ConvShape:
         return any(self.before) or any(self.after)
 
     @property
+    def work(self) -> int:
+        """Multiply-adds of vectors, roughly: what sharing among threads is worth."""
+        products = self.batch * self.co * product(self.out) * self.taps * self.ci // self.groups
+        return products // 16
+
+    @property
     def taps(self) -> int:
         n = 1
         for k in self.kernel:
@@ -90,13 +96,6 @@ class ConvShape:
     def index(self, n: Any, c: Any, spatial: Sequence[Any]) -> tuple[Any, ...]:
         """Indices of an element of the data or the output, in its layout's order."""
         return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
-
-
-def product(values: Sequence[int]) -> int:
-    n = 1
-    for v in values:
-        n *= v
-    return n
 
 
 def copy_run(
@@ -156,7 +155,7 @@ def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
     buffer = workspace((planes * product(size) * pitch,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(shape.data)
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
 
     def point(at: Any, start: Any) -> Stmt:
         return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
@@ -192,7 +191,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     plane = product(shape.size)
     before = (0,) * len(size) if sampled else shape.before
     inner = shape.out if sampled else shape.size
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
     clear = None
     if shape.has_padding:
         row = size[-1] * pitch
@@ -315,5 +314,5 @@ def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stm
         )
         return when(inside, body, zeros(at, padded[-1])) or seq()
 
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
     return share(planes * product(outer), row)

@@ -23,8 +23,8 @@ from collage_engine.toolchains.tvm.emit import (
     load,
     loop,
     nest,
-    parallel,
     pieces,
+    product,
     seq,
     split_index,
     store,
@@ -33,7 +33,7 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, cost, fits, tile
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
 from collage_engine.toolchains.tvm.schedules.planes import Planes, make_planes
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
@@ -172,7 +172,7 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
         return seq(allocate(band), tiles(n, g, b, base, size, keep), block_rows(b, give))
 
     statements: list[Stmt | None] = [phases.prepare]
-    share = parallel if context.threads and cpu.threads > 1 else loop
+    share = context.share(shape.work)
     start = 0
     for rows, count, size in spans:
         if count == 0:

@@ -20,8 +20,8 @@ from collage_engine.toolchains.tvm.emit import (
     load,
     loop,
     nest,
-    parallel,
     pieces,
+    product,
     seq,
     split_index,
     when,
@@ -32,7 +32,6 @@ from collage_engine.toolchains.tvm.schedules.conv_shape import (
     ConvShape,
     copy_run,
     prepare,
-    product,
 )
 from collage_engine.toolchains.tvm.schedules.planes import Planes, layout_of, write_plane
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
@@ -143,7 +142,7 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
             loop(together, lambda i: compute(n, first + i, int64(i) * size)),
         )
 
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    share = context.share(shape.work)
     return share(shape.batch * (shape.ci // together), task)
 
 
@@ -152,7 +151,7 @@ def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     if len(shape.out) != 2 or not shape.has_padding:
         data = prepare(shape, context)
         rows = product(shape.out[:-1])
-        share = parallel if context.threads and context.cpu.threads > 1 else loop
+        share = context.share(shape.work)
         step = (1,) * len(shape.out) if data.sampled else shape.strides
 
         def source(n: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
@@ -216,7 +215,7 @@ def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
             ),
         )
 
-    share = parallel if context.threads and cpu.threads > 1 else loop
+    share = context.share(shape.work)
     return share(shape.batch * (shape.out[0] // rows), task)
 
 

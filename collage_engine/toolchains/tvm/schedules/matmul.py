@@ -16,8 +16,8 @@ from collage_engine.toolchains.tvm.emit import (
     int64,
     load,
     loop,
-    parallel,
     pieces,
+    product,
     seq,
     split_index,
     store,
@@ -35,7 +35,7 @@ from collage_engine.toolchains.tvm.schedules.anchor import (
     tile,
 )
 from collage_engine.toolchains.tvm.schedules.conv_plan import Plan
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, product
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -114,7 +114,7 @@ def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: 
     wide = max(1, block // lanes)
     height = height_of(cpu, rows, wide)
     pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes and columns >= block
-    share = parallel if context.threads and cpu.threads > 1 else loop
+    share = context.share(product(anchor.extents) * depth // 16)
     matrices = product(b_shape[:-2])
     statements: list[Stmt | None] = []
     blocks = -(-columns // block)

@@ -15,13 +15,13 @@ from collage_engine.toolchains.tvm.emit import (
     load,
     loop,
     nest,
-    parallel,
+    product,
     seq,
     store,
     when,
     workspace,
 )
-from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, copy_run, product
+from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, copy_run
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 
@@ -69,7 +69,7 @@ def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
     slack = 8 * context.cpu.lanes("float32")
     buffer = workspace((count * size + slack,), name="planes")
     context.buffers.append(buffer)
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    share = context.share(count * size)
     prepare = share(count, lambda i: write_plane(shape, context, buffer, int64(i) * size, i))
     return Planes(buffer, size, pitches, shape.strides, prepare)
 

@@ -63,6 +63,14 @@ class Context:
     threads: bool = True
     """Whether loops written now may be shared among threads (not inside such a loop)."""
 
+    def share(self, work: float) -> Any:
+        """``parallel``, or ``loop`` where the work is too little to wake a thread for.
+
+        ``work``: elements moved, or multiply-adds divided by what a vector does at once.
+        """
+        worth = self.threads and self.cpu.threads > 1 and work >= SERIAL_BELOW
+        return parallel if worth else loop
+
     def kernel(self, body: Stmt) -> Stmt:
         """The body after the buffers and views it uses."""
         return seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
@@ -194,7 +202,7 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     total = 1
     for e in part.extents:
         total *= e
-    threads = context.threads and total >= SERIAL_BELOW and context.cpu.threads > 1
+    threads = context.share(total) is parallel
     flattened = contiguous(part.value, part.axes, part.extents, shape)
     if flattened is None:
         squares = write_squares(

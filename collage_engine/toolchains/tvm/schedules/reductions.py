@@ -39,7 +39,7 @@ def write_reduction(stage: Stage, context: Context, lead: tuple[Any, ...] = ()) 
     total = 1
     for e in (*stage.extents, *stage.reduce_extents):
         total *= e
-    threads = context.threads and context.cpu.threads > 1 and total >= 8192
+    threads = context.share(total) is parallel
     along = contiguous(stage.value, stage.reduce_axes, stage.reduce_extents, None)
     if along is not None and along.extent >= 8:
         return _along(stage, along, context, lead, threads)

@@ -21,8 +21,8 @@ from collage_engine.toolchains.tvm.emit import (
     load,
     loop,
     nest,
-    parallel,
     pieces,
+    product,
     seq,
     split_index,
     store,
@@ -123,7 +123,8 @@ def _reduces_contiguously(stage: Stage) -> bool:
 
 def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt:
     extents = program.stages[0].extents[:prefix]
-    share = parallel if context.threads and context.cpu.threads > 1 else loop
+    work = max(product((*s.extents, *s.reduce_extents)) for s in program.stages)
+    share = context.share(work)
 
     def row(task: Any) -> Stmt:
         indices = split_index(task, extents)
