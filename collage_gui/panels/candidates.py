@@ -294,5 +294,6 @@ class CandidatesPanel(QWidget):
         place = self.model.place_of(lambda r: r.id == id_)
         if place is not None:
             self.table.selectionModel().blockSignals(True)
-            self.table.selectRow(place)
+            self.table.show_row(place)
             self.table.selectionModel().blockSignals(False)
+            self.table.viewport().update()

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.words import bytes_text, significant
 from collage_gui.panels.charts import Histogram
+from collage_gui.panels.copying import Copying
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
@@ -65,6 +66,7 @@ class InsidePanel(QWidget):
         self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
         self.plan.itemClicked.connect(self._step)
         self.tabs.addTab(self.plan, "Plan")
+        self.copying = (Copying(self.node), Copying(self.plan))
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)

@@ -17,6 +17,7 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted, node_shapes, short_operator, time_text
 from collage_engine.records.placement import Partition
 from collage_gui.panels.candidates import cost_tip
+from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
 from collage_gui.session import Document
 from collage_gui.theme import Theme
@@ -132,13 +133,15 @@ class PartitionsTable(QWidget):
     def _show_selection(self) -> None:
         """Mark the partitions that the selection touches, without selecting in turn."""
         selection = self.table.selectionModel()
+        chosen = self.document.selection
+        owners = self.document.partitions
+        wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
+        if wanted and {row.id for row in self.table.chosen()} == wanted:
+            return  # chosen here, maybe by a single cell: that cell stays selected
         selection.blockSignals(True)
         selection.clearSelection()
-        chosen = self.document.selection
         first = None
-        if chosen and len(chosen) < 2000:
-            owners = self.document.partitions
-            wanted = {owners[n].id for n in chosen if n in owners}
+        if wanted:
             for place in range(self.model.rowCount()):
                 index = self.model.index(place, 0)
                 if self.model.row(index).id in wanted:
@@ -162,6 +165,7 @@ class ModelTree(QTreeWidget):
         self.setHeaderLabels(["Name", "Operator", "Shape", "Toolchain"])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
+        self.copying = Copying(self)
         self._items: dict[int, QTreeWidgetItem] = {}
         self._quiet = False
         self.itemSelectionChanged.connect(self._picked)

@@ -27,6 +27,7 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import DASH, counted, gain_text, signed_time, time_text
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
 from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
@@ -186,6 +187,7 @@ class RunsPanel(QWidget):
         self.matrix.setAccessibleName("Values handed from toolchain to toolchain")
         self.matrix.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.matrix.setIconSize(self.partitions.iconSize())
+        self.matrix_copying = Copying(self.matrix)
         matrix_page = QWidget()
         page = QVBoxLayout(matrix_page)
         page.setContentsMargins(8, 8, 8, 4)

@@ -15,13 +15,27 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QKeySequence, QPainter, QPixmap
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QRectF,
+    Qt,
+)
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QPainter, QPixmap
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyledItemDelegate,
+    QTableView,
+    QWidget,
+)
 
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
+from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
 
 THIN = "\N{THIN SPACE}"
@@ -269,7 +283,8 @@ def chip(toolchain: str) -> QIcon:
 
 
 class Table(QTableView):
-    """A quiet table: no grid, whole rows, sortable, copied with Ctrl+C."""
+    """A quiet table: no grid, sortable. Cells are selected and copied; a row with a selected
+    cell is a chosen row, which the graph shows, and wears a tint."""
 
     def __init__(self, model: RowsModel, name: str, title: str, theme: Theme) -> None:
         super().__init__()
@@ -281,7 +296,7 @@ class Table(QTableView):
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setAlternatingRowColors(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setSortingEnabled(True)
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
@@ -295,6 +310,9 @@ class Table(QTableView):
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setStretchLastSection(True)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        self.copying = Copying(self)
+        self.setItemDelegate(_ChosenRows(self))
+        self.selectionModel().selectionChanged.connect(lambda *_: self.viewport().update())
         self.scaled()
         theme.changed.connect(self.scaled)
 
@@ -304,23 +322,41 @@ class Table(QTableView):
             self.setColumnWidth(at, self.theme.scaled(column.width))
 
     def chosen(self) -> list[Any]:
-        return [self.rows_model.row(index) for index in self.selectionModel().selectedRows()]
+        """The rows with a selected cell, from the top."""
+        return [self.rows_model.row(self.rows_model.index(at, 0)) for at in self.chosen_places()]
+
+    def chosen_places(self) -> list[int]:
+        parts = ranges(self)
+        return sorted({at for part in parts for at in range(part.top(), part.bottom() + 1)})
+
+    def show_row(self, place: int) -> None:
+        """Choose this row alone; cells of it that are selected already stay as they are."""
+        if self.chosen_places() != [place]:
+            # ``selectRow`` would add to the selection while the user holds Shift.
+            flags = QItemSelectionModel.SelectionFlag
+            index = self.rows_model.index(place, 0)
+            self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
 
     def keyPressEvent(self, event) -> None:
-        if event.matches(QKeySequence.StandardKey.Copy):
-            self.copy()
-        elif event.text().isprintable() and event.text().strip():
+        if event.text().isprintable() and event.text().strip():
             # Letters are the window's keys (P pins, K keeps); rows are found with the filter.
             event.ignore()
         else:
             super().keyPressEvent(event)
 
     def copy(self) -> None:
-        """The chosen rows as tab-separated text."""
-        model = self.rows_model
-        places = sorted(index.row() for index in self.selectionModel().selectedRows())
-        lines = [
-            "\t".join(str(model.data(model.index(place, at))) for at in range(model.columnCount()))
-            for place in places
-        ]
-        QGuiApplication.clipboard().setText("\n".join(lines))
+        self.copying.copy()
+
+
+class _ChosenRows(QStyledItemDelegate):
+    """Tints a chosen row, so that it can be followed across when one cell is selected."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.table = table
+
+    def paint(self, painter, option, index) -> None:
+        selection = self.table.selectionModel()
+        if selection.rowIntersectsSelection(index.row(), QModelIndex()):
+            painter.fillRect(option.rect, QColor(self.table.theme.colours.hover))
+        super().paint(painter, option, index)

@@ -7,9 +7,10 @@ import io
 
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
 from collage_engine.drawing.words import DASH
+from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
 
 
@@ -200,6 +201,56 @@ def test_cells_are_copied_and_csv_keeps_full_numbers(drive, qapp) -> None:
     assert rows[0][1] == "Cost (us)"
     first = page.outline.partitions.model.rows[int(page.outline.partitions.model.order[0])]
     assert float(rows[1][1]) == first.estimated_us
+
+
+def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    table = page.outline.partitions.table
+    model = table.rows_model
+    clipboard = qapp.clipboard()
+
+    def shown(row: int, column: int) -> str:
+        return model.data(model.index(row, column))
+
+    page.reveal("partitions")
+    cell = model.index(1, 1)
+    table.setFocus()
+    d.qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton,
+                       pos=table.visualRect(cell).center())  # fmt: skip
+    assert page.document.selection == set(model.row(cell).nodes), "a cell chooses its row"
+    assert table.selectionModel().selectedIndexes() == [cell], "and stays the only selected cell"
+    table.copying.copy_action.trigger()
+    assert clipboard.text() == shown(1, 1)
+    d.qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton,
+                       Qt.KeyboardModifier.ShiftModifier,
+                       table.visualRect(model.index(2, 2)).center())  # fmt: skip
+    table.copying.copy_action.trigger()
+    assert clipboard.text() == (f"{shown(1, 1)}\t{shown(1, 2)}\n{shown(2, 1)}\t{shown(2, 2)}")
+    table.show_row(0)
+    table.copying.copy_action.trigger()
+    whole = "\t".join(shown(0, c) for c in range(model.columnCount()))
+    assert clipboard.text() == whole
+    menu = {a.text(): a for a in table.copying.menu(model.index(0, 1)).actions()}
+    menu["Copy cell"].trigger()
+    assert clipboard.text() == shown(0, 1)
+    menu["Copy row"].trigger()
+    assert clipboard.text() == whole
+
+
+def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    views = [v for v in page.findChildren(QTableView) + page.findChildren(QTreeView)]
+    assert len(views) >= 9
+    for view in views:
+        assert view.findChild(Copying) is not None, view.objectName()
+    matrix = page.runs.matrix
+    matrix.setCurrentCell(0, 1)
+    page.runs.matrix_copying.copy_action.trigger()
+    assert qapp.clipboard().text() == matrix.item(0, 1).text()
 
 
 def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:

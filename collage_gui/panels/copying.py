@@ -1,0 +1,125 @@
+"""Copying cells out of any table or tree: Ctrl+C, and a context menu."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import (
+    QItemSelectionModel,
+    QItemSelectionRange,
+    QModelIndex,
+    QObject,
+    QPoint,
+    Qt,
+)
+from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
+from PySide6.QtWidgets import QAbstractItemView, QMenu
+
+
+class Copying(QObject):
+    """Gives ``view`` the actions *Copy* (Ctrl+C), *Copy cell*, *Copy rows*, *Select rows*.
+
+    *Copy* takes the selected cells as tab-separated lines, gaps as empty cells; without a
+    selection the current cell.
+    """
+
+    def __init__(self, view: QAbstractItemView) -> None:
+        super().__init__(view)
+        self.view = view
+        self.copy_action = QAction("Copy", view)
+        self.copy_action.setShortcut(QKeySequence.StandardKey.Copy)
+        self.copy_action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+        self.copy_action.triggered.connect(self.copy)
+        view.addAction(self.copy_action)
+        view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        view.customContextMenuRequested.connect(self._popup)
+
+    def copy(self) -> None:
+        """The selected cells as text, in the order in which they are shown."""
+        cells = self._selected()
+        if not cells:
+            self.copy_cell(self.view.currentIndex())
+            return
+        columns = sorted({c for line in cells.values() for c in line})
+        self._put(["\t".join(line.get(c, "") for c in columns) for line in cells.values()])
+
+    def copy_cell(self, index: QModelIndex) -> None:
+        if index.isValid():
+            self._put([_text(index)])
+
+    def copy_rows(self) -> None:
+        """Every cell of the rows that hold a selected cell."""
+        columns = range(self.view.model().columnCount())
+        rows = self._rows()
+        self._put(["\t".join(_text(row.siblingAtColumn(c)) for c in columns) for row in rows])
+
+    def select_rows(self) -> None:
+        selection = self.view.selectionModel()
+        flags = QItemSelectionModel.SelectionFlag
+        for row in self._rows():
+            selection.select(row, flags.Select | flags.Rows)
+
+    def menu(self, index: QModelIndex) -> QMenu:
+        """What can be copied with the pointer at ``index``."""
+        menu = QMenu(self.view)
+        cells = self._selected()
+        rows = len(cells)
+        cell = menu.addAction("Copy cell", lambda: self.copy_cell(index))
+        cell.setEnabled(index.isValid())
+        if sum(map(len, cells.values())) > 1:
+            menu.addAction(self.copy_action)
+        else:
+            cell.setShortcut(self.copy_action.shortcut())
+            cell.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+        several = f"{rows} rows" if rows > 1 else "row"
+        menu.addAction(f"Copy {several}", self.copy_rows).setEnabled(bool(rows))
+        menu.addAction(f"Select {several}", self.select_rows).setEnabled(bool(rows))
+        return menu
+
+    def _popup(self, where: QPoint) -> None:
+        index = self.view.indexAt(where)
+        menu = self.menu(index if index.isValid() else self.view.currentIndex())
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(self.view.viewport().mapToGlobal(where))
+
+    def _rows(self) -> list[QModelIndex]:
+        found: dict[tuple[int, ...], QModelIndex] = {}
+        for part in ranges(self.view):
+            for row in range(part.top(), part.bottom() + 1):
+                index = self.view.model().index(row, 0, part.parent())
+                found[_path(index)] = index
+        return [found[path] for path in sorted(found)]
+
+    def _selected(self) -> dict[tuple[int, ...], dict[int, str]]:
+        """Place of a row → its selected cells' texts by column."""
+        model = self.view.model()
+        cells: dict[tuple[int, ...], dict[int, str]] = {}
+        for part in ranges(self.view):
+            for row in range(part.top(), part.bottom() + 1):
+                first = model.index(row, 0, part.parent())
+                line = cells.setdefault(_path(first), {})
+                for column in range(part.left(), part.right() + 1):
+                    line[column] = _text(first.siblingAtColumn(column))
+        return dict(sorted(cells.items()))
+
+    def _put(self, lines: list[str]) -> None:
+        QGuiApplication.clipboard().setText("\n".join(lines))
+
+
+def ranges(view: QAbstractItemView) -> list[QItemSelectionRange]:
+    """The selected blocks: few, however many cells are selected."""
+    found = view.selectionModel().selection()
+    return [found.at(at) for at in range(found.count())]
+
+
+def _text(index: QModelIndex) -> str:
+    """A cell on one line, so that tabs and line ends keep their meaning."""
+    value = index.data(Qt.ItemDataRole.DisplayRole)
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _path(index: QModelIndex) -> tuple[int, ...]:
+    """A row's place from the top of a tree; one number in a table."""
+    path: list[int] = []
+    while index.isValid():
+        path.append(index.row())
+        index = index.parent()
+    return tuple(reversed(path))
