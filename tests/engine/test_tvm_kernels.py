@@ -66,6 +66,37 @@ def test_product_with_a_batched_constant() -> None:
     check(function([(3, 7, 9)], lambda x: op.matmul(x, constant(3, 9, 20))), "matmul")
 
 
+def test_half_precision_products_are_summed_in_single_precision() -> None:
+    def half(*shape: int) -> Any:
+        return relax.const(constant(*shape).value.numpy().astype(np.float16))
+
+    def dense(x: Any) -> Any:
+        h = yield op.astype(x, "float16")
+        yield op.astype(op.matmul(h, half(300, 40)), "float32")
+
+    def inputs(x: Any, y: Any) -> Any:
+        a = yield op.astype(x, "float16")
+        b = yield op.astype(y, "float16")
+        yield op.astype(op.matmul(a, b), "float32")
+
+    def image(x: Any) -> Any:
+        h = yield op.astype(x, "float16")
+        y = yield op.nn.conv2d(h, half(24, 40, 3, 3), padding=1)
+        z = yield op.add(y, half(1, 24, 1, 1))
+        yield op.astype(op.nn.relu(z), "float32")
+
+    for shapes, body, family in (
+        ([(9, 300)], dense, "matmul"),
+        ([(9, 50), (50, 33)], inputs, "matmul"),
+        ([(1, 40, 9, 7)], image, "conv"),
+    ):
+        found = kernels(function(shapes, body))
+        assert any(k.schedule.startswith(family) for k in found)
+        for kernel in found:
+            assert not kernel.reason
+            assert verify(kernel.function, kernel.plain) < 1e-3
+
+
 # Reductions and rows -----------------------------------------------------------------------
 
 ROWS: list[tuple[str, Any, Any]] = [

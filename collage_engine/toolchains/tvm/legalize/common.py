@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 from tvm.ir import Expr, GenericConst
 
 from collage_engine.toolchains.tvm.program import NOTE
@@ -40,6 +40,24 @@ def constant_of(e: Expr) -> np.ndarray | None:
 def note(**values: Any) -> dict[str, str]:
     """Block annotation that tells the schedules what the block is."""
     return {NOTE: json.dumps(values, sort_keys=True)}
+
+
+FLOATS = ("float32", "float16")
+"""Types the schedules of products take; half precision is multiplied in single precision."""
+
+
+def widened(tensor: Any) -> Any:
+    """A TE tensor in single precision."""
+    if str(tensor.dtype) == "float32":
+        return tensor
+    return te.compute(tensor.shape, lambda *i: tensor(*i).astype("float32"), name="widened")
+
+
+def narrowed(tensor: Any, dtype: str) -> Any:
+    """A TE tensor in the type that is asked for."""
+    if str(tensor.dtype) == dtype:
+        return tensor
+    return te.compute(tensor.shape, lambda *i: tensor(*i).astype(dtype), name="narrowed")
 
 
 def const(array: np.ndarray) -> Expr:

@@ -1,4 +1,4 @@
-"""Convolutions with constant float32 weights: choice of the way, packing, computation."""
+"""Convolutions with constant weights: choice of the way, packing, computation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tvm.ir import Call, Expr
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
+    FLOATS,
     const,
     constant_of,
     dtype_of,
+    narrowed,
     note,
     static_shape,
+    widened,
 )
 from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial
 from collage_engine.toolchains.tvm.target import Cpu
@@ -32,7 +35,8 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     out = static_shape(call)
     if shape is None or out is None or weight is None:
         return None
-    if dtype_of(data) != "float32" or dtype_of(call) != "float32" or weight.dtype != np.float32:
+    dtype = dtype_of(call)
+    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
         return None
     axes = SPATIAL.get(len(shape))
     attributes = call.attrs
@@ -52,7 +56,7 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     way = geometry.way(cpu)
     packed = geometry.pack(weight, way, cpu)
     return builder.call_te(
-        lambda x, w: geometry.compute(x, w, way),
+        lambda x, w: narrowed(geometry.compute(widened(x), w, way), dtype),
         data,
         const(packed),
         primfunc_name_hint=f"conv{len(axes)}d",
@@ -67,9 +71,10 @@ def legalize_transposed(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Ex
     """
     data, kernel = call.args
     shape, weight, out = static_shape(data), constant_of(kernel), static_shape(call)
-    if shape is None or out is None or weight is None or weight.dtype != np.float32:
+    if shape is None or out is None or weight is None:
         return None
-    if dtype_of(data) != "float32" or dtype_of(call) != "float32":
+    dtype = dtype_of(call)
+    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
         return None
     axes = SPATIAL.get(len(shape))
     attributes = call.attrs
@@ -114,9 +119,11 @@ def legalize_transposed(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Ex
                     tests.append(tirx.floormod(at, s) == 0)
                 source.append(tirx.floordiv(at, s) if s > 1 else at)
             zero = tirx.const(0, "float32")
-            return tirx.if_then_else(tirx.all(*tests), x(n, c, *source), zero)
+            value = x(n, c, *source).astype("float32")
+            return tirx.if_then_else(tirx.all(*tests), value, zero)
 
-        return geometry.compute(te.compute((*shape[:2], *spread), element, name="spread"), w, way)
+        wide = te.compute((*shape[:2], *spread), element, name="spread")
+        return narrowed(geometry.compute(wide, w, way), dtype)
 
     return builder.call_te(
         compute,
@@ -194,6 +201,8 @@ class Geometry:
         return -(-(span + 1) // lanes) * lanes
 
     def pack(self, weight: np.ndarray, way: str, cpu: Cpu) -> np.ndarray:
+        """The weight (OIHW…) in single precision as the way wants it."""
+        weight = weight.astype(np.float32)
         if way == "depthwise":
             flat = weight.reshape(self.co, *self.kernel)
             return flat.transpose(*range(1, self.dims + 1), 0) if self.channels_last else flat

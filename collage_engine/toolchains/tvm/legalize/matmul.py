@@ -1,4 +1,4 @@
-"""Matrix products in float32, constant right operands packed by blocks of columns."""
+"""Matrix products, constant right operands packed by blocks of columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tvm.ir import Call, Expr
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
+    FLOATS,
     const,
     constant_of,
     dtype_of,
+    narrowed,
     note,
     static_shape,
+    widened,
 )
 from collage_engine.toolchains.tvm.schedules.matmul import Plan, plan_of
 from collage_engine.toolchains.tvm.target import Cpu
@@ -27,17 +30,20 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     a, b, out = static_shape(left), static_shape(right), static_shape(call)
     if a is None or b is None or out is None or len(a) < 2 or len(b) < 2:
         return None
-    if not dtype_of(left) == dtype_of(right) == dtype_of(call) == "float32":
+    dtype = dtype_of(call)
+    if dtype not in FLOATS or not dtype_of(left) == dtype_of(right) == dtype:
         return None
     array = constant_of(right)
     if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
-        packed = pack(array.reshape(b[-2:]), plan_of(cpu, product(a[:-1]), *b[-2:]))
+        packed = pack(
+            array.reshape(b[-2:]).astype(np.float32), plan_of(cpu, product(a[:-1]), *b[-2:])
+        )
         return builder.call_te(
-            lambda x, w: packed_product(x, w, out),
+            lambda x, w: narrowed(packed_product(widened(x), w, out), dtype),
             left, const(packed), primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
         )  # fmt: skip
     return builder.call_te(
-        lambda x, y: product_of(x, y, out),
+        lambda x, y: narrowed(product_of(widened(x), widened(y), out), dtype),
         left, right, primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
     )  # fmt: skip
 
