@@ -52,6 +52,8 @@ class DocumentPicture(QMainWindow):
     docks: dict[str, QDockWidget]
     pages: dict[str, tuple[str, QTabWidget | None, QWidget]]
     """Panel → its dock, the dock's tabs, the panel."""
+    _ties: dict[str, str]
+    """What is drawn as tied now."""
     _layouts: LayoutClient
     _focus_after: frozenset[int]
 
@@ -143,11 +145,13 @@ class DocumentPicture(QMainWindow):
             devices={p.candidate: known[p.candidate].device for p in parts if p.candidate in known},
             reference_us=document.reference_partitions() if self.mode == "gain" else {},
             changes=changes,
+            ties=self._ties if self.mode == "toolchain" else {},
         )
 
     def _wear(self) -> None:
         if self.picture is None:
             return
+        self._ties = self.document.ties()
         looks, legend = box_looks(self.picture.scene, self.mode, self.look_data())
         shown = self.document.shown
         parts = outlines(self.picture.scene, shown.placement if shown else None)
@@ -166,6 +170,12 @@ class DocumentPicture(QMainWindow):
 
     def _recosted(self) -> None:
         if self.mode == "state":
+            self._recolour()
+        self._retied()
+
+    def _retied(self) -> None:
+        """New costs and regrets may settle a tie, or find one."""
+        if self.mode == "toolchain" and self.document.ties() != self._ties:
             self._recolour()
 
     def _placed(self) -> None:

@@ -56,6 +56,7 @@ class DocumentWindow(ExportActions):
         self.partitions_collapsed = False
         self.isolated: LegendEntry | None = None
         self.found: list[int] = []
+        self._ties: dict[str, str] = {}
         self.picture: Picture | None = None
         self._focus_after: frozenset[int] = frozenset()
         self._toolchains: tuple[str, ...] = ()
@@ -152,6 +153,8 @@ class DocumentWindow(ExportActions):
         d.failed.connect(lambda reason: self.banner.say(reason, "error"))
         d.placement_changed.connect(self._placed)
         d.costs_changed.connect(self._recosted)
+        d.candidates_changed.connect(self._retied)
+        d.explanation_changed.connect(self._retied)
         d.reference_changed.connect(self._recolour)
         d.comparison_changed.connect(self._compared)
         d.pins_changed.connect(self._remark)

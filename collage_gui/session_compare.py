@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.cost import UNKNOWN
+from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.service import protocol
 from collage_gui.session_state import DocumentState, Reference
@@ -82,6 +82,45 @@ class Comparing(DocumentState):
             if cost.usable and cost.median_us is not None:
                 found[partition.id] = cost.median_us
         return found
+
+    def ties(self) -> dict[str, str]:
+        """Partition id → the toolchain that is as good on exactly the same operators.
+
+        As good: it loses less than the spreads of both, as the engine judges ties; or the engine
+        names it. Of several, the one that loses least.
+        """
+        if self.shown is None:
+            return {}
+        named = set(self.explanation.ties) if self.explanation is not None else set()
+        wanted = {p.nodes: p for p in self.shown.placement.partitions}
+        found: dict[str, tuple[float, str]] = {}
+        for rival in self.candidates.values():
+            ours = wanted.get(rival.nodes)
+            toolchain = rival.instance.toolchain
+            if ours is None or toolchain == ours.toolchain:
+                continue
+            theirs, own = self.cost(rival.id), self.cost(ours.candidate)
+            if rival.id in self.regrets and self.regrets[rival.id] is None:
+                continue  # in no cover, e.g. because of a pin
+            loss = _loss(own, theirs, self.regrets.get(rival.id))
+            if loss is not None and (rival.id in named or loss <= _reach(own, theirs)):
+                found[ours.id] = min(found.get(ours.id, (loss, toolchain)), (loss, toolchain))
+        return {partition: toolchain for partition, (_, toolchain) in found.items()}
+
+
+def _loss(ours: Cost, theirs: Cost, regret: float | None) -> float | None:
+    """What choosing ``theirs`` would lose: its regret, else the difference of the costs alone."""
+    if ours.median_us is None or theirs.median_us is None:
+        return None
+    if not (ours.usable and theirs.usable):
+        return None
+    return regret if regret is not None else abs(theirs.median_us - ours.median_us)
+
+
+def _reach(ours: Cost, theirs: Cost) -> float:
+    """How far the spreads of two costs reach towards each other, in µs."""
+    a, b = (ours, theirs) if ours.at() <= theirs.at() else (theirs, ours)
+    return (a.high_us or a.at()) - a.at() + b.at() - (b.low_us or b.at())
 
 
 def _comparable(now: Placement, before: Placement) -> dict[str, float]:

@@ -16,6 +16,7 @@ from collage_engine.drawing.palette import (
     diverging,
     text_on,
     toolchain_look,
+    toolchain_title,
 )
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
@@ -82,6 +83,10 @@ class BoxLook:
     """A group's share of the model's estimated latency, 0…1."""
     mixed: tuple[tuple[str, float], ...] = ()
     """A group's toolchains and their shares of operators, when there are several."""
+    tied: str = ""
+    """Colour of the toolchain that is tied with the chosen one; drawn hatched in both."""
+    note: str = ""
+    """A sentence more about the box, e.g. what it is tied with."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,8 @@ class LookData:
     """Partition id → time of the same operators in the chosen baseline, where comparable."""
     changes: Mapping[int, str] | None = None
     """Operator → gained, lost, moved, regrouped or same."""
+    ties: Mapping[str, str] | None = None
+    """Partition id → another toolchain whose cost on the same operators is as good."""
 
 
 def partition_by_operator(placement: Placement | None) -> dict[int, Partition]:
@@ -131,7 +138,8 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
         partitions = {owner[o].id: owner[o] for o in operators if o in owner}
         found = list(partitions.values())
         if mode == "toolchain":
-            return _by_toolchain(look, operators, owner)
+            look, label = _by_toolchain(look, operators, owner)
+            return _with_tie(look, found, data.ties or {}), label
         if mode == "changes":
             if data.changes is None:
                 return replace(look, tag="?"), "no comparison chosen"
@@ -283,6 +291,19 @@ def _by_toolchain(look: BoxLook, operators, owner) -> tuple[BoxLook, str]:
         look, colour=style.colour, text=style.text, tag=style.tag if name else "",
         pattern=style.pattern, mixed=mixed,
     ), name  # fmt: skip
+
+
+def _with_tie(look: BoxLook, found: list[Partition], ties: Mapping[str, str]) -> BoxLook:
+    """The look of a box that lies in one partition only, which may be tied."""
+    other = ties.get(found[0].id) if len(found) == 1 else None
+    if other is None:
+        return look
+    return replace(
+        look,
+        tied=toolchain_look(other).colour,
+        note=f"{toolchain_title(found[0].toolchain)} is chosen; {toolchain_title(other)} is tied "
+        "with it, within the spread of the measurements",
+    )
 
 
 def _toolchain_legend(count: int, owner) -> dict[str, LegendEntry]:

@@ -60,6 +60,12 @@ def render(
             f"{_PATTERNS[name]}</g></pattern>"
             for name in used
         ),
+        *(
+            f'<pattern id="tie-{colour.lstrip("#")}" width="10" height="10" '
+            f'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+            f'<rect width="5" height="10" fill="{colour}"/></pattern>'
+            for colour in sorted({look.tied for look in looks if look.tied})
+        ),
         "</defs>",
         f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
         f'<text x="{_MARGIN}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
@@ -139,7 +145,9 @@ def _box(shown: Scene, box: int, look: BoxLook, ink: dict[str, str]) -> str:
     x, y, w, h = shown.rectangle(box)
     item = shown.display.boxes[box]
     full = item.label if item.kind != "operator" else shown.graph.name(item.members[0])
-    tip = " · ".join(part for part in (full, look.title, look.detail, look.value) if part)
+    tip = " · ".join(
+        part for part in (full, look.title, look.detail, look.value, look.note) if part
+    )
     out = [f"<g><title>{escape(tip)}</title>"]
     dash = ' stroke-dasharray="4 3"' if look.dashed else ""
     fill = look.colour if look.filled else ink["box"]
@@ -157,7 +165,13 @@ def _box(shown: Scene, box: int, look: BoxLook, ink: dict[str, str]) -> str:
             f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
         )
         out.append(f'<path {shape} fill="{look.colour}"/>')
-        if look.pattern != "solid":
+        if look.tied:
+            out.append(
+                f'<path {shape} fill="url(#tie-{look.tied.lstrip("#")})"/>'
+                f'<rect x="{x + 2:.1f}" y="{y + h / 2 - 9:.1f}" width="{_STRIP - 4}" height="18" '
+                f'rx="2" fill="{look.colour}"/>'
+            )
+        elif look.pattern != "solid":
             out.append(f'<path {shape} fill="url(#pattern-{look.pattern})"/>')
         out.append(
             f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '

@@ -153,8 +153,33 @@ def _partition_labels(painter, picture, area, scale, style) -> None:
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(look.colour))
         painter.drawRect(label)
+        tied = picture.looks[outline.boxes[0]].tied
+        if tied:
+            # The letters keep to the plain colour; the hatch shows at both ends.
+            end = 7 / scale
+            label.adjust(-end, 0, end, 0)
+            for at in (label.left(), label.right() - end):
+                side = QRectF(at, label.top(), end, height)
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(QColor(look.colour))
+                painter.drawRect(side)
+                hatch(painter, side, tied, 6 / scale)
         painter.setPen(QColor(look.text))
         painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
+
+
+def hatch(painter: QPainter, area: QRectF, colour: str, step: float = 10.0) -> None:
+    """Stripes of ``colour`` over half of ``area``: what is below is the other half."""
+    painter.save()
+    painter.setClipRect(area, Qt.ClipOperation.IntersectClip)
+    painter.setPen(QPen(QColor(colour), step / 2, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
+    # The stripes lean by 45°: across they are √2 apart of what they are along the edge.
+    apart = step * 2**0.5
+    at = area.left() - area.height()
+    while at < area.right() + apart:
+        painter.drawLine(QPointF(at, area.bottom()), QPointF(at + area.height(), area.top()))
+        at += apart
+    painter.restore()
 
 
 def _box(painter, picture, marks, box, scale, style, near) -> None:
@@ -202,13 +227,15 @@ def _box(painter, picture, marks, box, scale, style, near) -> None:
             painter.setBrush(QColor(look.colour))
             painter.drawRoundedRect(strip, 4, 4)
             painter.drawRect(strip.adjusted(6, 0, 0, 0))
-            if look.pattern != "solid" and near:
+            if look.tied:
+                hatch(painter, strip.adjusted(1, 1, 0, -1), look.tied)
+            elif look.pattern != "solid" and near:
                 ink = QColor(look.text)
                 ink.setAlphaF(0.3)
                 painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
                 painter.drawRect(strip.adjusted(2, 1, 0, -1))
         if look.tag and not look.mixed:
-            if look.pattern != "solid" and near:
+            if look.tied or (look.pattern != "solid" and near):
                 # The tag stands on plain colour, so that the pattern never disturbs it.
                 painter.setBrush(QColor(look.colour))
                 painter.drawRect(QRectF(strip.left() + 2, strip.center().y() - 9, STRIP - 2, 18))

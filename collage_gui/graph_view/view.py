@@ -180,6 +180,8 @@ class GraphView(Canvas):
         lines = [item.label, f"{look.title} · {look.detail}"]
         if look.value:
             lines.append(look.value)
+        if look.note:
+            lines.append(look.note)
         return "\n".join(lines)
 
     def _jump_tip(self, where: QPointF) -> str:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 
-from PySide6.QtCore import Qt
+import msgspec
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
+from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.svg import render
 from collage_engine.drawing.words import DASH
+from collage_gui.graph_view.painter import paint
+from collage_gui.graph_view.picture import Marks
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
 
@@ -64,6 +71,56 @@ def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     assert page.document.candidate == row.id
     assert page.view.marks.candidate == page.picture.scene.boxes_of(row.nodes)
     assert page.document.selection == {1}
+
+
+def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    document = page.document
+    scene = page.picture.scene
+    by_chance = document.ties()
+    part = next(p for p in document.shown.placement.partitions
+                if p.toolchain == "onednn" and p.id not in by_chance)  # fmt: skip
+    other = {scene.display.box_of[n] for p in document.shown.placement.partitions
+             if p.id in by_chance for n in p.nodes}  # fmt: skip
+    own = document.cost(part.candidate)
+    rival = next(c for c in document.candidates.values()
+                 if c.nodes == part.nodes and c.instance.toolchain == "tvm")  # fmt: skip
+    as_good = msgspec.structs.replace(
+        own, median_us=own.median_us * 1.02, low_us=own.median_us * 0.99,
+        high_us=own.median_us * 1.06,
+    )  # fmt: skip
+    document.regrets.pop(rival.id, None)
+    document.costs[rival.id] = as_good
+    document.costs_changed.emit()
+    boxes = {scene.display.box_of[n] for n in part.nodes}
+    assert {b for b, look in enumerate(page.picture.looks) if look.tied} == boxes | other
+    box = min(boxes)
+    assert "oneDNN is chosen; TVM is tied with it" in page.view.tip(box)
+
+    page.zoom_actual()
+    page.view.zoom_to_boxes(boxes)
+    area = page.picture.rectangles[box]
+    image = QImage(64, 92, QImage.Format.Format_RGB32)
+    painter = QPainter(image)
+    painter.scale(2, 2)
+    painter.translate(-area.topLeft())
+    strip = QRectF(area.left(), area.top(), 32, 46)
+    paint(painter, page.picture, Marks(), strip, 2.0, page.style_now())
+    painter.end()
+    seen = Counter(QColor(image.pixel(x, y)).name() for x in range(56) for y in range(92))
+    for toolchain in ("onednn", "tvm"):
+        assert seen[toolchain_look(toolchain).colour] > 300, "both colours are on the strip"
+    drawing = render(scene, page.picture.looks)
+    assert "url(#tie-0072b2)" in drawing and 'id="tie-0072b2"' in drawing
+
+    document.regrets[rival.id] = own.median_us
+    document.explanation_changed.emit()
+    assert not any(page.picture.looks[b].tied for b in boxes), "hand-overs make it lose clearly"
+    document.regrets[rival.id] = None
+    document.explanation_changed.emit()
+    assert not any(page.picture.looks[b].tied for b in boxes), "in no cover at all"
 
 
 def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
