@@ -180,8 +180,10 @@ class _Run:
             self.constants = transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
             )
-            self.coalesce(menu, measuring, budget)
+            # In this order: what is offered as one follows from the costs that are stored, so a
+            # run from the store offers the same and finds it there.
             self.settle(measuring, budget)
+            self.coalesce(menu, measuring, budget)
             counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
