@@ -55,18 +55,23 @@ def _along(
     outer = stage.reduce_axes[: len(stage.reduce_axes) - along.axes]
     outer_extents = stage.reduce_extents[: len(outer)]
     size = along.extent
-    step = lanes * ACCUMULATORS if size >= lanes * ACCUMULATORS else lanes
-    width = step if size >= lanes else 1 << (size.bit_length() - 1)
-    if size < lanes:
-        step = width
+    if size >= lanes * ACCUMULATORS:
+        width = lanes * ACCUMULATORS
+    else:
+        width = lanes if size >= lanes else 1 << (size.bit_length() - 1)
+    vectors = max(1, width // lanes)
+    one = width // vectors
+    full = size // width
+    # What remains has sums of its own: a narrow store into a wide accumulator would have to
+    # reach the cache before the wide one can be read again.
+    parts = [(full * width + start, count) for start, count in pieces(size - full * width, one)]
     combiner = stage.combiner
     assert combiner is not None and stage.init is not None
 
     def element(*values: Any) -> Stmt:
         acc = local((width,), dtype)
+        tails = [local((count,), dtype, "tail") for _, count in parts]
         chosen = {a: int64(v) for a, v in zip(stage.axes, values, strict=True)}
-        vectors = max(1, width // lanes)
-        one = width // vectors
 
         def term(reduced: Sequence[Any], position: Any) -> Expr:
             fixed = dict(chosen)
@@ -74,46 +79,41 @@ def _along(
             value = flat_value(stage.value, along, context.views, position)
             return _as(dtype, vector_functions(substitute(value, fixed)))
 
-        def gather(reduced: Sequence[Any], at: Any, slot: int, count: int) -> Stmt:
-            return vectorized(
-                count,
-                lambda x: store(
-                    acc,
-                    combine(combiner, load(acc, int64(slot) + x), term(reduced, at + x)),
-                    int64(slot) + x,
+        def gather(sums: Any, reduced: Sequence[Any], at: Any, slot: int, count: int) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                new = combine(combiner, load(sums, int64(slot) + x), term(reduced, at + x))
+                return store(sums, new, int64(slot) + x)
+
+            return vectorized(count, lane)
+
+        def run(*reduced: Any) -> Stmt:
+            def step(c: Any) -> Stmt:
+                starts = ((int64(c) * width + v * one, v * one) for v in range(vectors))
+                return seq(*(gather(acc, reduced, at, slot, one) for at, slot in starts))
+
+            return seq(
+                loop(full, step),
+                *(
+                    gather(tail, reduced, int64(start), 0, count)
+                    for tail, (start, count) in zip(tails, parts, strict=True)
                 ),
             )
 
-        def run(*reduced: Any) -> Stmt:
-            full = size // width
-            statements: list[Stmt] = [
-                loop(
-                    full,
-                    lambda c: seq(
-                        *(
-                            gather(reduced, int64(c) * width + v * one, v * one, one)
-                            for v in range(vectors)
-                        )
-                    ),
-                )
-            ]
-            for number, (start, count) in enumerate(pieces(size - full * width, one)):
-                slot = (number % vectors) * one
-                statements.append(gather(reduced, int64(full * width + start), slot, count))
-            return seq(*statements)
+        def clear(sums: Any, slot: int, count: int) -> Stmt:
+            return vectorized(count, lambda x: store(sums, _as(dtype, stage.init), int64(slot) + x))
 
         statements = [
-            allocate(acc),
-            *(
-                vectorized(
-                    one, lambda x, v=v: store(acc, _as(dtype, stage.init), int64(v * one) + x)
-                )
-                for v in range(vectors)
-            ),
+            *(allocate(sums) for sums in (acc, *tails)),
+            *(clear(acc, v * one, one) for v in range(vectors)),
+            *(clear(tail, 0, count) for tail, (_, count) in zip(tails, parts, strict=True)),
             nest(outer_extents, run),
         ]
         joined, value = _joined(acc, vectors, one, dtype, combiner)
         statements += joined
+        for tail, (_, count) in zip(tails, parts, strict=True):
+            joined, rest = _joined(tail, 1, count, dtype, combiner)
+            statements += joined
+            value = combine(combiner, value, rest)
         total = _as(str(stage.output.dtype), value)
         statements.append(store(stage.output, total, *_place(stage, lead, values)))
         return seq(*statements)
