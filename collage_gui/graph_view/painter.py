@@ -155,15 +155,14 @@ def _partition_labels(painter, picture, area, scale, style) -> None:
         painter.drawRect(label)
         tied = picture.looks[outline.boxes[0]].tied
         if tied:
-            # The letters keep to the plain colour; the hatch shows at both ends.
-            end = 7 / scale
-            label.adjust(-end, 0, end, 0)
-            for at in (label.left(), label.right() - end):
-                side = QRectF(at, label.top(), end, height)
-                painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(QColor(look.colour))
-                painter.drawRect(side)
-                hatch(painter, side, tied, 6 / scale)
+            # The letters keep to the plain colour; the hatch lies under them as a bar.
+            bar = QRectF(around.left(), label.bottom(), around.width(), 6 / scale)
+            bar.moveBottom(min(bar.bottom(), around.bottom()))
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(look.colour))
+            painter.drawRect(bar)
+            hatch(painter, bar, tied, 6 / scale)
+            label.moveBottom(bar.top())
         painter.setPen(QColor(look.text))
         painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
 
