@@ -17,7 +17,8 @@ from collage_engine.search.shortest_path import End, Passes, Past, fewer_pasts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from collage_engine.search.space import Move, Space, Spot
+    from collage_engine.search.space import Space
+    from collage_engine.search.spots import Move, Spot
     from collage_engine.search.weights import Weights
 
 

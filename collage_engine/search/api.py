@@ -35,7 +35,7 @@ def solve(
     """The least-cost acyclic disjoint cover under the pins, or why there is none.
 
     ``previous``: a :class:`Search` of the same problem, whose pins may differ; what the two share
-    is not computed again. ``time_limit_s`` (default 120) bounds one search of a graph that is too
+    is not computed again. ``time_limit_s`` (default 60) bounds one search of a graph that is too
     wide to be searched exactly; the answer then states its gap. ``with_bounds`` False leaves out
     the bounds on regrets of unmeasured candidates, which take a search of their own.
     """

@@ -26,7 +26,8 @@ from collage_engine.search.pricing import Prices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from collage_engine.search.space import NodeSet, Space, Spot
+    from collage_engine.search.space import Space
+    from collage_engine.search.spots import NodeSet, Spot
     from collage_engine.search.weights import Weights
 
 STEPS = 800
@@ -131,6 +132,10 @@ class Potentials:
                     for number in numbers:
                         slack[number] -= spare
         return price
+
+    def forget(self) -> None:
+        """Let go of what is remembered of spots."""
+        self._spots.clear()
 
     def live(self, spot: Spot, values: tuple[Prices, ...]) -> int:
         """What the live values cost at least, beyond what node prices already count."""

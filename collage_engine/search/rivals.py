@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.search import Search
     from collage_engine.search.shortest_path import Passes
-    from collage_engine.search.space import Spot
+    from collage_engine.search.spots import Spot
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):

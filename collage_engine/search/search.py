@@ -15,7 +15,8 @@ from collage_engine.search.again import PassesAgain
 from collage_engine.search.pins import forbidden_by
 from collage_engine.search.problem import PLAIN
 from collage_engine.search.shortest_path import Passes
-from collage_engine.search.space import Space, SpaceLimit
+from collage_engine.search.space import Space
+from collage_engine.search.spots import SpaceLimit
 from collage_engine.search.weights import Weights
 from collage_engine.search.wide import Wide
 
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
     from collage_engine.search.problem import Problem, ProblemPin
 
-EXACT_WORK = 12_000_000
-"""Steps of the exact passes beyond which bounded search takes over (about a minute)."""
-EXACT_MOVES = 1_200_000
-"""Moves between spots beyond which bounded search takes over (about half a gigabyte)."""
-EXACT_SHARE = 0.5
+EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
+"""Steps of the exact passes beyond which bounded search takes over (five seconds, and one
+millisecond or so a node)."""
+EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
+"""Moves between spots beyond which bounded search takes over."""
+EXACT_SHARE = 0.7
 """Part of the time limit that exact search may spend before bounded search takes over."""
-DEFAULT_TIME_S = 120.0
+DEFAULT_TIME_S = 60.0
 REMEMBERED = 64
 
 
@@ -69,13 +71,16 @@ class Search:
         *,
         optimistic: bool = False,
         time_limit_s: float | None = None,
-        work: int = EXACT_WORK,
+        work: int | None = None,
     ) -> None:
-        """``optimistic``: unknown candidates count, at their lower bounds (0 without one)."""
+        """``optimistic``: unknown candidates count, at their lower bounds (0 without one).
+        ``work``: steps that exact passes may take; by default what the size of the graph deserves.
+        """
         self.problem = problem
         self.optimistic = optimistic
         self.time_limit_s = DEFAULT_TIME_S if time_limit_s is None else time_limit_s
-        self.work = work
+        count = len(problem.nodes)
+        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * count if work is None else work
         self.wide = False
         """Set once the space has proved too large for exact passes."""
         self.usable, costs = usable_costs(problem, optimistic)
@@ -163,7 +168,8 @@ class Search:
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()
-        self.space.explore(EXACT_MOVES, deadline)
+        moves = EXACT_MOVES + EXACT_MOVES_PER_NODE * len(self.problem.nodes)
+        self.space.explore(moves, deadline)
         passes = self._passes(allowed, deadline)
         least = passes.backward()
         found.passes = passes

@@ -27,13 +27,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
-from collage_engine.search.space import SpaceLimit
+from collage_engine.search.spots import SpaceLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from collage_engine.search.pricing import PriceBook
-    from collage_engine.search.space import Move, Space, Spot
+    from collage_engine.search.space import Space
+    from collage_engine.search.spots import Move, Spot
     from collage_engine.search.weights import Weights
 
 Past = tuple[tuple[Prices, ...], int]

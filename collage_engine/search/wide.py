@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 from collage_engine.search.potentials import Potentials
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
 from collage_engine.search.shortest_path import Passes, Trail, fewer_pasts, step, walked
-from collage_engine.search.space import SpaceLimit
+from collage_engine.search.spots import SpaceLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from collage_engine.search.space import Move, Space, Spot
+    from collage_engine.search.space import Space
+    from collage_engine.search.spots import Move, Spot
     from collage_engine.search.weights import Weights
 
 WORK = 4_000_000
@@ -40,6 +41,8 @@ POLISH_WIDTH = 64
 """States kept per rank while a cover is improved in neighbourhoods."""
 NEIGHBOURHOOD = (10, 16, 24)
 """Nodes of a neighbourhood."""
+CROWD = 120_000
+"""Spots beyond which their moves are not kept; twice as many are forgotten between sweeps."""
 PATIENCE = 4
 """Rounds without any improvement after which a cover counts as polished."""
 
@@ -99,6 +102,7 @@ class Wide:
         width = first = 8 if self.space.count <= 2000 else 2
         while True:
             before = self.work
+            self._tidy()
             limit = result.least if result.least is not None else IMPOSSIBLE - 1
             found = self._sweep(width, limit, deadline if width > first else None)
             if found is None:
@@ -145,6 +149,7 @@ class Wide:
                 for nodes, offered in zip(self.space.sets, everything, strict=True)
             ]
             assert result.least is not None
+            self._tidy()
             found = self._sweep(POLISH_WIDTH, result.least, deadline, work - self.work)
             self.offered = everything
             if found is None:
@@ -185,6 +190,11 @@ class Wide:
                 for member in space.set_of[c].members:
                     free[member] = number
         return free
+
+    def _tidy(self) -> None:
+        if len(self.space.spots) > 2 * CROWD:
+            self.space.forget()
+            self.potentials.forget()
 
     # -- one sweep ---------------------------------------------------------------------------
 
@@ -274,6 +284,8 @@ class Wide:
                         there[after] = (total, (trail, c))
             if found is None and there:
                 bucket[target.index] = (target, after_left, there)
+        if len(self.space.spots) > CROWD:
+            spot.moves = None
 
     def _change(self, spot: Spot, move: Move) -> int:
         """How the forecast of what is left changes with a move."""
