@@ -53,6 +53,8 @@ class Document(Asking):
         self.path = self.path or path
         if not recovered:
             self.session_path = path
+        # An engine that was started anew opens it again: what was chosen since then stays.
+        self._restore_settings = self.graph is None
         self._request(
             "session.open", protocol.SessionOpen(path=path), self._admitted, ticket="open"
         )

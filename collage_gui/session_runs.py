@@ -74,11 +74,31 @@ class RunsOfDocument(Comparing):
     def _refresh_runs(self, show_last: bool = False) -> None:
         def arrived(answer: protocol.RunsAnswer) -> None:
             self.runs = list(answer.runs)
+            if self._restore_settings and self.runs:
+                self._take_settings(self.runs[-1])
+            self._restore_settings = False
             self.runs_changed.emit()
             if show_last and self.visible_runs:
                 self.show_run(self.visible_runs[-1].id)
 
         self._request("runs.list", protocol.Document(document=self.handle), arrived, ticket="runs")
+
+    def _take_settings(self, run: Run) -> None:
+        """Go on with what a run was made with; its name was its own, and its inputs are not kept.
+
+        Whether to confirm is for a command line to choose: the window always shows what was
+        confirmed.
+        """
+        try:
+            settings = msgspec.convert(run.settings, RunSettings)
+        except msgspec.ValidationError as error:
+            self.add_log(
+                "warning", f"the settings of {self.run_title(run)} cannot be read: {error}"
+            )
+            return
+        self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None, confirm=True)
+        self.own_placements = settings.placements
+        self.settings_restored.emit()
 
     def show_run(self, id_: str) -> None:
         """Show a run's placement in the graph and in every table."""

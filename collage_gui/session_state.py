@@ -83,6 +83,8 @@ class DocumentState(QObject):
     preflight_changed = Signal()
     log_added = Signal(str, str)
     """Level and text."""
+    settings_restored = Signal()
+    """``settings`` are those of an opened session's newest run."""
     title_changed = Signal()
     run_finished = Signal(str, str)
     """State and reason."""
@@ -104,6 +106,8 @@ class DocumentState(QObject):
         self.read_only = False
         self.note: str | None = None
         self.settings = RunSettings()
+        self._restore_settings = False
+        """The next list of runs brings the settings of an opened session."""
         self.pins: tuple[Pin, ...] = ()
         self.verdicts: tuple[PinVerdict, ...] = ()
         self.infeasible: dict[str, Any] | None = None

@@ -143,6 +143,7 @@ class RunSettingsPanel(QWidget):
         document.preflight_changed.connect(self._report)
         document.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
+        document.settings_restored.connect(self._restored)
         document.costs_changed.connect(self._enable)
         self._enable()
 
@@ -228,6 +229,16 @@ class RunSettingsPanel(QWidget):
         shapes = self.document.settings.shapes
         self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
         self._enable()
+
+    def _restored(self) -> None:
+        """Show the settings of an opened session; threads and budget as near as fields allow."""
+        settings = self.document.settings
+        self.show_toolchains(self._states)
+        self.target.setText(settings.target)
+        self.threads.setValue(settings.threads)
+        self.budget.setValue(max(1, round(settings.budget_s / 60)))
+        self.tune.setValue(round(settings.tune_budget_s / 60))
+        self._opened()
 
     def _shapes_edited(self) -> None:
         try:

@@ -154,16 +154,17 @@ class Engine:
         answer = self.model_open(p.ModelOpen(path=None, name=saved["model"]))
         world = self.worlds[answer.document]
         world.pins = msgspec.convert(saved["pins"], tuple[p.Pin, ...])
-        for _ in range(saved["runs"]):
+        for settings in saved["runs"]:
             world.enumerate()
-            world.finish_run({})
+            world.finish_run(settings)
         return answer
 
     def session_save(self, params):
         world = self.worlds[params.document]
         name = self.models[params.document].model.path
+        runs = [run.settings for run in world.runs]
         Path(params.path).write_bytes(msgspec.json.encode(
-            {"model": Path(name).name, "pins": world.pins, "runs": len(world.runs)}))  # fmt: skip
+            {"model": Path(name).name, "pins": world.pins, "runs": runs}))  # fmt: skip
         return p.Exported(path=params.path)
 
     def graph_get(self, params):

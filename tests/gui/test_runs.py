@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import xml.etree.ElementTree as ElementTree
 
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
@@ -82,6 +84,44 @@ def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
         for n in range(page.run_settings.toolchains.count())
     ]
     assert any("pip install openvino" in text for text in missing)
+
+
+def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.run_settings.choose(("onednn", "tvm"))
+    page.run_settings.threads.setValue(3)
+    page.run_settings.budget.setValue(7)
+    page.run_settings.tune.setValue(2)
+    page.run_settings.name.setText("the newest")
+    page.document.settings = msgspec.structs.replace(
+        page.document.settings, shapes={"input": (1, 3, 32, 32)}, tolerance=0.5
+    )
+    page.document.own_placements = ({"/fc/Gemm": "tvm"},)
+    d.run(page)
+    path = str(d.folder / "kept.collage")
+    page.document.save(path)
+    d.until(lambda: not page.document.unsaved)
+    wanted = page.run_settings.settings()
+
+    elsewhere = shutil.copy(path, d.folder / "copied.collage")
+    again = d.window.open_path(str(elsewhere))
+    assert again is not page
+    d.until(lambda: again.document.shown is not None)
+    found = again.run_settings.settings()
+    assert found == msgspec.structs.replace(wanted, name="")
+    assert set(found.toolchains) == {"onednn", "tvm"} and found.threads == 3
+    assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.5)
+    assert again.run_settings.shapes.text() == "input=1,3,32,32"
+    assert found.placements == ({"/fc/Gemm": "tvm"},)
+    assert d.window.threads.value() == 3 and d.window.budget.value() == 7
+    again.run_settings.threads.setValue(5)
+    arrived = []
+    again.document.runs_changed.connect(lambda: arrived.append(1))
+    d.trigger("restart")
+    d.until(lambda: arrived)
+    assert again.run_settings.settings().threads == 5, "a restart keeps what was chosen since"
 
 
 def test_representative_inputs_must_be_an_npz_file(drive) -> None:
