@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,24 @@ class Bar:
     strong: bool = False
     second: float | None = None
     """Another value shown as a tick across the bar, e.g. the estimate beside the measured."""
+
+
+LONGEST = 4.0
+"""An axis ends at this many times the middle bar; what is longer is cut and says its number."""
+TIP = 0.035
+"""How far the pointed end of a cut bar reaches past the axis, as a share of it."""
+
+
+def axis_end(bars: Sequence[Bar]) -> float:
+    """Where the axis of these bars ends: one huge bar or whisker never squeezes the others."""
+    values = [bar.value for bar in bars if bar.value is not None and math.isfinite(bar.value)]
+    longest = max(max(_reach(bar)) for bar in bars if bar.value in values)
+    middle = statistics.median_low(values)
+    return min(longest, LONGEST * middle) if middle > 0 else longest
+
+
+def _reach(bar: Bar) -> tuple[float, ...]:
+    return tuple(x for x in (bar.value, bar.high, bar.second) if x is not None)
 
 
 class BarChart(QWidget):
@@ -102,14 +121,16 @@ class BarChart(QWidget):
         axis.setTextPen(QColor(c.text))
         axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=True)
         ticks = []
-        top = max(max(b.value or 0, b.high or 0, b.second or 0) for b in known)
+        end = axis_end(known)
+        cut = any(b.value is not None and b.value > end for b in known)
+        top = end * (1 + TIP) if cut else end
         metrics = QFontMetricsF(font)
         longest = 26 if self.width() > 460 else 18
         labels = [elide(bar.label, longest) for bar in self.bars]
         room = self.width() - max(metrics.horizontalAdvance(label) for label in labels) - 40
         # Where there is no room for notes, the numbers alone stand at the bars' ends.
-        terse = max(metrics.horizontalAdvance(_note(bar)) for bar in known) > 0.7 * room
-        widest = max(metrics.horizontalAdvance(_note(bar, terse)) for bar in known)
+        terse = max(metrics.horizontalAdvance(_note(bar, end)) for bar in known) > 0.7 * room
+        widest = max(metrics.horizontalAdvance(_note(bar, end, terse)) for bar in known)
         for place, bar in enumerate(self.bars):
             y = -place
             ticks.append((y, labels[place]))
@@ -120,8 +141,9 @@ class BarChart(QWidget):
                 text.setPos(top * 0.01, y)
                 plot.addItem(text)
                 continue
+            length = min(value, end)
             rectangle = pg.BarGraphItem(
-                x0=[0], width=[value], y=[y], height=0.62, brush=QColor(bar.colour),
+                x0=[0], width=[length], y=[y], height=0.62, brush=QColor(bar.colour),
                 pen=QColor(c.text if bar.strong else bar.colour),
             )  # fmt: skip
             plot.addItem(rectangle)
@@ -131,25 +153,31 @@ class BarChart(QWidget):
                 plot.addItem(
                     pg.BarGraphItem(
                         x0=[0],
-                        width=[value],
+                        width=[length],
                         y=[y],
                         height=0.62,
                         pen=None,
                         brush=QBrush(ink, BRUSHES[bar.pattern]),
                     )
                 )
-            if bar.low is not None and bar.high is not None:
+            if value > end:
+                tip = pg.ArrowItem(
+                    pos=(end * (1 + TIP), y), angle=180, headLen=16, headWidth=9, pxMode=True,
+                    brush=QColor(bar.colour), pen=QColor(c.text if bar.strong else bar.colour),
+                )  # fmt: skip
+                plot.addItem(tip)
+            elif bar.low is not None and bar.high is not None:
                 plot.addItem(
                     pg.ErrorBarItem(
                         x=np.array([value]),
                         y=np.array([float(y)]),
                         left=np.array([value - bar.low]),
-                        right=np.array([bar.high - value]),
+                        right=np.array([min(bar.high, end) - value]),
                         beam=0.3,
                         pen=pg.mkPen(c.text, width=1.4),
                     )
                 )
-            if bar.second is not None:
+            if bar.second is not None and bar.second <= end:
                 plot.addItem(
                     pg.PlotDataItem(
                         [bar.second, bar.second],
@@ -158,10 +186,13 @@ class BarChart(QWidget):
                     )
                 )
             text = pg.TextItem(
-                _note(bar, terse), color=c.text if bar.strong else c.quiet, anchor=(0, 0.5)
+                _note(bar, end, terse), color=c.text if bar.strong else c.quiet, anchor=(0, 0.5)
             )
             text.setFont(self.theme.font(12))
-            text.setPos(max(value, bar.high or 0, bar.second or 0) + top * 0.01, y)
+            ends = [top if value > end else value, *(x for x in _reach(bar) if x <= end)]
+            if bar.high is not None and bar.high > end:
+                ends.append(top)
+            text.setPos(max(ends) + top * 0.01, y)
             plot.addItem(text)
         axis.setTicks([ticks])
         # Room for the words at the bars' ends, whatever the width of the panel.
@@ -177,8 +208,15 @@ class BarChart(QWidget):
             self.chosen.emit(self.bars[place].key)
 
 
-def _note(bar: Bar, terse: bool = False) -> str:
-    return time_text(bar.value) + (f"  {bar.note}" if bar.note and not terse else "")
+def _note(bar: Bar, end: float, terse: bool = False) -> str:
+    """The words at a bar's end; an arrow before each number that lies past the axis."""
+    value = bar.value or 0.0
+    text = f"→ {time_text(value)}" if value > end else time_text(value)
+    if value <= end and bar.high is not None and bar.high > end:
+        text += f" → {time_text(bar.high)}"
+    if value <= end and bar.second is not None and bar.second > end:
+        text += f", estimated → {time_text(bar.second)}"
+    return text + (f"  {bar.note}" if bar.note and not terse else "")
 
 
 class Histogram(QWidget):

@@ -7,10 +7,12 @@ import xml.etree.ElementTree as ElementTree
 
 import msgspec
 import pytest
+from pyqtgraph import ArrowItem, TextItem
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
+from collage_gui.panels.charts import Bar, axis_end
 from collage_gui.panels.run_settings import parse_shapes
 from collage_gui.panels.runs import transitions
 from collage_gui.session import Reference
@@ -196,6 +198,29 @@ def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
     assert bars["oneDNN alone"].value is None
     assert "does not take reshape" in bars["oneDNN alone"].note
     assert "measured" in page.runs.headline.text() and "▼" in page.runs.headline.text()
+
+
+def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    chart = page.runs.chart
+    usual = [Bar("Run 1", 100.0, 98.0, 105.0, second=90.0, key="run:1"), Bar("A", 140.0)]
+    assert axis_end(usual) == 140.0, "nothing is cut without need"
+    # A whisker of 60 ms, a baseline 3000 times slower, one estimate far off.
+    shown = [*usual, Bar("B", 120.0, 110.0, 60_000.0), Bar("C", 300_000.0, 299_000.0, 310_000.0),
+             Bar("D", 110.0, second=9_000.0)]  # fmt: skip
+    chart.show_bars(shown)
+    assert axis_end(shown) == 480.0
+    (left, right), _ = chart._plot.viewRange()
+    assert left == 0 and right < 2000, "the bar of 100 µs keeps a length that can be seen"
+    texts = [item.toPlainText() for item in chart._plot.items() if isinstance(item, TextItem)]
+    assert sorted(texts) == sorted(
+        ["100 µs", "140 µs", "120 µs → 60.0 ms", "→ 300 ms", "110 µs, estimated → 9.00 ms"]
+    )
+    arrows = [item for item in chart._plot.items() if isinstance(item, ArrowItem)]
+    assert [arrow.pos().y() for arrow in arrows] == [-3], "the cut bar ends in an arrow"
+    assert "C 300 ms" in chart.accessibleDescription()
 
 
 def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
