@@ -144,12 +144,12 @@ class RunsPanel(QWidget):
                     lambda r: r.toolchain or "",
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside",
-                    width=166,
+                    width=140,
                 ),
-                Column("Partition", lambda r: r.name, width=150),
-                Column("Isolated", lambda r: r.isolated_us, "time", width=100),
-                Column("In place", lambda r: r.in_place_us, "time", width=100),
-                Column("Difference", lambda r: r.delta, "signed-time", width=120),
+                Column("Partition", lambda r: r.name, width=132),
+                Column("Isolated", lambda r: r.isolated_us, "time", width=92),
+                Column("In place", lambda r: r.in_place_us, "time", width=92),
+                Column("Difference", lambda r: r.delta, "signed-time", width=116),
             ]
         )
         self.partitions = Table(self.partitions_model, "inPlaceTable", "Partitions in place", theme)

@@ -8,7 +8,14 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin, PinVerdict
-from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import (
+    Baseline,
+    CandidateCounts,
+    Partition,
+    Placement,
+    Residual,
+    Run,
+)
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 
 STATES = (
@@ -43,6 +50,13 @@ WORK = {
     "nn.gelu": 50.0,
 }
 REFUSES = {"onednn": {"reshape", "mean", "nn.gelu"}}
+
+RESIDUAL = (
+    Residual(name="layout NCHW to NCHW16c", calls=3, us=310.0),
+    Residual(name="vm.copy", calls=1, us=0.5),
+    Residual(name="vm.alloc", calls=2, us=None),
+)
+"""Kernels outside every partition, of runs with the seed 17."""
 
 
 class Builder:
@@ -426,7 +440,7 @@ class World:
             settings=settings,
             device="CPU, 2 cores",
             lower_bound_us=best * 0.9,
-            residual=[],
+            residual=list(RESIDUAL) if settings.get("seed") == 17 else [],
             warnings=["the machine was busy: spread of repeats 12 %"]
             if settings.get("seed") == 13
             else [],

@@ -12,6 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
+from collage_engine.drawing.words import DASH
 from collage_gui.panels.charts import Bar, axis_end
 from collage_gui.panels.run_settings import parse_shapes
 from collage_gui.panels.runs import transitions
@@ -273,6 +274,38 @@ def test_in_place_times_and_transitions_are_tables(drive) -> None:
             text = matrix.item(r, c).text()
             assert text == (str(count[a, b]) if count[a, b] else "·")
     assert sum(count.values()) >= len(page.document.shown.placement.partitions) - 1
+
+
+def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.settings = msgspec.structs.replace(page.document.settings, seed=17)
+    d.run(page)
+    page.reveal("runs")
+    page.runs.tabs.setCurrentWidget(page.runs.partitions)
+    model = page.runs.partitions_model
+    parts = page.document.shown.placement.partitions
+    assert model.rowCount() == len(parts) + 3
+    shown = {
+        model.data(model.index(row, 1)): [model.data(model.index(row, c)) for c in range(5)]
+        for row in range(model.rowCount())
+    }
+    # A kernel of no partition has no isolated time: all of its time is added in place.
+    name = "layout NCHW to NCHW16c ×3"
+    assert shown[name][0] == "outside" and shown[name][2] == DASH
+    row = next(r for r in model.rows if r.name == name)
+    assert row.in_place_us == row.delta == 310.0
+    assert "vm.copy" in shown and shown["vm.copy"][4] == "+0.500"
+    assert shown["vm.alloc ×2"][3:] == [DASH, DASH], "what was not timed stays unknown"
+    order = [model.rows[at].name for at in model.order]
+    assert order[0] == name and order[-1] == "vm.alloc ×2", "sorted by the difference"
+    page.document.select([0])
+    page.runs.partitions.show_row(0)
+    assert page.document.selection == {0}, "a row without operators selects nothing"
+    assert name in model.as_csv()
+    # A search on stored costs is no run: nothing outside is known of it.
+    page.document.show_placement(page.document.shown.placement, "another")
+    assert model.rowCount() == len(parts)
 
 
 def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -> None:
