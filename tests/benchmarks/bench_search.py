@@ -47,7 +47,8 @@ def row(shape: str, size: int, pairs: bool) -> dict[str, object]:
     return {
         "shape": shape, "pairs": pairs, "nodes": len(problem.nodes),
         "candidates": len(problem.candidates), "read_s": round(reading, 3),
-        "search_s": round(searching, 3), "cpu_s": round(working, 3), "again_s": None if again is None else round(again, 3),
+        "search_s": round(searching, 3), "cpu_s": round(working, 3),
+        "again_s": None if again is None else round(again, 3),
         "optimal": answer.optimal, "gap": (answer.gap_us or 0.0) / (answer.cost_us or 1.0),
         "exact_regrets": len(answer.regrets), "states": answer.states,
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
@@ -55,8 +56,8 @@ def row(shape: str, size: int, pairs: bool) -> dict[str, object]:
 
 
 def table(shapes: list[str], sizes: list[int]) -> None:
-    print("| shape | pair costs | nodes | candidates | read s | search s | (CPU s) | after one pin s | "
-          "optimal | gap | exact regrets | states | MB |")  # fmt: skip
+    print("| shape | pair costs | nodes | candidates | read s | search s | (CPU s) | "
+          "after one pin s | optimal | gap | exact regrets | states | MB |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for shape in shapes:
         for size in sizes:
