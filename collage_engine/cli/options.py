@@ -136,7 +136,8 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
-        precision=options.precision,
+        # Records name element types as numpy does.
+        precision={"bf16": "bfloat16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         inputs_npz=inputs,
         placements=placements,

@@ -113,6 +113,11 @@ class _Run:
         noisy = busy()
         if noisy:
             self.warn(noisy)
+        if self.settings.tune_budget_s > 0:
+            self.warn(
+                "this version does not tune TVM's kernels: the tuning budget is left unspent, "
+                "TVM's costs are those of its own schedules"
+            )
         menu = self.enumerate()
         inputs = representative_inputs(self.model, self.settings)
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
