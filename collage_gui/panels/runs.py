@@ -144,11 +144,11 @@ class RunsPanel(QWidget):
                     lambda r: r.toolchain or "",
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside",
-                    width=140,
+                    width=156,
                 ),
-                Column("Partition", lambda r: r.name, width=132),
-                Column("Isolated", lambda r: r.isolated_us, "time", width=92),
-                Column("In place", lambda r: r.in_place_us, "time", width=92),
+                Column("Partition", lambda r: r.name, width=120),
+                Column("Isolated", lambda r: r.isolated_us, "time", width=90),
+                Column("In place", lambda r: r.in_place_us, "time", width=90),
                 Column("Difference", lambda r: r.delta, "signed-time", width=116),
             ]
         )
