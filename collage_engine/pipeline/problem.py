@@ -29,6 +29,11 @@ from collage_engine.session.document import Document
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end."""
 
+UNDECIDED = (
+    "the graph is too wide to find a cover in time, or to prove that there is none: "
+    "pin some nodes, or use fewer toolchains"
+)
+
 LAUNCH = "launch"
 PAIR = "pair:"
 """``pair:<from>:<to>`` in the transition constants."""
@@ -222,6 +227,14 @@ def search_document(
     search = reuse(problem, previous)
     answer = solve(problem, previous=search)
     verdicts = tuple(pin_verdicts(document.pins, answer))
+    if answer.infeasible is None and answer.cost_us is None:
+        return SearchAnswer(
+            placement=None,
+            infeasible={"reason": UNDECIDED, "pins": [], "nodes": []},
+            verdicts=verdicts,
+            optimal=False,
+            seconds=answer.seconds,
+        ), search
     if answer.infeasible is not None:
         details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
         return SearchAnswer(

@@ -27,6 +27,7 @@ from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
     RUNNERS_UP,
+    UNDECIDED,
     best_placements,
     make_placement,
     make_problem,
@@ -252,6 +253,8 @@ class _Run:
             problem = self.problem()
             searched = reuse(problem, None)
             answer = solve(problem, previous=searched)
+            if answer.infeasible is None and answer.cost_us is None:
+                raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
             if answer.infeasible is not None:
                 self.explain_missing_costs(menu, answer)
             by_id = {record.id: record for record in self.records}
