@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, numpy_helper
 
-from tests import zoo_small, zoo_text, zoo_vision
+from tests import zoo_real, zoo_small, zoo_text, zoo_vision
 
 LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
@@ -107,10 +107,23 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "tiny": zoo_small.tiny,
     "chain": zoo_small.chain,
     "leftovers": zoo_small.leftovers,
+    "bert_small": zoo_real.bert_small,
+    "gpt2_small": zoo_real.gpt2_small,
+    "vit_b_block": zoo_real.vit_b_block,
+    "unet_brain": zoo_real.unet_brain,
+    "se_resnet50": zoo_real.se_resnet50,
+    "resnet_block": zoo_real.resnet_block,
+    "resnet_block_int8": zoo_real.resnet_block_int8,
 }
 """Every model by name; arguments where its builder takes some."""
 
-SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n != "mobilenet_v2")
+REAL = (
+    "mobilenet_v2", "bert_small", "gpt2_small", "vit_b_block", "unet_brain", "se_resnet50",
+    "resnet_block", "resnet_block_int8",
+)  # fmt: skip
+"""Those of published size, beside onnx's."""
+
+SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in REAL)
 """Those that import in well under a second."""
 
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
