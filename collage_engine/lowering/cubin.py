@@ -1,0 +1,214 @@
+"""Device code for NVIDIA: CUDA source → cubin, put into a module that carries source.
+
+TVM's wheel compiles kernels when a device is there, and leaves their source in the module when
+not, to be compiled by Python on the machine that loads it. An artifact has to run without Python
+and without a compiler, so whatever is exported is compiled here, by nvcc or by nvrtc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native.builder import find_in_wheel
+
+COMPILE_SECONDS = 600.0
+KIND = b"cuda"
+"""Module kind under which TVM serialises device code: format, kernels, code."""
+SOURCE = b"cuda"
+"""Format of a module that still carries source."""
+
+_NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
+_RUNTIME = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
+
+
+def find_nvcc() -> str | None:
+    """nvcc of $CUDA_HOME, of $CUDA_PATH, of PATH or of the usual place; None: there is none."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        root = os.environ.get(variable)
+        if root and (Path(root) / "bin" / "nvcc").exists():
+            return str(Path(root) / "bin" / "nvcc")
+    usual = Path("/usr/local/cuda/bin/nvcc")
+    return shutil.which("nvcc") or (str(usual) if usual.exists() else None)
+
+
+def compiler() -> str:
+    """``nvcc`` or ``nvrtc``: what would compile here. ``ToolchainError`` when neither is there."""
+    if find_nvcc() is not None:
+        return "nvcc"
+    _nvrtc_library()
+    return "nvrtc"
+
+
+def compile_cubin(source: str, architecture: str) -> bytes:
+    """The cubin of CUDA source; ``ToolchainError`` with the compiler's first error.
+
+    ``architecture`` is ``sm_90a`` and the like. Equal sources are compiled once per process.
+    """
+    key = hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()
+    if key not in _compiled:
+        nvcc = find_nvcc()
+        compile_ = _by_nvrtc if nvcc is None else _by_nvcc
+        _compiled[key] = compile_(source, architecture)
+    return _compiled[key]
+
+
+_compiled: dict[str, bytes] = {}
+
+
+def _by_nvcc(source: str, architecture: str) -> bytes:
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    with tempfile.TemporaryDirectory(prefix="collage-cuda-") as folder:
+        code, result = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
+        code.write_text(source)
+        command = [nvcc, "--cubin", "-O3", "-w", f"-arch={architecture}", "-std=c++17",
+                   "-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__",
+                   "-U__CUDA_NO_BFLOAT16_OPERATORS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+                   "--expt-relaxed-constexpr", "-o", str(result), str(code)]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=COMPILE_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError(f"nvcc could not compile the kernels: {error}") from error
+        if done.returncode or not result.exists():
+            raise ToolchainError(f"nvcc refuses the kernels: {_first(done.stderr)}")
+        return result.read_bytes()
+
+
+def _nvrtc_library() -> Path:
+    """nvrtc of a wheel or of the system."""
+    for package in _NVRTC:
+        for major in ("13", "12"):
+            try:
+                return find_in_wheel(package, f"libnvrtc.so.{major}")
+            except ToolchainError:
+                continue
+    for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
+        for folder in ("/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"):
+            if (Path(folder) / name).exists():
+                return Path(folder) / name
+    raise ToolchainError(
+        "no CUDA compiler: install the CUDA toolkit (nvcc), or pip install nvidia-cuda-nvrtc"
+    )
+
+
+def _headers() -> list[str]:
+    """Folders with the CUDA runtime's headers, for nvrtc."""
+    found = []
+    for package in _RUNTIME:
+        try:
+            found.append(str(find_in_wheel(package, "cuda_fp16.h").parent))
+        except ToolchainError:
+            continue
+    for folder in ("/usr/local/cuda/include",):
+        if Path(folder).is_dir():
+            found.append(folder)
+    return found
+
+
+def _by_nvrtc(source: str, architecture: str) -> bytes:
+    path = _nvrtc_library()
+    for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(builtins))  # it looks for them by name, where only a system has them
+    library = ctypes.CDLL(str(path))
+    program = ctypes.c_void_p()
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
+               *(f"-I{folder}" for folder in _headers()),
+               *(f"-I{folder}/cccl" for folder in _headers())]  # fmt: skip
+    names = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+    if library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
+    ):
+        raise ToolchainError("nvrtc could not start")
+    try:
+        status = library.nvrtcCompileProgram(program, len(options), names)
+        size = ctypes.c_size_t()
+        if status:
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise ToolchainError(f"nvrtc refuses the kernels: {_first(log.value.decode())}")
+        library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        code = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetCUBIN(program, code)
+        return code.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _first(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+
+
+def device_modules(module: Any) -> Iterator[Any]:
+    """The modules of device code below a built one."""
+    for child in module.imports:
+        if str(child.kind) == KIND.decode():
+            yield child
+        yield from device_modules(child)
+
+
+def with_cubins(
+    blob: bytes, architecture: str, compile_: Callable[[str, str], bytes] = compile_cubin
+) -> bytes:
+    """A packed import blob (``runtime.ModulePackImportsToTensor``) with source made cubin.
+
+    The blob is a length and then, per module, its kind and its bytes, each behind a length. A
+    CUDA module's bytes are the format, the table of kernels and the code. Every other module,
+    and a CUDA module that is compiled already, stays as it is. Raises ``ToolchainError`` when a
+    source does not compile, or when it cannot be found again in the blob.
+    """
+    done = bytearray(blob[8:])
+    head = struct.pack("<Q", len(KIND)) + KIND
+    start = 0
+    while (found := done.find(head, start)) >= 0:
+        at = found + len(head)
+        (size,) = struct.unpack_from("<Q", done, at)
+        payload = bytes(done[at + 8 : at + 8 + size])
+        start = at
+        if len(payload) != size:
+            continue  # the same bytes by chance, inside another module
+        changed = _compiled_payload(payload, architecture, compile_)
+        if changed is None:
+            continue
+        done[at : at + 8 + size] = struct.pack("<Q", len(changed)) + changed
+        start = at + 8 + len(changed)
+    return struct.pack("<Q", len(done)) + bytes(done)
+
+
+def _compiled_payload(
+    payload: bytes, architecture: str, compile_: Callable[[str, str], bytes]
+) -> bytes | None:
+    """A CUDA module's bytes with the source compiled; None when these are not such bytes."""
+    head = struct.pack("<Q", len(SOURCE)) + SOURCE
+    if not payload.startswith(head):
+        return None
+    # The code is the last field: its length leads to the very end of the payload.
+    marker = payload.find(b"extern \"C\"")
+    if marker < 0:
+        return None
+    for at in range(marker - 8, len(head) - 1, -1):
+        (size,) = struct.unpack_from("<Q", payload, at)
+        if at + 8 + size == len(payload):
+            table = payload[len(head) : at]
+            source = payload[at + 8 :].decode()
+            code = compile_(source, architecture)
+            format_ = b"cubin"
+            return (
+                struct.pack("<Q", len(format_)) + format_ + table
+                + struct.pack("<Q", len(code)) + code
+            )  # fmt: skip
+    raise ToolchainError("the kernels' source cannot be found in TVM's module")

@@ -1,0 +1,210 @@
+"""NVIDIA devices of this machine, asked of the driver itself (``libcuda``), in a child process.
+
+No package is needed for that: the driver's library is there wherever a device can be used. The
+child keeps a broken driver, and a context nobody asked for, out of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.toolchain import Device
+
+DEFAULT_ARCHITECTURE = "sm_90a"
+"""What is compiled for where no device says otherwise."""
+
+PROBE_SECONDS = 60.0
+_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
+
+# CUdevice_attribute values of the driver API.
+_MULTIPROCESSORS = 16
+_L2_BYTES = 38
+_CAPABILITY_MAJOR = 75
+_CAPABILITY_MINOR = 76
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """One device as the driver describes it."""
+
+    number: int
+    name: str
+    """e.g. NVIDIA H200"""
+    capability: tuple[int, int]
+    memory_bytes: int
+    multiprocessors: int
+    l2_bytes: int
+    driver: int
+    """CUDA version the driver speaks, as 1000 × major + 10 × minor."""
+
+    @property
+    def architecture(self) -> str:
+        """``sm_90a``: what is compiled for it, with the instructions of its own generation."""
+        return architecture_of(self.capability)
+
+    def record(self) -> Device:
+        """It as the device ``cuda:N``."""
+        text = json.dumps([asdict(self) | {"number": 0}], sort_keys=True)
+        return Device(
+            name=f"cuda:{self.number}",
+            description=(
+                f"{self.name}, {self.architecture}, {self.memory_bytes / 2**30:.0f} GiB, "
+                f"CUDA {self.driver // 1000}.{self.driver % 1000 // 10}"
+            ),
+            threads=1,
+            fingerprint=hashlib.sha256(text.encode()).hexdigest()[:16],
+        )
+
+
+@dataclass(frozen=True)
+class CudaProbe:
+    """The devices, or why there is none."""
+
+    devices: tuple[CudaDevice, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TargetChoice:
+    """What ``--target`` asks for."""
+
+    kind: str
+    """cpu or cuda"""
+    architecture: str = ""
+    """Of a cuda target: what is compiled for."""
+    device: CudaDevice | None = None
+    """Of a cuda target: the device that runs it; None: nothing can be measured here."""
+    reason: str | None = None
+    """Why there is no device."""
+
+
+def architecture_of(capability: tuple[int, int]) -> str:
+    """9.0 → sm_90a. From Hopper on the suffix unlocks instructions of that generation only."""
+    major, minor = capability
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def choose_target(text: str) -> TargetChoice:
+    """``cpu``, ``cuda`` (this machine's first device) or ``cuda:sm_80``; UsageError for another.
+
+    An architecture that is not the device's own is compiled for, not measured.
+    """
+    kind, _, rest = text.partition(":")
+    if kind in ("cpu", "llvm") and not rest:
+        return TargetChoice(kind="cpu")
+    if kind != "cuda" or (rest and not _ARCHITECTURE.fullmatch(rest)):
+        raise UsageError(
+            f"--target {text}: known targets are cpu, cuda, and cuda:ARCH with an architecture "
+            "such as sm_90a"
+        )
+    found = cuda_probe()
+    device = found.devices[0] if found.devices else None
+    if device is None:
+        return TargetChoice("cuda", rest or DEFAULT_ARCHITECTURE, None, found.reason)
+    if rest and rest.rstrip("af") != device.architecture.rstrip("af"):
+        return TargetChoice(
+            "cuda", rest, None,
+            f"the device here, {device.name}, is {device.architecture}, not {rest}",
+        )  # fmt: skip
+    return TargetChoice("cuda", rest or device.architecture, device)
+
+
+@cache
+def cuda_probe() -> CudaProbe:
+    """What a child process learns from the driver; asked once per process."""
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", _CHILD, *sys.path],
+            capture_output=True, text=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return CudaProbe(reason=f"the NVIDIA driver did not answer within {PROBE_SECONDS:g} s")
+    if child.returncode < 0:
+        return CudaProbe(reason=f"the NVIDIA driver crashed (signal {-child.returncode})")
+    try:
+        answer = json.loads(child.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        lines = child.stderr.strip().splitlines()
+        return CudaProbe(reason=lines[-1] if lines else "the NVIDIA driver gave no answer")
+    return read_answer(answer)
+
+
+def read_answer(answer: dict[str, object]) -> CudaProbe:
+    """The child's JSON as records."""
+    reason = answer.get("reason")
+    if reason:
+        return CudaProbe(reason=str(reason))
+    entries = answer.get("devices")
+    assert isinstance(entries, list)
+    devices = tuple(
+        CudaDevice(**{**entry, "capability": tuple(entry["capability"])}) for entry in entries
+    )
+    if not devices:
+        return CudaProbe(reason="the NVIDIA driver finds no device")
+    return CudaProbe(devices=devices)
+
+
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1:]
+from collage_engine.machine.cuda import print_devices
+print_devices()
+"""
+
+
+def print_devices() -> None:
+    """In the child: one line of JSON, devices or a reason."""
+    print(json.dumps(_ask_driver()))
+
+
+def _ask_driver() -> dict[str, object]:
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return {"reason": "no NVIDIA driver: libcuda.so.1 is not on this machine"}
+    status = cuda.cuInit(0)
+    if status:
+        return {"reason": f"the NVIDIA driver refuses to start: {_error(cuda, status)}"}
+    version, count = ctypes.c_int(), ctypes.c_int()
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    status = cuda.cuDeviceGetCount(ctypes.byref(count))
+    if status:
+        return {"reason": f"the NVIDIA driver counts no devices: {_error(cuda, status)}"}
+    return {"devices": [_describe(cuda, n, version.value) for n in range(count.value)]}
+
+
+def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> dict[str, object]:
+    handle, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    cuda.cuDeviceGet(ctypes.byref(handle), number)
+    cuda.cuDeviceGetName(name, len(name), handle)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+
+    def attribute(which: int) -> int:
+        value = ctypes.c_int()
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), which, handle)
+        return value.value
+
+    return {
+        "number": number,
+        "name": name.value.decode(),
+        "capability": [attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)],
+        "memory_bytes": memory.value,
+        "multiprocessors": attribute(_MULTIPROCESSORS),
+        "l2_bytes": attribute(_L2_BYTES),
+        "driver": driver,
+    }
+
+
+def _error(cuda: ctypes.CDLL, status: int) -> str:
+    text = ctypes.c_char_p()
+    if cuda.cuGetErrorString(status, ctypes.byref(text)) == 0 and text.value:
+        return f"{text.value.decode()} (error {status})"
+    return f"error {status}"
