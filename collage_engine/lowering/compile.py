@@ -34,7 +34,7 @@ class Compiled(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs, in the function's order, for inputs in the function's order."""
+        """Outputs, in the function's order, for inputs in the function's order; both as stored."""
 
     @abstractmethod
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
@@ -96,14 +96,12 @@ class ExternalCompiled(Compiled):
         super().__init__(function, toolchain)
         self.module = toolchain.compile(function)
         self._call = self.module.get_function(function.symbol)
-        nodes = function.graph.nodes
-        self._outputs = [empty(nodes[index].type) for index in function.outputs]
+        self._outputs = [empty(function.output_type(index)) for index in function.outputs]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        nodes = self.function.graph.nodes
         self._call(*_bind(self.function, inputs), *self._outputs)
         return [
-            to_numpy(tensor, nodes[index].type)
+            to_numpy(tensor, self.function.output_type(index))
             for tensor, index in zip(self._outputs, self.function.outputs, strict=True)
         ]
 
@@ -146,9 +144,8 @@ class NativeCompiled(Compiled):
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         result = self._main(*_bind(self.function, inputs))
         tensors = [result] if len(self.function.outputs) == 1 else list(result)
-        nodes = self.function.graph.nodes
         return [
-            to_numpy(tensor, nodes[index].type)
+            to_numpy(tensor, self.function.output_type(index))
             for tensor, index in zip(tensors, self.function.outputs, strict=True)
         ]
 
@@ -180,8 +177,7 @@ def _bind(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
         raise ToolchainError(
             f"{function.symbol} takes {len(function.inputs)} inputs, {len(inputs)} were given"
         )
-    nodes = function.graph.nodes
     return [
-        from_numpy(array, nodes[index].type)
+        from_numpy(array, function.input_type(index))
         for array, index in zip(inputs, function.inputs, strict=True)
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.model.formats import by_value
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 
@@ -19,10 +21,14 @@ def function_of(
     operators: tuple[int, ...],
     symbol: str,
     spin: bool = False,
+    takes: Formats | None = None,
+    gives: Formats | None = None,
 ) -> Function:
     """The function of some operators (numbers 0…N−1), closed over constants, tuples, projections.
 
-    Raises ``ToolchainError`` when nothing leaves the sub-graph, or a tuple would cross its border.
+    ``takes`` and ``gives`` are formats by operator number of the value's producer, as records
+    have them. Raises ``ToolchainError`` when nothing leaves the sub-graph, or a tuple would cross
+    its border.
     """
     graph = model.graph
     nodes = graph.close(graph.to_indices(operators))
@@ -34,7 +40,10 @@ def function_of(
             raise ToolchainError(
                 f"the tuple made by {graph.nodes[index].op or index} would cross the border"
             )
-    return Function(symbol, model, graph, nodes, inputs, outputs, instance, spin)
+    return Function(
+        symbol, model, graph, nodes, inputs, outputs, instance, spin,
+        by_value(graph, inputs, takes), by_value(graph, outputs, gives),
+    )  # fmt: skip
 
 
 def relax_module(

@@ -11,6 +11,7 @@ from collage_engine.model.index_set import index_set
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 
 LABEL_LIMIT = 80
@@ -54,10 +55,17 @@ def nest_labels(outer: str, inner: str) -> str:
     return f"{outer}.{inner}" if inner else outer
 
 
-def candidate_id(instance: ToolchainInstance, operators: Iterable[int]) -> str:
-    """``<instance id>:<10 hex digits of the operator set>``, stable within a model."""
-    digest = hashlib.sha256(",".join(map(str, sorted(operators))).encode()).hexdigest()[:10]
-    return f"{instance.id}:{digest}"
+def candidate_id(
+    instance: ToolchainInstance,
+    operators: Iterable[int],
+    takes: Formats | None = None,
+    gives: Formats | None = None,
+) -> str:
+    """``<instance id>:<10 hex digits of operators and formats>``, stable within a model."""
+    text = ",".join(map(str, sorted(operators)))
+    if takes or gives:
+        text += f"|{sorted((takes or {}).items())}|{sorted((gives or {}).items())}"
+    return f"{instance.id}:{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
@@ -89,11 +97,13 @@ def make_record(
     composites: tuple[tuple[str, tuple[int, ...]], ...] = (),
     protected: bool = False,
     device: str = "cpu",
+    takes: Formats | None = None,
+    gives: Formats | None = None,
 ) -> CandidateRecord:
     """The record of a candidate over ascending operator numbers."""
     ops = [graph.nodes[graph.operators[o]].op for o in operators]
     return CandidateRecord(
-        id=candidate_id(instance, operators),
+        id=candidate_id(instance, operators, takes, gives),
         instance=instance,
         nodes=operators,
         label=shorten("+".join(ops)),
@@ -101,6 +111,8 @@ def make_record(
         composites=composites,
         protected=protected,
         device=device,
+        takes=dict(takes or {}),
+        gives=dict(gives or {}),
     )
 
 

@@ -11,7 +11,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.workspace import Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.build import build_cover, write_module
+from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -23,12 +23,12 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
     model = workspace.model
     settings = _settings_of(run)
     cover = [
-        (
+        CoverPart(
             ToolchainInstance(
                 toolchain=part.toolchain, config=tuple(sorted(part.config.items())),
                 threads=run.threads, precision=settings.precision,
             ),
-            part.nodes,
+            part.nodes, part.takes, part.gives,
         )
         for part in run.placement.partitions
     ]  # fmt: skip

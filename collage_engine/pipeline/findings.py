@@ -140,15 +140,14 @@ class Findings:
 
     def as_placement(self, outcome: Outcome) -> Placement:
         """A baseline's cover as a placement; its estimate where its candidates were measured."""
-        found = {(r.instance.id, r.nodes): r for r in self.records}
+        found = {r.id: r for r in self.records}
         records = []
-        for instance, operators in outcome.rival.cover:
-            known = found.get((instance.id, tuple(operators)))
-            if known is None:
-                known = make_record(
-                    self.workspace.model.graph, instance, tuple(operators), rule=outcome.rival.kind
-                )
-            records.append(known)
+        for part in outcome.rival.cover:
+            made = make_record(
+                self.workspace.model.graph, part.instance, tuple(part.operators),
+                rule=outcome.rival.kind, takes=part.takes, gives=part.gives,
+            )  # fmt: skip
+            records.append(found.get(made.id, made))
         return make_placement(
             self.workspace.model.graph.record, {r.id: r for r in records}, [r.id for r in records],
             self.estimate(records), self.settings.percentile,
@@ -176,7 +175,7 @@ class Findings:
             estimated_us=estimated,
             reason=outcome.reason,
             partitions=max(1, len(rival.cover)),
-            order=tuple(dict.fromkeys(i.toolchain for i, _ in rival.cover)),
+            order=tuple(dict.fromkeys(part.instance.toolchain for part in rival.cover)),
         )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collage_engine.placement.build import CoverPart
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
 
 
-def breaks_pin(cover: Sequence[tuple[ToolchainInstance, tuple[int, ...]]], pin: Pin) -> bool:
+def breaks_pin(cover: Sequence[CoverPart], pin: Pin) -> bool:
     """The search's own meaning of pins (``search.problem``), on instances and operator sets."""
     wanted = set(pin.nodes)
-    touched = [(i, set(operators)) for i, operators in cover if wanted & set(operators)]
+    touched = [(p.instance, set(p.operators)) for p in cover if wanted & set(p.operators)]
 
     def on(instance: ToolchainInstance, name: str | None) -> bool:
         return name in (instance.toolchain, instance.id)

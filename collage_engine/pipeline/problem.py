@@ -207,6 +207,8 @@ def make_placement(
                 nodes=c.nodes,
                 onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
                 estimated_us=c.cost.at(percentile) if c.cost.usable else None,
+                takes=c.takes,
+                gives=c.gives,
             )
         )
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)

@@ -19,6 +19,7 @@ from collage_engine.partition.regions import merge_regions
 from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.rival import Rival
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
@@ -34,7 +35,15 @@ def cover_of(placement: Placement, menu: Menu) -> tuple[CoverPart, ...]:
     instances = menu.instances
     by_candidate = {part.candidate: part.candidate.rpartition(":")[0] for part in
                     placement.partitions}  # fmt: skip
-    return tuple((instances[by_candidate[p.candidate]], p.nodes) for p in placement.partitions)
+    return tuple(
+        CoverPart(instances[by_candidate[p.candidate]], p.nodes, p.takes, p.gives)
+        for p in placement.partitions
+    )
+
+
+def part_of(candidate: CandidateRecord) -> CoverPart:
+    """A candidate as the builder takes it."""
+    return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 
 
 def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int) -> list[Rival]:
@@ -79,7 +88,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
             Rival(
                 name=instance.id,
                 kind="whole-model",
-                cover=((instance, everything),),
+                cover=(CoverPart(instance, everything),),
                 python_session=as_users_do,
                 reason=refused,
             )
@@ -96,7 +105,7 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
         Rival(
             name=f"{offer.instance.id} FuseOps",
             kind="fuseops",
-            cover=tuple((offer.instance, group) for group in cover_groups),
+            cover=tuple(CoverPart(offer.instance, group) for group in cover_groups),
             reason=_refused(calls, offer),
         )
         for offer in menu.offers
@@ -121,7 +130,7 @@ def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:
     if found.uncovered:
         node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
         return Rival(name=name, kind="greedy", reason=f"none of them takes {node.op}")
-    cover = tuple((p.offer.instance, p.operators) for p in found.partitions)
+    cover = tuple(CoverPart(p.offer.instance, p.operators) for p in found.partitions)
     return Rival(name=name, kind="greedy", cover=cover)
 
 
@@ -130,7 +139,7 @@ def _merge(
 ) -> tuple[CoverPart, ...]:
     """Owned operators merged as MergeCompilerRegions does."""
     return tuple(
-        (order[cast(int, own)].instance, tuple(members(bits)))
+        CoverPart(order[cast(int, own)].instance, tuple(members(bits)))
         for own, bits in merge_regions(calls, owner)
     )
 

@@ -34,7 +34,13 @@ from collage_engine.pipeline.problem import (
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
-from collage_engine.pipeline.rivals import COLLAGE, baselines, check_placements, cover_of
+from collage_engine.pipeline.rivals import (
+    COLLAGE,
+    baselines,
+    check_placements,
+    cover_of,
+    part_of,
+)
 from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.transitions import transition_constants
 from collage_engine.pipeline.workspace import Menu, Workspace
@@ -302,9 +308,7 @@ class _Run:
             folder = Path(tempfile.mkdtemp(prefix="refine-", dir=self.workspace.folder))
             whole = EndToEnd(
                 self.model,
-                lambda cover: tuple(
-                    (by_id[str(name)].instance, by_id[str(name)].nodes) for name in cover
-                ),
+                lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
                 inputs, truth, self.tolerance, folder,
             )  # fmt: skip
             tried: list[Trial] = []

@@ -20,8 +20,18 @@ from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-CoverPart = tuple[ToolchainInstance, tuple[int, ...]]
-"""An instance and the operators (numbers 0…N−1) it runs as one partition."""
+
+class CoverPart(msgspec.Struct, frozen=True):
+    """An instance and the operators (numbers 0…N−1) it runs as one partition."""
+
+    instance: ToolchainInstance
+    operators: tuple[int, ...]
+    takes: dict[int, str] = {}
+    """Format of an input value by operator number of its producer; absent: plain."""
+    gives: dict[int, str] = {}
+    """Format of an output value; absent: plain."""
+
+
 Cover = Sequence[CoverPart]
 
 
@@ -43,7 +53,7 @@ class Built:
 
 def may_spin(cover: Cover) -> bool:
     """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
-    return len({instance.toolchain for instance, _ in cover}) <= 1
+    return len({part.instance.toolchain for part in cover}) <= 1
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
@@ -51,7 +61,7 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
     from collage_engine.toolchains.registry import get
 
     found = {"TVM_NUM_THREADS": str(threads)}
-    for name in dict.fromkeys(instance.toolchain for instance, _ in cover):
+    for name in dict.fromkeys(part.instance.toolchain for part in cover):
         found.update(get(name).environment(threads, spin))
     return found
 
@@ -64,15 +74,17 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     from collage_engine.toolchains.registry import get
 
     spin = may_spin(cover) if spin is None else spin
-    threads = max((instance.threads for instance, _ in cover), default=1)
+    threads = max((part.instance.threads for part in cover), default=1)
     functions = [
-        function_of(model, instance, operators, f"part{position}", spin)
-        for position, (instance, operators) in enumerate(cover)
+        function_of(
+            model, part.instance, part.operators, f"part{position}", spin, part.takes, part.gives
+        )
+        for position, part in enumerate(cover)
     ]
     order = execution_order(functions)
-    parts = tuple((cover[position][0], tuple(cover[position][1])) for position in order)
+    parts = tuple(cover[position] for position in order)
     functions = [
-        replace(functions[position], symbol=f"p{k}_{cover[position][0].toolchain}")
+        replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
         for k, position in enumerate(order)
     ]
     assembled = assemble(model, functions)
@@ -82,7 +94,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
     libraries: dict[str, RuntimeLibrary] = {}
-    for name in dict.fromkeys(instance.toolchain for instance, _ in cover):
+    for name in dict.fromkeys(part.instance.toolchain for part in cover):
         for library in get(name).runtime_libraries():
             libraries.setdefault(library.name, library)
     return Built(
@@ -106,7 +118,10 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
     about = BuiltModule(
-        parts=tuple(Part(instance=i, operators=o) for i, o in built.parts),
+        parts=tuple(
+            Part(instance=p.instance, operators=tuple(p.operators), takes=p.takes, gives=p.gives)
+            for p in built.parts
+        ),
         kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in built.calls),
         libraries=built.libraries,
         environment=built.environment,

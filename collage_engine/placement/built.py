@@ -15,6 +15,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     instance: ToolchainInstance
     operators: tuple[int, ...]
+    takes: dict[int, str] = {}
+    gives: dict[int, str] = {}
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):

@@ -205,7 +205,7 @@ class Field:
         request = OpenRival(
             module=module,
             onnx=onnx_file,
-            threads=max((i.threads for i, _ in outcome.rival.cover), default=1),
+            threads=max((part.instance.threads for part in outcome.rival.cover), default=1),
             sample=str(self.sample),
             inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),

@@ -33,7 +33,14 @@ class Rival:
     @property
     def key(self) -> tuple[object, ...]:
         """Rivals with equal keys are the same module; they are built and timed once."""
-        parts = sorted((i.id, i.threads, i.precision, tuple(sorted(o))) for i, o in self.cover)
+        parts = sorted(
+            (
+                part.instance.id, part.instance.threads, part.instance.precision,
+                tuple(sorted(part.operators)),
+                tuple(sorted(part.takes.items())), tuple(sorted(part.gives.items())),
+            )
+            for part in self.cover
+        )  # fmt: skip
         return (self.python_session, *parts)
 
 

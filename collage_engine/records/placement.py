@@ -30,6 +30,22 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Time inside the real run, where it was profiled."""
     right: float | None = None
     """Share of resampled costs (by their repeats' scatter) in which the search chooses it too."""
+    takes: dict[int, str] = {}
+    """Format of an input value (operator number of its producer); absent: plain."""
+    gives: dict[int, str] = {}
+    """Format of an output value; absent: plain."""
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that is brought from one format to another between partitions, once."""
+
+    node: int
+    """Operator number of its producer."""
+    source: str
+    """Format it is made in."""
+    target: str
+    us: float | None = None
+    """Estimated."""
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +68,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     additive_error_us: float | None = None
     """measured_us − estimated_us"""
     spin: bool = False
+    conversions: tuple[Conversion, ...] = ()
+    """In order of the values."""
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):

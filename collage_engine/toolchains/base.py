@@ -9,11 +9,14 @@ may import TVM or load the toolchain's library; ``probe`` runs in a child proces
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.format import PLAIN, stored_type
+from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 
 if TYPE_CHECKING:
@@ -30,7 +33,9 @@ class Function:
     ``nodes`` is a closed index set (calls, the constants they read, tuples, projections);
     ``inputs`` and ``outputs`` are the tensor values it takes and gives, in argument order.
     The compiled function is called as ``symbol(*inputs, *outputs)``, outputs allocated by the
-    caller, all plain row-major tensors unless a format says otherwise.
+    caller. All are plain row-major tensors, except that a value in ``takes`` or ``gives`` is a
+    tensor of its *stored* shape in that format (``records.format``); operators keep meaning the
+    logical axes. Constants are plain.
     """
 
     symbol: str
@@ -42,10 +47,22 @@ class Function:
     instance: ToolchainInstance
     spin: bool = False
     """Whether the runtime's threads may spin between calls (a property of the placement)."""
+    takes: Mapping[int, str] = field(default_factory=dict, hash=False)
+    """Graph index of an input → its format; absent: plain."""
+    gives: Mapping[int, str] = field(default_factory=dict, hash=False)
+    """Graph index of an output → its format; absent: plain."""
 
     @property
     def members(self) -> tuple[int, ...]:
         return tuple(members(self.nodes))
+
+    def input_type(self, index: int) -> TensorType:
+        """Type of the tensor that is passed for an input: its stored shape."""
+        return stored_type(self.graph.nodes[index].type, self.takes.get(index, PLAIN))
+
+    def output_type(self, index: int) -> TensorType:
+        """Type of the tensor that is passed for an output: its stored shape."""
+        return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
         """The value of a constant node (do not write to it)."""
@@ -72,6 +89,14 @@ class Toolchain(ABC):
     @abstractmethod
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         """Configurations to offer side by side, the default first."""
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """Formats its partitions can take and give at their borders, plain among them.
+
+        A candidate whose border it cannot serve in a format it is refused like any other: with
+        an ``UnsupportedError`` when it is compiled.
+        """
+        return (PLAIN,)
 
     @abstractmethod
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:

@@ -25,7 +25,7 @@ from collage_engine.placement.artifact import (
     verify_files,
     write_artifact,
 )
-from collage_engine.placement.build import build_cover, write_module
+from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.placement.npz import read_npz
 from collage_engine.records.errors import ArtifactError, UsageError
 from tests.bare_python import bare_site, run_bare
@@ -42,7 +42,7 @@ def made(tmp_path_factory):
         register(patch)
         model = import_model(MNIST)
         count = len(model.graph.operators)
-        cover = [(PLAIN, tuple(range(5))), (PLAIN, tuple(range(5, count)))]
+        cover = [CoverPart(PLAIN, tuple(range(5))), CoverPart(PLAIN, tuple(range(5, count)))]
         folder = tmp_path_factory.mktemp("module") / "built"
         write_module(build_cover(model, cover), folder)
     inputs = model.random_inputs(0)

@@ -8,6 +8,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
 from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.build import CoverPart
 from collage_engine.placement.confirm import confirm
 from collage_engine.placement.field import ConfirmSettings
 from collage_engine.placement.rival import Rival
@@ -29,11 +30,11 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
     everything = tuple(range(count))
     rivals = [
         Rival(name="collage", kind="collage",
-              cover=((ORT, everything[:4]), (DNN, everything[4:]))),
-        Rival(name="onnxruntime", kind="whole-model", cover=((ORT, everything),), order=1,
+              cover=(CoverPart(ORT, everything[:4]), CoverPart(DNN, everything[4:]))),
+        Rival(name="onnxruntime", kind="whole-model", cover=(CoverPart(ORT, everything),), order=1,
               python_session=True),
         Rival(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
-        Rival(name="broken", kind="user", order=3, cover=((DNN, everything[1:]),)),
+        Rival(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
     ]  # fmt: skip
     told = []
     done = confirm(
@@ -81,7 +82,7 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
     everything = tuple(range(len(model.graph.operators)))
     with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
         confirm(
-            model, [Rival(name="x", kind="collage", cover=((DNN, everything),))],
+            model, [Rival(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
             inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
             folder=tmp_path, settings=QUICK,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from collage_engine.placement.artifact import (
     run_artifact,
     write_artifact,
 )
-from collage_engine.placement.build import build_cover, may_spin, write_module
+from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.bare_python import bare_site, run_bare
 from tests.engine.test_placement_artifact import MNIST, cpp_loader, run_cpp  # noqa: F401
@@ -57,7 +57,7 @@ def artifacts(model, contents, tmp_path_factory):
             tools = COVERS[name]
             cuts = [count * k // len(tools) for k in range(len(tools) + 1)]
             cover = [
-                (INSTANCES[tool], tuple(range(cuts[k], cuts[k + 1])))
+                CoverPart(INSTANCES[tool], tuple(range(cuts[k], cuts[k + 1])))
                 for k, tool in enumerate(tools)
             ]
             write_module(build_cover(model, cover), folder / "built", link=True)
@@ -148,10 +148,10 @@ def test_an_artifact_inside_the_engines_own_process(artifacts, model, contents):
 
 def test_threads_spin_only_while_one_runtime_has_the_process():
     tvm, ort = INSTANCES["tvm"], INSTANCES["onnxruntime"]
-    assert may_spin([(tvm, (0,)), (tvm, (1,))])
-    assert not may_spin([(tvm, (0,)), (ort, (1,))])
+    assert may_spin([CoverPart(tvm, (0,)), CoverPart(tvm, (1,))])
+    assert not may_spin([CoverPart(tvm, (0,)), CoverPart(ort, (1,))])
     basic = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
-    assert may_spin([(basic, (0,)), (ort, (1,))])  # one runtime, one pool
+    assert may_spin([CoverPart(basic, (0,)), CoverPart(ort, (1,))])  # one runtime, one pool
 
 
 def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):  # noqa: F811
@@ -159,7 +159,9 @@ def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader
 
     model = branches()
     ort = INSTANCES["onnxruntime"]
-    write_module(build_cover(model, [(ort, (0, 1)), (ort, (2, 3, 4))]), tmp_path / "built")
+    write_module(
+        build_cover(model, [CoverPart(ort, (0, 1)), CoverPart(ort, (2, 3, 4))]), tmp_path / "built"
+    )
     inputs = model.random_inputs(0)
     outputs = original_outputs(model, inputs)
     folder = write_artifact(
@@ -185,7 +187,7 @@ def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_load
     model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     everything = tuple(range(len(model.graph.operators)))
     ort = INSTANCES["onnxruntime"]
-    write_module(build_cover(model, [(ort, everything)]), tmp_path / "built", link=True)
+    write_module(build_cover(model, [CoverPart(ort, everything)]), tmp_path / "built", link=True)
     inputs = model.random_inputs(0)
     folder = write_artifact(
         model, tmp_path / "built", tmp_path / "artifact",

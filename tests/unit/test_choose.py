@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from collage_engine.placement.build import CoverPart
 from collage_engine.placement.choose import choose, difference, settled
 from collage_engine.placement.rival import Outcome, Rival
 from collage_engine.records.toolchain import ToolchainInstance
@@ -14,7 +15,7 @@ TVM = ToolchainInstance(toolchain="tvm")
 
 
 def outcome(name: str, partitions: int, order: int = 0) -> Outcome:
-    cover = tuple((TVM, (number,)) for number in range(partitions))
+    cover = tuple(CoverPart(TVM, (number,)) for number in range(partitions))
     return Outcome(rival=Rival(name=name, kind="collage", cover=cover, order=order))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.placement import field as field_module
+from collage_engine.placement.build import CoverPart
 from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import BuiltModule, Kernel, Part
 from collage_engine.placement.confirm import confirm
@@ -59,14 +60,16 @@ class ScriptedWorker:
             raise Cancelled("stopped")
         stage = self.stage
         if isinstance(request, BuildCover):
-            name = request.cover[0][0].option("name")
+            name = request.cover[0].instance.option("name")
             if name in stage.refuse_build:
                 raise ToolchainError(stage.refuse_build[name])
             stage.built.append(name)
             folder = Path(request.folder)
             folder.mkdir(parents=True)
             (folder / "model.so").write_text(name)
-            parts = tuple(Part(instance=i, operators=tuple(o)) for i, o in request.cover)
+            parts = tuple(
+                Part(instance=p.instance, operators=tuple(p.operators)) for p in request.cover
+            )
             kernels = tuple(Kernel(name=f"k{k}", part=k) for k in range(len(parts)))
             return BuiltModule(parts=parts, kernels=kernels, libraries=(), threads=2, spin=False,
                                environment={"RIVAL": name})  # fmt: skip
@@ -98,7 +101,7 @@ def stage(monkeypatch):
 
 def rival(name, partitions=1, kind="collage", order=0, **more):
     instance = ToolchainInstance(toolchain="x", config=(("name", name),), threads=2)
-    cover = tuple((instance, (number,)) for number in range(partitions))
+    cover = tuple(CoverPart(instance, (number,)) for number in range(partitions))
     return Rival(name=name, kind=kind, cover=cover, order=order, **more)
 
 

@@ -61,8 +61,8 @@ class NativeToolchain(Toolchain):
 
     def compile(self, function: Function) -> Any:
         plan, weights = self.plan(function)
-        plan["inputs"] = [_spec(function.graph.nodes[i].type) for i in function.inputs]
-        plan["outputs"] = [_spec(function.graph.nodes[i].type) for i in function.outputs]
+        plan["inputs"] = [_spec(function.input_type(i)) for i in function.inputs]
+        plan["outputs"] = [_spec(function.output_type(i)) for i in function.outputs]
         plan["threads"] = function.instance.threads
         plan["spin"] = function.spin
         return self.create(function.symbol, plan, weights)

@@ -1,0 +1,45 @@
+"""Formats: how a value lies in memory where it crosses a partition's border.
+
+``plain`` is row major in the value's own (logical) order of axes. ``nhwc`` is a value of logical
+axes N, C, H, W stored N, H, W, C: the tensor that is handed on then has the *stored* shape, also
+row major. Where both are the same bytes (one channel, or one pixel) only ``plain`` is used, so
+that nobody pays, or measures, for a difference that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collage_engine.records.graph import TensorType
+
+PLAIN = "plain"
+NHWC = "nhwc"
+FORMATS = (PLAIN, NHWC)
+
+TO_STORED: dict[str, tuple[int, ...]] = {NHWC: (0, 2, 3, 1)}
+"""Stored axis → logical axis, as ``transpose`` takes it; plain has no entry."""
+TO_LOGICAL: dict[str, tuple[int, ...]] = {NHWC: (0, 3, 1, 2)}
+
+Formats = Mapping[int, str]
+"""Value → format; what is absent is plain."""
+
+
+def differs(kind: TensorType, name: str = NHWC) -> bool:
+    """Whether a value of this type can be in the format, and is other bytes then than plain.
+
+    Floats only: what chooses formats are kernels over images.
+    """
+    if name == PLAIN or len(kind.shape) != 4 or "float" not in kind.dtype:
+        return False
+    _, channels, height, width = kind.shape
+    return channels > 1 and height * width > 1
+
+
+def stored_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """Shape of the tensor that holds a value of this logical shape."""
+    axes = TO_STORED.get(name)
+    return shape if axes is None else tuple(shape[axis] for axis in axes)
+
+
+def stored_type(kind: TensorType, name: str) -> TensorType:
+    return kind if name == PLAIN else TensorType(stored_shape(kind.shape, name), kind.dtype)
