@@ -47,9 +47,7 @@ def unet_brain(size: int = 256, width: int = 32, levels: int = 4) -> ModelProto:
     for level in reversed(range(levels)):
         given = width << level
         up = net.weight(2 * given, given, 2, 2, fan_in=2 * given, gain=1.0)
-        x = net.op(
-            "ConvTranspose", x, up, net.vector(given), kernel_shape=[2, 2], strides=[2, 2]
-        )
+        x = net.op("ConvTranspose", x, up, net.vector(given), kernel_shape=[2, 2], strides=[2, 2])
         x = twice(net.op("Concat", x, skips[level], axis=1), 2 * given, given)
     net.output(net.op("Sigmoid", net.conv(x, width, 1, 1, gain=1.0)))
     return net.model()
@@ -132,9 +130,7 @@ def resnet_block(quantized: bool = False, wide: int = 256, size: int = 56) -> Mo
                 net.const((whole * steps[:, None, None, None]).astype(np.float32)),
                 net.const((bias * (steps * np.float32(scale))).astype(np.float32)),
             ]
-        return net.op(
-            "Conv", x, *weights, kernel_shape=[kernel, kernel], pads=[kernel // 2] * 4
-        )
+        return net.op("Conv", x, *weights, kernel_shape=[kernel, kernel], pads=[kernel // 2] * 4)
 
     data = step(net.input("x", [1, wide, size, size]), 0.03, 128)
     y = step(net.op("Relu", conv(data, 0.03, wide, narrow, 1, 2.0)), 0.02, 0)

@@ -1,0 +1,243 @@
+"""Our artifact beside other runtimes: the results file of ``tests.benchmarks.peers`` as a table.
+
+The file is one JSON document (:class:`PeersResult`); the benchmark writes it, ``collage report
+--peers FILE`` shows it in the HTML report, ``python -m tests.benchmarks.peers --table FILE``
+prints it as Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.records.errors import UsageError
+from collage_engine.report.numbers import against_text, time_text
+
+OURS = "collage"
+FLOAT32 = "float32"
+MOST_SLOWER = 0.01
+"""The bar: median slowdown against the best other runtime, at most."""
+MOST_SLOWER_UPPER = 0.03
+"""And the upper end of its 95 % interval."""
+CLEARLY_FASTER = 0.05
+NOT_SLOWER = 0.03
+"""Two runtimes whose paired interval reaches no higher count as equally fast."""
+
+
+class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
+    """One runtime on one model."""
+
+    name: str
+    precision: str = FLOAT32
+    version: str = ""
+    us: float | None = None
+    """Median of the rounds' median calls, by the entry's clock; None: see ``reason``."""
+    low_us: float | None = None
+    high_us: float | None = None
+    """20th and 80th percentile of the rounds."""
+    wall_us: float | None = None
+    cpu_us: float | None = None
+    """Medians by the wall clock and by the process's CPU time."""
+    rounds: int = 0
+    max_rel_error: float | None = None
+    reason: str | None = None
+    """Why it has no time, or takes no part in the verdict."""
+
+
+class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One model at one thread count and precision."""
+
+    model: str
+    threads: int
+    precision: str = FLOAT32
+    """What our artifact may compute in."""
+    tolerance: float | None = None
+    clock: str = "wall"
+    """``wall``, or ``cpu``: process CPU time, which others' load does not lengthen."""
+    load: float = 0.0
+    """Cores that other work kept busy during the rounds, on average."""
+    when: str = ""
+    nodes: int = 0
+    peers: tuple[PeerTime, ...] = ()
+    best_other: str | None = None
+    """The fastest of the other runtimes at a precision that ours was allowed."""
+    slowdown: float | None = None
+    """Ours / best other − 1: median over paired rounds; negative: ours is faster."""
+    slowdown_low: float | None = None
+    slowdown_high: float | None = None
+    """95 % interval of that median (bootstrap)."""
+    best_float32: str | None = None
+    speedup: float | None = None
+    """Best float32 runtime of others / ours; only where ours computes in less."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    estimated_us: float | None = None
+    placed_us: float | None = None
+    """What placing measured end to end, by the wall clock."""
+    toolchains: dict[str, int] = {}
+    """Partitions of our placement by toolchain."""
+    winner: str = ""
+    """Whose cover was exported: ``collage``, or the baseline's name."""
+    samples: dict[str, list[tuple[float, float]]] = {}
+    """Per runtime and round: wall and CPU µs of the median call; NaN is written as −1."""
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.model, self.threads, self.precision
+
+    @property
+    def ours(self) -> PeerTime | None:
+        return next((p for p in self.peers if p.name == OURS), None)
+
+
+class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the benchmark found out, and on what machine."""
+
+    machine: str = ""
+    cores: int = 0
+    versions: dict[str, str] = {}
+    settings: tuple[str, ...] = ()
+    """How the runtimes were set, a sentence each."""
+    entries: tuple[PeerEntry, ...] = ()
+
+
+def read_peers(path: Path) -> PeersResult:
+    """A results file; UsageError says what is wrong with it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=PeersResult)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path} is no results file of tests.benchmarks.peers: {error}") from error
+
+
+def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:
+    """Entries of one thread count and precision together, with a heading."""
+    found: dict[tuple[int, str], list[PeerEntry]] = {}
+    for entry in result.entries:
+        found.setdefault((entry.threads, entry.precision), []).append(entry)
+    return [
+        (f"{threads} thread{'s' if threads > 1 else ''}, {precision}", entries)
+        for (threads, precision), entries in sorted(found.items())
+    ]
+
+
+def table(entries: Sequence[PeerEntry]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: times of all runtimes, ours against the best other, additive error."""
+    names = [OURS, *sorted({p.name for e in entries for p in e.peers} - {OURS})]
+    head = ["model", *names, "ours against the best other", "additive error", "placed on", "clock"]
+    return head, [[entry.model, *_times(entry, names), *_rest(entry)] for entry in entries]
+
+
+def _times(entry: PeerEntry, names: Sequence[str]) -> list[str]:
+    by_name = {peer.name: peer for peer in entry.peers}
+    cells = []
+    for name in names:
+        peer = by_name.get(name)
+        if peer is None or peer.us is None:
+            cells.append("–")
+            continue
+        text = milliseconds(peer.us)
+        if peer.low_us is not None and peer.high_us is not None:
+            text += f" ({milliseconds(peer.low_us)}–{milliseconds(peer.high_us)})"
+        cells.append(text + (" *" if peer.reason else ""))
+    return cells
+
+
+def _rest(entry: PeerEntry) -> list[str]:
+    against = "–"
+    if entry.slowdown is not None:
+        against = (
+            f"{_signed(entry.slowdown)} [{_signed(entry.slowdown_low)}, "
+            f"{_signed(entry.slowdown_high)}] {entry.best_other}"
+        )
+    if entry.speedup is not None:
+        against += f"; ×{entry.speedup:.2f} of {entry.best_float32} float32"
+    error = against_text(entry.placed_us, entry.estimated_us) or "–"
+    mix = ", ".join(f"{name} {count}" for name, count in entry.toolchains.items()) or "–"
+    return [against, error, mix, f"{entry.clock}, load {entry.load:.2f}"]
+
+
+def notes(entries: Sequence[PeerEntry]) -> list[str]:
+    """Why runtimes have no time or take no part, once each."""
+    said = {
+        f"{peer.name} on {entry.model}: {peer.reason}"
+        for entry in entries
+        for peer in entry.peers
+        if peer.reason
+    }
+    return sorted(said)
+
+
+def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
+    """The bars of one table, a sentence each."""
+    lines = []
+    compared = [e for e in entries if e.slowdown is not None]
+    if not compared:
+        return ["nothing to compare with: no other runtime has a time"]
+    behind = [
+        e
+        for e in compared
+        if (e.slowdown or 0.0) > MOST_SLOWER or (e.slowdown_high or 0.0) > MOST_SLOWER_UPPER
+    ]
+    said = ", ".join(
+        f"{e.model} {_signed(e.slowdown)} (up to {_signed(e.slowdown_high)})" for e in behind
+    )
+    lines.append(
+        f"no more than {MOST_SLOWER:.0%} slower than the best other (95 % interval up to "
+        f"{MOST_SLOWER_UPPER:.0%}): {len(compared) - len(behind)} of {len(compared)}"
+        + (f"; not on {said}" if behind else "")
+    )
+    faster = [e for e in compared if (e.slowdown or 0.0) <= -CLEARLY_FASTER]
+    said = ", ".join(f"{e.model} {_signed(e.slowdown)}" for e in faster)
+    lines.append(
+        f"faster than the best other by {CLEARLY_FASTER:.0%} or more: {len(faster)} of "
+        f"{len(compared)}" + (f" ({said})" if faster else "")
+    )
+    lower = [e for e in compared if e.speedup is not None]
+    if lower:
+        said = ", ".join(f"{e.model} ×{e.speedup:.2f}" for e in lower)
+        lines.append(f"against the best float32 runtime: {said}")
+    return lines
+
+
+def headings(result: PeersResult) -> list[str]:
+    """Machine, versions and settings."""
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    return [f"{result.machine}, {result.cores} cores; {versions}", *result.settings]
+
+
+def milliseconds(us: float) -> str:
+    """In ms, four digits: these are compared with each other to the percent."""
+    ms = us / 1000
+    digits = 3 if ms < 10 else 2 if ms < 100 else 1
+    return f"{ms:.{digits}f}"
+
+
+def markdown(result: PeersResult) -> str:
+    """Everything as Markdown, for a README."""
+    lines = [*headings(result), ""]
+    for heading, entries in groups(result):
+        head, rows = table(entries)
+        lines += [f"**{heading}**, ms, median (20th–80th percentile of rounds):", ""]
+        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        lines += [""]
+        lines += [f"- {verdict}" for verdict in verdicts(entries)]
+        lines += [f"- \\* {note}" for note in notes(entries)]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def one_line(entry: PeerEntry) -> str:
+    """An entry while the benchmark runs."""
+    times = "  ".join(
+        f"{p.name} {time_text(p.us) if p.us is not None else p.reason}" for p in entry.peers
+    )
+    return f"{entry.model}, {entry.threads} thr: {times} | {_rest(entry)[0]}"
+
+
+def _signed(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:+.1f} %".replace("-", "−")

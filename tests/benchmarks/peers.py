@@ -1,0 +1,370 @@
+"""Our artifact against other runtimes, each as its users run it, interleaved by rounds.
+
+``python -m tests.benchmarks.peers [MODEL …] [--threads 1,2] [--rounds 50]
+[--precision float32|bf16|int8 --tolerance T] [--cache DIR] [--out results.json]``
+``python -m tests.benchmarks.peers --table results.json`` prints a results file as Markdown.
+
+A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven (at int8: the
+quantised ResNet block). Each is placed by ``collage place`` and its artifact run through its own
+loader, beside ONNX Runtime, OpenVINO, torch (eager), TVM alone and oneDNN alone. Every runtime
+has a process of its own that sleeps while another runs. ``--out`` is written after every model;
+what it holds is not measured again unless ``--again``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collage_engine.machine.device import device, physical_cores
+from collage_engine.report.peers import (
+    FLOAT32,
+    OURS,
+    PeerEntry,
+    PeersResult,
+    PeerTime,
+    headings,
+    markdown,
+    one_line,
+    read_peers,
+)
+from collage_engine.toolchains.registry import get, probe_all
+from tests.benchmarks.peers_run import Load, Peer, PeerFailed
+from tests.benchmarks.peers_stats import (
+    RIGHT,
+    Samples,
+    against,
+    best_other,
+    column,
+    middle,
+    paired_ratio,
+    pick_clock,
+    spread,
+)
+from tests.benchmarks.place import ROOT, model_file
+
+ELEVEN = (
+    "light_resnet50", "mobilenet_v2", "light_squeezenet", "light_inception_v2",
+    "light_densenet121", "light_shufflenet", "bert_small", "gpt2_small", "unet_brain",
+    "vit_b_block", "se_resnet50",
+)  # fmt: skip
+FLOAT_TWIN = {"resnet_block_int8": "resnet_block"}
+"""Quantised model → the same in float32, for the float32 runtimes beside it."""
+ALONE = ("tvm", "onednn")
+BEHIND = 3.0
+"""A runtime so many times slower than the fastest after three rounds sits out the rest."""
+LOWER = {"float32": (FLOAT32,), "bf16": (FLOAT32, "bf16"), "int8": (FLOAT32, "int8")}
+"""Precisions of the runtimes that run beside ours."""
+SAME = {"float32": (FLOAT32,), "bf16": ("bf16",), "int8": ("int8",)}
+
+
+def place(model: Path, out: Path, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """``collage place``; the document it printed, kept beside the artifact."""
+    kept = out.with_suffix(".json")
+    if options.reuse and kept.exists() and out.exists():
+        return json.loads(kept.read_text())
+    command = [
+        sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out), "--json",
+        "--threads", str(threads), "--budget", options.budget,
+        "--tune-budget", options.tune_budget, "--precision", options.precision,
+    ]  # fmt: skip
+    if options.tolerance:
+        command += ["--tolerance", str(options.tolerance)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise PeerFailed(f"collage place: {done.stderr.strip().splitlines()[-1]}")
+    kept.write_text(done.stdout)
+    return json.loads(done.stdout)
+
+
+def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[str, Any]]:
+    """Specs of the toolchains alone on the whole model; those that refuse have a reason."""
+    states = {state.name: state for state in probe_all(ALONE)}
+    specs = []
+    for name in ALONE:
+        state = states[name]
+        if not state.available:
+            specs.append({"name": f"{name} alone", "failed": f"absent: {state.reason}"})
+            continue
+        for instance in get(name).instances(threads, FLOAT32):
+            out = keep / f"{model.stem}-{threads}-{instance.id}"
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.benchmarks.peers_alone", str(model), instance.id,
+                 str(threads), str(artifact), str(out)],
+                capture_output=True, text=True, cwd=ROOT,
+            )  # fmt: skip
+            spec = {"name": f"{instance.id} alone", "kind": "artifact", "folder": str(out),
+                    "version": state.version}  # fmt: skip
+            if done.returncode:
+                lines = done.stderr.strip().splitlines()
+                spec["failed"] = lines[-1] if lines else f"status {done.returncode}"
+            specs.append(spec)
+    return specs
+
+
+def specs_of(
+    name: str, model: Path, artifact: Path, threads: int, keep: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Every runtime that is to run, ours first."""
+    precision = options.precision
+    twin = model_file(FLOAT_TWIN[name], keep) if name in FLOAT_TWIN else model
+    specs: list[dict[str, Any]] = [
+        {"name": OURS, "kind": "artifact", "folder": str(artifact), "precision": precision}
+    ]
+    kinds = [("onnxruntime", sys.executable), ("openvino", sys.executable)]
+    kinds.append(("torch", options.torch))
+    for kind, python in kinds:
+        specs.append({"name": kind, "kind": kind, "model": str(twin), "python": python})
+        if precision == "bf16" and kind != "onnxruntime":  # which has no bfloat16 on CPUs
+            specs.append({"name": f"{kind} bf16", "kind": kind, "model": str(model),
+                          "python": python, "precision": "bf16"})  # fmt: skip
+        if precision == "int8" and kind != "torch" and twin != model:
+            specs.append({"name": f"{kind} int8", "kind": kind, "model": str(model),
+                          "python": python, "precision": "int8"})  # fmt: skip
+    if not options.no_alone:
+        specs += alone(twin, artifact, threads, keep)
+    wanted = options.peers.split(",") if options.peers else None
+    return [
+        spec | {"threads": threads, "precision": spec.get("precision", FLOAT32)}
+        for spec in specs
+        if wanted is None or spec["name"] == OURS or spec["name"].split()[0] in wanted
+    ]
+
+
+def interleave(
+    peers: dict[str, Peer], rounds: int, options: argparse.Namespace
+) -> dict[str, Samples]:
+    """Rounds handed to the processes in turn, in changing order."""
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+    order = random.Random(rounds)
+    sitting: set[str] = set()
+    for number in range(rounds):
+        if number == 3:
+            typical = {name: middle(column(s, "wall")) or 0.0 for name, s in samples.items()}
+            fastest = min(typical.values())
+            sitting = {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
+        for name in order.sample(list(peers), len(peers)):
+            if name in sitting:
+                samples[name].append((-1.0, -1.0))
+                continue
+            time.sleep(options.rest)
+            samples[name].append(peers[name].round(options.warm, options.seconds))
+    return dict(samples)
+
+
+def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) -> PeerEntry:
+    """Place, build, time: one row."""
+    model = model_file(name, keep)
+    artifact = keep / f"{model.stem}-{threads}-{options.precision}"
+    document = place(model, artifact, threads, options)
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    sample = {
+        "inputs": str(artifact / "sample_input.npz"),
+        "outputs": str(artifact / "sample_output.npz"),
+        "output_names": [about["name"] for about in manifest["outputs"]],
+    }
+    times: dict[str, PeerTime] = {}
+    peers: dict[str, Peer] = {}
+    load = Load()
+    try:
+        for spec in specs_of(name, model, artifact, threads, keep, options):
+            about = PeerTime(name=spec["name"], precision=spec["precision"])
+            try:
+                peer = Peer(spec | sample, keep)
+                peers[spec["name"]] = peer
+                error = peer.error
+                reason = None
+                bound = options.tolerance or 0.0
+                if not error <= max(bound, RIGHT[spec["precision"]]):
+                    wrong = name not in FLOAT_TWIN or spec["name"] == OURS
+                    reason = f"wrong numbers: max_rel_error {error:.2g}" if wrong else None
+                times[spec["name"]] = msgspec.structs.replace(
+                    about, version=peer.version, max_rel_error=error, reason=reason
+                )
+            except PeerFailed as failure:
+                times[spec["name"]] = msgspec.structs.replace(about, reason=str(failure))
+        load.start([peer.pid for peer in peers.values()])
+        samples = interleave(peers, options.rounds, options)
+        busy = load.others()
+    finally:
+        for peer in peers.values():
+            peer.close()
+    clock = pick_clock(options.clock, threads, busy)
+    entry = PeerEntry(
+        model=name, threads=threads, precision=options.precision, tolerance=options.tolerance,
+        load=busy, clock=clock, when=datetime.now(UTC).isoformat(timespec="seconds"),
+        nodes=document["model"]["nodes"], samples=dict(samples), winner=document["winner"],
+        peers=tuple(timed(about, samples.get(key, ()), clock) for key, about in times.items()),
+        **placed(document),
+    )  # fmt: skip
+    return judged(entry)
+
+
+def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:
+    """A runtime with its figures."""
+    figures = column(samples, clock)
+    low, high = spread(figures)
+    return msgspec.structs.replace(
+        about, us=middle(figures), low_us=low, high_us=high,
+        wall_us=middle(column(samples, "wall")), cpu_us=middle(column(samples, "cpu")),
+        rounds=sum(pair[0] >= 0 for pair in samples),
+    )  # fmt: skip
+
+
+def judged(entry: PeerEntry) -> PeerEntry:
+    """The entry with ours against the best other, and against the best float32 one."""
+    best = best_other(entry.peers, entry.samples, entry.clock, SAME[entry.precision])
+    ratio = against(entry.samples, best, entry.clock)
+    if ratio is not None:
+        entry = msgspec.structs.replace(
+            entry, best_other=best, slowdown=ratio.middle - 1, slowdown_low=ratio.low - 1,
+            slowdown_high=ratio.high - 1,
+        )  # fmt: skip
+    if entry.precision != FLOAT32:
+        plain = best_other(entry.peers, entry.samples, entry.clock, (FLOAT32,))
+        if plain is not None:
+            gain = paired_ratio(
+                column(entry.samples[plain], entry.clock), column(entry.samples[OURS], entry.clock)
+            )
+            if gain is not None:
+                entry = msgspec.structs.replace(
+                    entry, best_float32=plain, speedup=gain.middle, speedup_low=gain.low,
+                    speedup_high=gain.high,
+                )  # fmt: skip
+    return entry
+
+
+def placed(document: dict[str, Any]) -> dict[str, Any]:
+    """What placing said of the placement."""
+    placement = document["placement"]
+    used: dict[str, int] = {}
+    for part in placement["partitions"]:
+        config = ",".join(f"{k}={v}" for k, v in sorted(part["config"].items()))
+        name = part["toolchain"] + (f"[{config}]" if config else "")
+        used[name] = used.get(name, 0) + 1
+    return {
+        "estimated_us": placement["estimated_us"],
+        "placed_us": placement["measured_us"],
+        "toolchains": used,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what takes part, as installed here; torch says its own where it runs."""
+    found = {}
+    for package in ("collage-explorer", "apache-tvm", "onnxruntime", "openvino", "onednn-cpu-gomp",
+                    "scipy-openblas32", "mkl"):  # fmt: skip
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+SETTINGS = (
+    "every runtime has the same thread count and a process of its own, and sleeps while another "
+    "runs; rounds are interleaved in changing order, a round is the median of its calls",
+    "onnxruntime: its Python session with all optimisations, inputs and outputs bound once; "
+    "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; torch: "
+    "eager; NAME alone: the whole model as one partition of that toolchain, in our artifact",
+    "ours: the artifact of `collage place --threads N`, run by the loader it ships",
+)
+
+
+def save(path: Path, result: PeersResult) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    beside.replace(path)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--threads", default="1,2", help="thread counts (default: 1,2)")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=0.1, help="length of a round")
+    parser.add_argument("--warm", type=float, default=0.02, help="warm-up of a round, in seconds")
+    parser.add_argument("--rest", type=float, default=0.02, help="between rounds, in seconds")
+    parser.add_argument("--precision", default=FLOAT32, choices=("float32", "bf16", "int8"))
+    parser.add_argument("--tolerance", type=float, help="given to place, with --precision")
+    parser.add_argument(
+        "--clock",
+        default="auto",
+        choices=("auto", "wall", "cpu"),
+        help="auto: CPU time at one thread on a busy machine, else the wall clock",
+    )
+    parser.add_argument("--budget", default="10m", help="place's time for measuring")
+    parser.add_argument("--tune-budget", default="0s", help="place's time for tuning TVM")
+    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,torch,tvm,…")
+    parser.add_argument("--no-alone", action="store_true", help="without the toolchains alone")
+    parser.add_argument(
+        "--torch",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="an interpreter that has torch, numpy and onnx",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="measurements, models and artifacts (default: a folder that goes)",
+    )
+    parser.add_argument("--reuse", action="store_true", help="do not place again what is in cache")
+    parser.add_argument("--again", action="store_true", help="measure also what --out holds")
+    parser.add_argument("--out", type=Path, default=Path("peers.json"))
+    parser.add_argument("--table", type=Path, metavar="FILE", help="only print this file's table")
+    return parser.parse_args()  # fmt: skip
+
+
+def main() -> None:
+    options = arguments()
+    if options.table:
+        print(markdown(read_peers(options.table)))
+        return
+    models = options.models or (list(FLOAT_TWIN) if options.precision == "int8" else ELEVEN)
+    here = device()
+    result = read_peers(options.out) if options.out.exists() else PeersResult()
+    result = msgspec.structs.replace(
+        result, machine=here.description, cores=physical_cores(), versions=versions(),
+        settings=SETTINGS,
+    )  # fmt: skip
+    print("\n".join(headings(result)))
+    print(f"load average {os.getloadavg()[0]:.2f}, {options.rounds} rounds", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        keep = (options.cache or Path(scratch)).resolve() / "peers"
+        keep.mkdir(parents=True, exist_ok=True)
+        os.environ["COLLAGE_CACHE_DIR"] = str(keep.parent)
+        for threads in map(int, options.threads.split(",")):
+            for name in models:
+                key = (name, threads, options.precision)
+                known = any(e.key == key and e.slowdown is not None for e in result.entries)
+                if known and not options.again:
+                    print(f"{name}, {threads} thr: in {options.out} already", flush=True)
+                    continue
+                try:
+                    entry = measure(name, threads, keep, options)
+                except PeerFailed as failure:
+                    print(f"{name}, {threads} thr: {failure}", flush=True)
+                    continue
+                kept = tuple(e for e in result.entries if e.key != key)
+                result = msgspec.structs.replace(result, entries=(*kept, entry))
+                save(options.out, result)
+                print(one_line(entry), flush=True)
+    print("\n" + markdown(result))
+
+
+if __name__ == "__main__":
+    main()

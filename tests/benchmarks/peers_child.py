@@ -1,0 +1,180 @@
+"""One runtime in a process of its own: loads a model as its users do, runs rounds when told.
+
+``python peers_child.py SPEC.json``; then one line of JSON answers each line on standard input:
+``open`` → versions and error, ``round WARM_S SECONDS LEAST`` → wall and CPU seconds of single
+calls, ``quit``. Between rounds it sleeps on its pipe.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Call = Callable[[], Any]
+Opened = tuple[Call, Callable[[], list[np.ndarray]], str]
+"""The bound call, what it computed, and the runtime's version."""
+
+
+def read_npz(path: str) -> dict[str, np.ndarray]:
+    """By name; names may hold slashes, which ``numpy.load`` takes well, too."""
+    with zipfile.ZipFile(path) as archive:
+        found = {}
+        for member in archive.namelist():
+            with archive.open(member) as stream:
+                found[member.removesuffix(".npy")] = np.lib.format.read_array(stream)
+        return found
+
+
+def open_artifact(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
+    """An exported artifact through the loader it ships."""
+    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
+    loader = Path(spec["folder"]) / "loader" / "run_artifact.py"
+    found = importlib.util.spec_from_file_location("run_artifact", loader)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    model = module.load(spec["folder"])
+    main, tensors = model.main, model.bind(inputs)
+    return lambda: main(*tensors), lambda: model(inputs), spec.get("version", "")
+
+
+def open_onnxruntime(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
+    """Its Python session as it ships (all optimisations), inputs and outputs bound once."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = spec["threads"]
+    session = onnxruntime.InferenceSession(
+        spec["model"], options, providers=["CPUExecutionProvider"]
+    )
+    binding = session.io_binding()
+    for wanted in session.get_inputs():
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(inputs[wanted.name])
+        binding.bind_ortvalue_input(wanted.name, value)
+    first = session.run(None, {i.name: inputs[i.name] for i in session.get_inputs()})
+    outputs = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(y)) for y in first]
+    for about, value in zip(session.get_outputs(), outputs, strict=True):
+        binding.bind_ortvalue_output(about.name, value)
+    run = session.run_with_iobinding
+    return (
+        lambda: run(binding),
+        lambda: [value.numpy() for value in outputs],
+        onnxruntime.__version__,
+    )
+
+
+def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
+    """A compiled model and one infer request, tensors set once; its own defaults else."""
+    import openvino
+
+    core = openvino.Core()
+    hint = {"float32": "f32", "int8": "f32", "bf16": "bf16"}[spec["precision"]]
+    compiled = core.compile_model(
+        spec["model"], "CPU",
+        {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": spec["threads"]},
+    )  # fmt: skip
+    request = compiled.create_infer_request()
+    for port in compiled.inputs:
+        name = next(n for n in inputs if n in port.get_names())
+        request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[name])))
+    return (
+        request.infer,
+        lambda: [np.array(request.get_tensor(port).data) for port in compiled.outputs],
+        openvino.__version__.split("-")[0],
+    )
+
+
+def open_torch(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
+    """The graph's operators as torch functions, eagerly."""
+    import torch
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from peers_torch import Program
+
+    torch.set_num_threads(spec["threads"])
+    program = Program(spec["model"], torch.bfloat16 if spec["precision"] == "bf16" else None)
+    values = program.bind(inputs)
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return program(values)
+
+    return call, lambda: [y.float().numpy() for y in call()], torch.__version__
+
+
+OPEN = {
+    "artifact": open_artifact, "onnxruntime": open_onnxruntime, "openvino": open_openvino,
+    "torch": open_torch,
+}  # fmt: skip
+
+
+def worst_error(outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
+    """max|y−r| / max|r|, the worst of all outputs; infinite where shapes differ."""
+    worst = 0.0
+    for y, r in zip(outputs, truth, strict=True):
+        if y.shape != r.shape or not np.isfinite(y).all():
+            return float("inf")
+        scale = float(np.abs(r).max()) or 1.0
+        worst = max(worst, float(np.abs(y.astype(np.float64) - r).max()) / scale)
+    return worst
+
+
+def run_round(call: Call, warm_s: float, seconds: float, least: int) -> dict[str, list[float]]:
+    """Seconds of single calls by both clocks; long calls are timed once a round."""
+    wall, cpu = time.perf_counter, time.process_time
+    begin = wall()
+    end = begin + warm_s
+    call()
+    least = least if wall() - begin < 0.25 else 1
+    while wall() < end:
+        call()
+    walls: list[float] = []
+    cpus: list[float] = []
+    end = wall() + seconds
+    while len(walls) < least or (wall() < end and len(walls) < 2000):
+        w, c = wall(), cpu()
+        call()
+        c, w = cpu() - c, wall() - w
+        walls.append(w)
+        cpus.append(c)
+    return {"wall": walls, "cpu": cpus}
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    answers = os.fdopen(os.dup(1), "w")  # what libraries print is no answer
+    os.dup2(2, 1)
+
+    def answer(**said: Any) -> None:
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+
+    try:
+        inputs = read_npz(spec["inputs"])
+        truth = read_npz(spec["outputs"])
+        call, outputs, version = OPEN[spec["kind"]](spec, inputs)
+        call()
+        error = worst_error(outputs(), [truth[name] for name in spec["output_names"]])
+        answer(version=version, error=error)
+    except Exception as failure:
+        lines = str(failure).strip().splitlines() or [""]
+        answer(failed=f"{type(failure).__name__}: {lines[0][:300]}")
+        return
+    for line in sys.stdin:
+        words = line.split()
+        if not words or words[0] == "quit":
+            return
+        answer(**run_round(call, float(words[1]), float(words[2]), int(words[3])))
+
+
+if __name__ == "__main__":
+    main()
