@@ -7,13 +7,25 @@ from typing import Any
 _threads_in_use = 0
 
 
-def build_target() -> Any:
-    """TVM's target for this machine's processor."""
+def build_target(architecture: str = "") -> Any:
+    """TVM's target for this machine's processor, or for a CUDA architecture (sm_90a)."""
     from tvm.target import Target
 
     from collage_engine.machine.device import cpu_target
 
+    if architecture:
+        from collage_engine.machine.cuda import cuda_target
+
+        return cuda_target(architecture)
     return Target(cpu_target())
+
+
+def device_of(name: str) -> Any:
+    """TVM's device of a name: cpu, cuda:0."""
+    import tvm
+
+    kind, _, number = name.partition(":")
+    return tvm.runtime.device(kind, int(number or 0))
 
 
 def use_threads(threads: int) -> None:

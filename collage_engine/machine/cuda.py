@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import Device
@@ -22,6 +23,13 @@ DEFAULT_ARCHITECTURE = "sm_90a"
 """What is compiled for where no device says otherwise."""
 
 PROBE_SECONDS = 60.0
+
+SHARED_BYTES = 48 << 10
+"""Shared memory a block has without asking for more, on every architecture."""
+THREADS = 1024
+REGISTERS = 65536
+"""Of a block."""
+
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 
 # CUdevice_attribute values of the driver API.
@@ -115,6 +123,27 @@ def choose_target(text: str) -> TargetChoice:
             f"the device here, {device.name}, is {device.architecture}, not {rest}",
         )  # fmt: skip
     return TargetChoice("cuda", rest or device.architecture, device)
+
+
+@cache
+def cuda_target(architecture: str) -> Any:
+    """``tvm.target.Target`` for ``sm_90a`` and the like, with this machine's processor as host.
+
+    Described, not asked of a device: it can be compiled for without one. Imports TVM.
+    """
+    from tvm.target import Target
+
+    from collage_engine.machine.device import cpu_target
+
+    device = {
+        "kind": "cuda",
+        "arch": architecture,
+        "max_threads_per_block": THREADS,
+        "max_shared_memory_per_block": SHARED_BYTES,
+        "thread_warp_size": 32,
+        "registers_per_block": REGISTERS,
+    }
+    return Target(device, host=Target(cpu_target()))
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,17 @@ class Built:
     """To be set before the module's libraries load."""
     threads: int
     spin: bool
+    architecture: str = ""
+    """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
+
+
+def architecture_of(cover: Cover) -> str:
+    """The CUDA architecture of a cover; empty on the host. ``ToolchainError`` if it has two."""
+    found = {part.instance.architecture for part in cover}
+    if len(found) > 1:
+        names = ", ".join(sorted(name or "the host" for name in found))
+        raise ToolchainError(f"a placement runs on one kind of device, not on {names}")
+    return found.pop() if found else ""
 
 
 def may_spin(cover: Cover) -> bool:
@@ -74,6 +86,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     from collage_engine.toolchains.registry import get
 
     spin = may_spin(cover) if spin is None else spin
+    architecture = architecture_of(cover)
     threads = max((part.instance.threads for part in cover), default=1)
     functions = [
         function_of(
@@ -89,7 +102,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     ]
     assembled = assemble(model, functions)
     try:
-        executable = relax.build(assembled.module, build_target())
+        executable = relax.build(assembled.module, build_target(architecture))
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
@@ -105,6 +118,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         environment=environment_of(cover, threads, spin),
         threads=threads,
         spin=spin,
+        architecture=architecture,
     )
 
 
@@ -127,6 +141,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         environment=built.environment,
         threads=built.threads,
         spin=built.spin,
+        architecture=built.architecture,
     )
     try:
         for library in built.libraries:
@@ -138,8 +153,9 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
             if library.linked:
                 options.append(str(place))
         built.executable.export_library(
-            str(folder / MODULE_FILE), options=options, fpack_imports=pack_imports
-        )
+            str(folder / MODULE_FILE), options=options,
+            fpack_imports=partial(pack_imports, architecture=built.architecture),
+        )  # fmt: skip
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error

@@ -36,6 +36,8 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     threads: int
     spin: bool
+    architecture: str = ""
+    """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 
 
 def attribute_kernels(

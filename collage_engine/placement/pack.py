@@ -10,12 +10,22 @@ import os
 from typing import Any
 
 
-def pack_imports(module: Any, is_system_lib: bool, prefix: str, workspace: str) -> str:
-    """TVM's ``fpack_imports``: an assembler file that defines the blob TVM looks for on load."""
+def pack_imports(
+    module: Any, is_system_lib: bool, prefix: str, workspace: str, architecture: str = ""
+) -> str:
+    """TVM's ``fpack_imports``: an assembler file that defines the blob TVM looks for on load.
+
+    With an ``architecture`` (sm_90a), kernels that are still CUDA source are compiled on the way.
+    """
+    import numpy as np
     import tvm_ffi
 
     blob = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy()
     symbol = str(tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")())
+    if architecture:
+        from collage_engine.lowering.cubin import with_cubins
+
+        blob = np.frombuffer(with_cubins(blob.tobytes(), architecture), dtype=np.uint8)
     content = os.path.join(workspace, "imports.bin")
     blob.tofile(content)
     path = os.path.join(workspace, "imports.S")

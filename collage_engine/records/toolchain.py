@@ -16,6 +16,10 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     config: tuple[tuple[str, str], ...] = ()
     threads: int = 1
     precision: str = "float32"
+    device: str = "cpu"
+    """Device its partitions run on: cpu, cuda:0."""
+    architecture: str = ""
+    """Of a cuda device: what is compiled for, e.g. sm_90a."""
 
     @property
     def id(self) -> str:
@@ -41,6 +45,8 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     """e.g. ("cpu",)"""
     licence: str | None = None
+    builds: bool = False
+    """Not available, for want of a device; but what it compiles for one can be exported here."""
 
 
 class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ class Toolchain(ABC):
     licence: str = ""
     native: bool = False
     """True: compiled by TVM itself through ``lower``; False: an external runtime module."""
+    targets: tuple[str, ...] = ("cpu",)
+    """Kinds of devices it compiles for: cpu, cuda."""
     whole_model: bool = True
     """Whether a user could run a whole model with it (then it is a baseline)."""
     direct_convolutions: bool = False
@@ -97,6 +99,10 @@ class Toolchain(ABC):
         an ``UnsupportedError`` when it is compiled.
         """
         return (PLAIN,)
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        """As ``instances``, for the device cuda:0 of this architecture; empty: not for CUDA."""
+        return ()
 
     @abstractmethod
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:

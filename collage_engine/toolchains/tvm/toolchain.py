@@ -24,6 +24,7 @@ class TvmToolchain(Toolchain):
     licence = "Apache-2.0"
     native = True
     direct_convolutions = True
+    targets = ("cpu", "cuda")
 
     def probe(self) -> ToolchainState:
         def missing(reason: str) -> ToolchainState:
@@ -39,12 +40,23 @@ class TvmToolchain(Toolchain):
             return missing(f"apache-tvm {version} does not load: {error}")
         if not tvm.runtime.enabled("llvm"):
             return missing(f"apache-tvm {version} was built without LLVM")
+        from collage_engine.machine.cuda import cuda_probe
+
+        devices = ("cpu", *(device.record().name for device in cuda_probe().devices))
         return ToolchainState(
-            name=self.name, available=True, version=version, devices=("cpu",), licence=self.licence
-        )
+            name=self.name, available=True, version=version, devices=devices,
+            licence=self.licence, builds=True,
+        )  # fmt: skip
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         return (ToolchainInstance(toolchain=self.name, threads=threads, precision=precision),)
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (
+            ToolchainInstance(
+                toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
+            ),
+        )
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         return reason_against(graph, index)
@@ -72,6 +84,11 @@ class TvmToolchain(Toolchain):
         from collage_engine.toolchains.tvm.target import cpu
 
         try:
+            if function.instance.architecture:
+                from collage_engine.toolchains.tvm.cuda import lowering as cuda
+
+                architecture = function.instance.architecture
+                return cuda.lower_module(relax_module(function), architecture).module
             return lower_module(relax_module(function), cpu(function.instance.threads)).module
         except ToolchainError:
             raise

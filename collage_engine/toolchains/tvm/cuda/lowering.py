@@ -1,0 +1,90 @@
+"""From a Relax function to kernels for an NVIDIA device: legalise, fuse, schedule.
+
+DLight's rules schedule what they understand: matmuls and convolutions as tiled (implicit) GEMMs,
+on tensor cores where the element type has them, reductions, transposes; what is left runs as one
+thread per element. Source: tvm.s_tir.dlight.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from collage_engine.machine.cuda import cuda_target
+from collage_engine.records.errors import ToolchainError
+
+SCHEDULE = "collage.schedule"
+"""PrimFunc attribute: which rule wrote it."""
+
+
+@dataclass
+class CudaLowered:
+    """A module of scheduled kernels; rules by kernel name."""
+
+    module: tvm.IRModule
+    schedules: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def rules() -> tuple[Any, ...]:
+    """DLight's rules, the most specific first; the last one takes everything."""
+    from tvm.s_tir import dlight
+
+    gpu = dlight.gpu
+    return (
+        gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Transpose(),
+        gpu.Fallback(),
+    )  # fmt: skip
+
+
+def lower_module(module: tvm.IRModule, architecture: str) -> CudaLowered:
+    """Every PrimFunc that ``main`` calls scheduled; ``ToolchainError`` names one that cannot be."""
+    start = time.perf_counter()
+    target = cuda_target(architecture)
+    with target:
+        legal = tvm.transform.Sequential(
+            [
+                relax.transform.LegalizeOps(),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FoldConstant(),
+                relax.transform.FuseOps(),
+                relax.transform.FuseTIR(),
+                relax.transform.DeadCodeElimination(),
+            ]
+        )(module)
+    middle = time.perf_counter()
+    lowered = CudaLowered(legal)
+    for variable, function in list(legal.functions.items()):
+        if isinstance(function, tirx.PrimFunc):
+            name = str(variable.name_hint)
+            scheduled, rule = _schedule(function, target, name)
+            legal.update_func(variable, scheduled)
+            lowered.schedules[name] = rule
+    lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
+    return lowered
+
+
+def _schedule(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
+    reasons = []
+    for rule in rules():
+        label = type(rule).__name__
+        try:
+            with target:
+                space = rule.apply(function, target, False)
+        except Exception as error:
+            # A rule that trips over a function leaves it to the next one.
+            reasons.append(f"{label}: {(str(error).strip().splitlines() or ['?'])[-1][:120]}")
+            continue
+        if space is None:
+            continue
+        schedule = space[0] if isinstance(space, list) else space
+        body = schedule.mod["main"]
+        return (
+            body.with_attr({"tirx.is_scheduled": True, "tirx.noalias": True, SCHEDULE: label}),
+            label,
+        )
+    raise ToolchainError(f"TVM has no schedule for {name}: {'; '.join(reasons)}")
