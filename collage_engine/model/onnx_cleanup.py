@@ -17,6 +17,7 @@ from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.constant_values import NotFoldable, evaluate
 from collage_engine.model.draft import Draft, Op, node_name
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
+from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
 from collage_engine.records.errors import ModelError
 
 # Their results differ from call to call, or int8 weights would be lost to the toolchains.
@@ -63,6 +64,8 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
         if not shapes_wait or (len(draft.ops), len(draft.types)) == before:
             break
     onnx_affine.fold_affine(draft)
+    pad_in_float(draft)
+    dequantize_per_reader(draft)
     _drop_dead(draft)
     _infer(draft, path)
     explicit_pads(draft)
