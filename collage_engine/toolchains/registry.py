@@ -32,6 +32,7 @@ TOOLCHAINS: dict[str, str] = {
     "tvm": "collage_engine.toolchains.tvm.toolchain:TvmToolchain",
     "onnxruntime": "collage_engine.toolchains.onnxruntime.toolchain:OnnxRuntimeToolchain",
     "onednn": "collage_engine.toolchains.onednn.toolchain:OneDnnToolchain",
+    "openvino": "collage_engine.toolchains.openvino.toolchain:OpenVinoToolchain",
 }
 
 PROBE_SECONDS = 180.0
@@ -45,6 +46,11 @@ _probing = threading.Lock()
 def all_names() -> tuple[str, ...]:
     """Every known toolchain, in the order in which they are shown and tried."""
     return tuple(TOOLCHAINS)
+
+
+def names_for(target: str) -> tuple[str, ...]:
+    """Toolchains that compile for a kind of device, cpu or cuda."""
+    return tuple(name for name in TOOLCHAINS if target in get(name).targets)
 
 
 @cache

@@ -1,0 +1,1 @@
+"""OpenVINO as a toolchain, through its C API."""

@@ -1,0 +1,52 @@
+"""What OpenVINO's CPU plugin executes of a partition: its runtime model, for the faces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.toolchains.openvino.intermediate import read_ir
+
+NO_WORK = ("Input", "Output", "Const")
+
+
+def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
+    """The properties that our runtime sets, for OpenVINO's own Python interface."""
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": int(plan["threads"]),
+        "NUM_STREAMS": "1",
+        "INFERENCE_PRECISION_HINT": str(plan["precision"]),
+        "ENABLE_CPU_PINNING": bool(plan["spin"]) and int(plan["threads"]) > 1,
+    }
+
+
+def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Layers in execution order: what it is, which kernel, its precision, the operators in it.
+
+    The model is compiled once more, by OpenVINO's Python interface, with the same settings.
+    """
+    import openvino
+
+    model = read_ir(data, int(plan["xml_bytes"]))
+    compiled = openvino.Core().compile_model(model, "CPU", settings_of(plan))
+    found: list[tuple[int, dict[str, Any]]] = []
+    for layer in compiled.get_runtime_model().get_ordered_ops():
+        info = {key: str(value) for key, value in _pairs(layer.get_rt_info())}
+        what = info.get("layerType", layer.get_type_name())
+        if what in NO_WORK:
+            continue
+        step = {
+            "what": what,
+            "name": layer.get_friendly_name(),
+            "kernel": info.get("primitiveType", ""),
+            "precision": info.get("runtimePrecision", ""),
+            "layout": info.get("outputLayouts", ""),
+            "from": info.get("originalLayersNames", ""),
+        }
+        found.append((int(info.get("execOrder", len(found))), step))
+    return [step for _, step in sorted(found, key=lambda item: item[0])]
+
+
+def _pairs(info: Any) -> list[tuple[str, Any]]:
+    """OpenVINO wraps the values of its maps."""
+    return [(key, getattr(info[key], "value", info[key])) for key in info]

@@ -1,0 +1,36 @@
+"""What OpenVINO proposes: sibling anchors, such as attention's projections.
+
+The rest comes from blocks, regions and the whole model, which suit it best: a call has a price of
+its own, and inside a partition it keeps layouts that small ones convert to and fro. So it has no
+rules for anchors with parts of their epilogues, which would double its candidates and win nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.rule_trees import anchor_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.openvino.supports import reason_against
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+
+
+def _validate(sub_graph: SubGraph) -> str | None:
+    graph = sub_graph.graph
+    for index in graph.operators:
+        if sub_graph.inside >> index & 1:
+            reason = reason_against(graph, index)
+            if reason is not None:
+                return reason
+    return None
+
+
+def partition_spec(
+    toolchain: OpenVinoToolchain, instance: ToolchainInstance, graph: DataflowGraph
+) -> PartitionSpec:
+    return PartitionSpec(toolchain.name, instance, anchor_rules(vertical=False), _validate)

@@ -1,0 +1,214 @@
+// OpenVINO as a runtime module: the weights are a model in OpenVINO's IR (constants, then XML).
+//
+// A model in IR needs no frontend but the small one of IR itself. Inputs and outputs go by their
+// place in the model, which IR keeps.
+#include <malloc.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+
+#include "held_bytes.h"
+#include "ov_api.h"
+
+namespace collage {
+namespace {
+
+// Reading and compiling frees more than is kept, and the C library holds on to it.
+void TrimHeap(size_t model_bytes) {
+#ifdef __GLIBC__
+  if (model_bytes >= HeldBytes::kWorthwhile) malloc_trim(0);
+#endif
+}
+
+// A tensor argument. A tensor is bound to its address for good, and callers cycle through few
+// addresses, so the last ones are kept; the request is told only when the address changes.
+class Argument {
+ public:
+  using Set = ov_status_e (*)(ov_infer_request_t*, size_t, const ov_tensor_t*);
+
+  Argument(const TensorSpec& spec, size_t place, Set set) : spec_(spec), place_(place), set_(set) {}
+
+  void Bind(ov_infer_request_t* request, void* data) {
+    if (bound_ && data == data_) return;
+    bound_ = false;
+    OvCheck(set_(request, place_, At(data)), "OpenVINO refuses a tensor");
+    data_ = data;
+    bound_ = true;
+  }
+  int64_t made() const { return made_; }
+
+ private:
+  struct Entry {
+    void* data = nullptr;
+    OvTensor tensor;
+  };
+
+  ov_tensor_t* At(void* data) {
+    // A tensor without elements may come without an address, which OpenVINO does not take.
+    if (data == nullptr && spec_.bytes == 0) data = &nothing_;
+    for (Entry& e : entries_) {
+      if (e.data == data && e.tensor.get() != nullptr) return e.tensor.get();
+    }
+    Entry& entry = entries_[next_];
+    next_ = (next_ + 1) % entries_.size();
+    OvTensorOver(spec_, data, entry.tensor.out());
+    entry.data = data;
+    ++made_;
+    return entry.tensor.get();
+  }
+
+  TensorSpec spec_;
+  size_t place_;
+  Set set_;
+  void* data_ = nullptr;
+  bool bound_ = false;
+  std::array<Entry, 4> entries_{};
+  size_t next_ = 0;
+  int64_t made_ = 0;
+  alignas(64) char nothing_ = 0;
+};
+
+class OvModule : public PlanModule {
+ public:
+  OvModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
+      : PlanModule(symbol, plan_text), held_(model) {
+    json::Object plan = ParseObject(plan_text, "the plan");
+    threads_ = Get<int64_t>(plan, "threads");
+    spin_ = Get<bool>(plan, "spin");
+    precision_ = GetString(plan, "precision");
+    Open(plan);
+    held_.Forget();
+    TrimHeap(held_.size());
+  }
+
+ protected:
+  void Execute() final {
+    const std::vector<void*>& data = pointers();
+    for (size_t i = 0; i < arguments_.size(); ++i) arguments_[i].Bind(request_.get(), data[i]);
+    OvCheck(ov_infer_request_infer(request_.get()), "OpenVINO fails");
+  }
+
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String("openvino " + OvVersion()));
+    out.Set(ffi::String("threads"), threads_);
+    out.Set(ffi::String("spin"), spin_);
+    out.Set(ffi::String("precision"), ffi::String(precision_));
+    json::Object found;
+    for (const char* key : {"INFERENCE_NUM_THREADS", "NUM_STREAMS", "INFERENCE_PRECISION_HINT",
+                            "PERFORMANCE_HINT", "ENABLE_CPU_PINNING"}) {
+      found.Set(ffi::String(key), ffi::String(Property(key)));
+    }
+    out.Set(ffi::String("properties"), found);
+    int64_t made = 0;
+    for (const Argument& a : arguments_) made += a.made();
+    out.Set(ffi::String("tensors_made"), made);
+    return std::string(json::Stringify(out));
+  }
+
+  ffi::Bytes Weights() const final { return held_.Get(); }
+
+ private:
+  void Open(const json::Object& plan) {
+    size_t xml_bytes = static_cast<size_t>(Get<int64_t>(plan, "xml_bytes"));
+    if (xml_bytes > held_.size()) TVM_FFI_THROW(ValueError) << symbol() << ": the model is cut off";
+    size_t constants = held_.size() - xml_bytes;
+    OvTensor weights;
+    if (constants != 0) {
+      TensorSpec spec{DLDataType{kDLUInt, 8, 1}, "uint8", {static_cast<int64_t>(constants)},
+                      constants};
+      OvTensorOver(spec, const_cast<char*>(held_.data()), weights.out());
+    }
+    OvModel model;
+    OvCheck(ov_core_read_model_from_memory_buffer(OvCore(), held_.data() + constants, xml_bytes,
+                                                  weights.get(), model.out()),
+            "OpenVINO cannot read the model");
+    Compile(model.get());
+    CheckPorts("input", inputs(), ov_compiled_model_inputs_size, ov_compiled_model_input_by_index);
+    CheckPorts("output", outputs(), ov_compiled_model_outputs_size,
+               ov_compiled_model_output_by_index);
+    OvCheck(ov_compiled_model_create_infer_request(compiled_.get(), request_.out()),
+            "OpenVINO makes no request");
+    for (size_t i = 0; i < inputs().size(); ++i) {
+      arguments_.emplace_back(inputs()[i], i, ov_infer_request_set_input_tensor_by_index);
+    }
+    for (size_t i = 0; i < outputs().size(); ++i) {
+      arguments_.emplace_back(outputs()[i], i, ov_infer_request_set_output_tensor_by_index);
+    }
+  }
+
+  void Compile(const ov_model_t* model) {
+    std::string threads = std::to_string(threads_);
+    // A pool that is alone in its process may bind its threads to cores, as OpenVINO does by
+    // itself; beside other pools it would sit on cores that they want.
+    bool pinning = spin_ && threads_ > 1;
+    OvCheck(ov_core_compile_model(
+                OvCore(), model, "CPU", 10, compiled_.out(),
+                ov_property_key_hint_performance_mode, "LATENCY",
+                ov_property_key_inference_num_threads, threads.c_str(),
+                ov_property_key_num_streams, "1",
+                ov_property_key_hint_inference_precision, precision_.c_str(),
+                ov_property_key_hint_enable_cpu_pinning, pinning ? "YES" : "NO"),
+            "OpenVINO cannot compile the model");
+  }
+
+  template <typename CountFunction, typename PortFunction>
+  void CheckPorts(const char* kind, const std::vector<TensorSpec>& specs, CountFunction count_of,
+                  PortFunction port_of) const {
+    size_t count = 0;
+    OvCheck(count_of(compiled_.get(), &count), "OpenVINO has no ports");
+    if (count != specs.size()) {
+      TVM_FFI_THROW(ValueError) << symbol() << " has " << specs.size() << " " << kind
+                                << "s, the model " << count;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      OvPort port;
+      OvCheck(port_of(compiled_.get(), i, port.out()), "OpenVINO has no port");
+      ov_element_type_e type = DYNAMIC;
+      OvCheck(ov_port_get_element_type(port.get(), &type), "a port has no type");
+      ov_shape_t shape{0, nullptr};
+      OvCheck(ov_const_port_get_shape(port.get(), &shape), "a port has no fixed shape");
+      const TensorSpec& spec = specs[i];
+      bool same = type == OvType(spec.dtype, spec.dtype_name) &&
+                  std::vector<int64_t>(shape.dims, shape.dims + shape.rank) == spec.shape;
+      ov_shape_free(&shape);
+      if (!same) {
+        TVM_FFI_THROW(ValueError) << symbol() << " " << kind << " " << i
+                                  << " has another type in the model than in the plan";
+      }
+    }
+  }
+
+  std::string Property(const char* key) const {
+    char* value = nullptr;
+    if (ov_compiled_model_get_property(compiled_.get(), key, &value) != OK) return "";
+    std::string text = value != nullptr ? value : "";
+    ov_free(value);
+    return text;
+  }
+
+  HeldBytes held_;  // outlives the compiled model, whose constants point into it
+  OvCompiledModel compiled_;
+  OvRequest request_;
+  std::deque<Argument> arguments_;
+  int64_t threads_ = 1;
+  bool spin_ = false;
+  std::string precision_;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  collage::RegisterModule<collage::OvModule>();
+  tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
+    char* devices = nullptr;
+    // Asks the CPU plugin, so it is known to load.
+    collage::OvCheck(
+        ov_core_get_property(collage::OvCore(), "CPU", "FULL_DEVICE_NAME", &devices),
+        "OpenVINO's CPU plugin does not load");
+    ov_free(devices);
+    return tvm::ffi::String(collage::OvVersion());
+  });
+}

@@ -1,0 +1,98 @@
+"""OpenVINO: a sub-graph becomes a model in its IR, run through the C API from our C++ runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native.builder import RuntimeSource
+from collage_engine.toolchains.native.toolchain import NativeToolchain
+from collage_engine.toolchains.openvino import supports, wheel
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+PRECISIONS = {"f32": "f32", "bf16": "bf16"}
+"""The option ``precision`` → OpenVINO's inference precision hint."""
+
+
+class OpenVinoToolchain(NativeToolchain):
+    """OpenVINO's CPU plugin: best with whole models and large sub-graphs.
+
+    A call costs some microseconds whatever it does, and inside a partition it chooses layouts of
+    its own, which small partitions convert to and from for nothing.
+    """
+
+    name = "openvino"
+    licence = "Apache-2.0"
+    direct_convolutions = True
+    install = "pip install openvino"
+    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+
+    def version(self) -> str:
+        return wheel.version()
+
+    def source(self) -> RuntimeSource:
+        library = wheel.library("openvino_c")
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / "openvino_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            includes=(wheel.headers(),),
+            links=(library,),
+            beside=tuple((file.name, file) for file in wheel.runtime_files()),
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        plain = ToolchainInstance(toolchain=self.name, threads=threads)
+        if precision != "bfloat16" or not supports.has_bfloat16():
+            return (plain,)
+        lower = ToolchainInstance(
+            toolchain=self.name, config=(("precision", "bf16"),), threads=threads,
+            precision=precision,
+        )  # fmt: skip
+        return plain, lower
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        return supports.reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.openvino.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.model.onnx_writer import to_onnx
+        from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
+
+        precision = function.instance.option("precision", "f32")
+        if precision not in PRECISIONS:
+            raise ToolchainError(f"openvino has no precision {precision!r}")
+        onnx = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
+        xml, constants = to_ir(from_onnx(onnx))
+        plan = {"xml_bytes": len(xml), "precision": PRECISIONS[precision]}
+        return plan, constants + xml
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """The settings, and the layers that its CPU plugin executes."""
+        from collage_engine.toolchains.openvino.layers import executed_layers
+
+        described = super().inside(module)
+        _, plan, model = self.unpack(module)
+        described["steps"] = executed_layers(model, plan)
+        return described
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        shipped = tuple(
+            RuntimeLibrary(
+                file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                licence=wheel.LICENCES.get(file.name, self.licence),
+            )
+            for file in wheel.runtime_files()
+        )  # fmt: skip
+        return *shipped, self.own_library()

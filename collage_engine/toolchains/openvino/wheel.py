@@ -1,0 +1,53 @@
+"""What of the ``openvino`` wheel is built against, and what an artifact carries of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from functools import cache
+from pathlib import Path
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native.builder import find_in_wheel
+
+PACKAGE = "openvino"
+VERSIONED = ("openvino", "openvino_c", "openvino_ir_frontend")
+"""Libraries whose names end in the release, e.g. ``libopenvino_c.so.2641``."""
+PLUGIN = "libopenvino_intel_cpu_plugin.so"
+THREADS = ("libtbb.so.12", "libtbbmalloc.so.2", "libtbbbind_2_5.so.3", "libhwloc.so.15")
+"""TBB and what it looks for by itself: its allocator, and the machine's topology."""
+LICENCES = {"libhwloc.so.15": "BSD-3-Clause"}
+"""Those that are not under the wheel's own licence."""
+
+
+def version() -> str:
+    """OpenVINO's version; ``ToolchainError`` when the wheel is not installed."""
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+
+
+@cache
+def _suffix() -> str:
+    """What the names of its versioned libraries end in, e.g. ``2641`` for 2026.4.1."""
+    version()
+    for file in importlib.metadata.files(PACKAGE) or []:
+        if file.name.startswith("libopenvino_c.so."):
+            return file.name.removeprefix("libopenvino_c.so.")
+    raise ToolchainError(f"the package {PACKAGE} carries no libopenvino_c.so")
+
+
+def library(name: str) -> Path:
+    """A versioned library of the wheel by its plain name, e.g. ``openvino_c``."""
+    return find_in_wheel(PACKAGE, f"lib{name}.so.{_suffix()}")
+
+
+def headers() -> Path:
+    """The folder in which ``openvino/c/openvino.h`` lies."""
+    return find_in_wheel(PACKAGE, "openvino.h", "openvino/include/openvino/c").parents[2]
+
+
+def runtime_files() -> tuple[Path, ...]:
+    """What running a model in IR on the processor takes; every one finds the others beside it."""
+    versioned = [library(name) for name in VERSIONED]
+    return (*versioned, *(find_in_wheel(PACKAGE, name) for name in (PLUGIN, *THREADS)))
