@@ -31,6 +31,7 @@ from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.graph import Node
+from collage_engine.records.precision import FLOAT32
 
 WINOGRAD = 5.0625
 """F(6×6,3×3) needs 8·8 multiplications for 6·6 outputs of 9 taps each: 324/64."""
@@ -60,12 +61,15 @@ class WorkCounter:
     """Counts over one graph; what depends on a single node is computed once.
 
     ``direct``: for toolchains that convolve directly or by a matrix product, never by Winograd's
-    method or a transform.
+    method or a transform. ``precision``: float32 products may be made in it, of weights kept in it.
     """
 
-    def __init__(self, graph: DataflowGraph, direct: bool = False) -> None:
+    def __init__(
+        self, graph: DataflowGraph, direct: bool = False, precision: str = FLOAT32
+    ) -> None:
         self.graph = graph
         self.direct = direct
+        self.precision = precision
         self._operations: dict[int, float] = {}
         self._reads: dict[int, tuple[int, ...]] = {}
 
@@ -86,15 +90,17 @@ class WorkCounter:
                 continue
             operations = self.operations(index)
             if operations:
-                dtype = "int8" if eight_bits else graph.nodes[node.inputs[0]].type.dtype
+                dtype = graph.nodes[node.inputs[0]].type.dtype
+                dtype = "int8" if eight_bits else self.precision if dtype == FLOAT32 else dtype
                 work.operations[dtype] = work.operations.get(dtype, 0.0) + operations
             for source in self.reads_whole(index):
                 whole.add(source)
                 if graph.nodes[source].form == "constant" or not nodes >> source & 1:
                     read.add(source)
+        narrow = 1 if eight_bits else 4 if self.precision == FLOAT32 else 2
         work.read_bytes = sum(
-            graph.nodes[i].type.elements
-            if eight_bits and graph.nodes[i].form == "constant"
+            min(narrow * graph.nodes[i].type.elements, graph.nodes[i].type.bytes)
+            if narrow < 4 and graph.nodes[i].form == "constant"
             else graph.nodes[i].type.bytes
             for i in read
         )
@@ -247,14 +253,15 @@ def with_bounds(
 
     ``direct`` names the toolchains that never convolve by Winograd's method or a transform.
     """
-    counters = {kind: WorkCounter(graph, direct=kind) for kind in (False, True)}
-    known: dict[tuple[tuple[int, ...], bool, int], float] = {}
+    counters: dict[tuple[bool, str], WorkCounter] = {}
+    known: dict[tuple[tuple[int, ...], bool, str, int], float] = {}
     found = []
     for candidate in candidates:
-        kind = candidate.instance.toolchain in direct
-        at = (candidate.nodes, kind, candidate.instance.threads)
+        kind = (candidate.instance.toolchain in direct, candidate.instance.precision)
+        at = (candidate.nodes, *kind, candidate.instance.threads)
         if at not in known:
-            work = counters[kind].of(graph.to_indices(candidate.nodes))
+            counter = counters.setdefault(kind, WorkCounter(graph, *kind))
+            work = counter.of(graph.to_indices(candidate.nodes))
             known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
         found.append(msgspec.structs.replace(candidate, lower_bound_us=known[at] or None))
     return found

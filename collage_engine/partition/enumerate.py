@@ -25,6 +25,7 @@ from collage_engine.partition.patterns import describe
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
 
@@ -86,6 +87,8 @@ def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
     reason = offer.refusal(graph, index)
     if reason is not None:
         return reason
+    if is_reduced(offer.instance) and node.op not in PRODUCTS:
+        return f"{node.op.removeprefix('nn.')} gains nothing in {short(offer.instance.precision)}"
     if offer.spec is not None:
         explained = offer.spec.rule.why_not(Scope(graph, offer.spec), index)
         if explained is not None:
@@ -148,6 +151,8 @@ class _Collector:
         self.offer = offer
         self.notes = notes
         self.supported = supported_set(calls, partial(offer.refusal, calls.graph))
+        self.worthwhile = _worthwhile(calls, offer)
+        """Only sets that hold one of these are offered."""
         self.found: dict[OperatorSet, _Found] = {}
         self.refused: Counter[str] = Counter()
 
@@ -162,6 +167,8 @@ class _Collector:
     ) -> None:
         """Take a set, closed over tuples, unless it is unsupported or not convex."""
         operators = self.calls.close(operators)
+        if not operators & self.worthwhile:
+            return
         known = self.found.get(operators)
         if known is not None:
             known.rules.setdefault(rule, None)
@@ -233,6 +240,18 @@ class _Collector:
             )
             for operators, found in ordered
         ]
+
+
+def _worthwhile(calls: CallGraph, offer: Offer) -> OperatorSet:
+    """All operators; in reduced precision the products, which alone gain by it."""
+    if not is_reduced(offer.instance):
+        return calls.everything
+    nodes = calls.graph.nodes
+    found = 0
+    for number, index in enumerate(calls.graph.operators):
+        if nodes[index].op in PRODUCTS:
+            found |= 1 << number
+    return found
 
 
 def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:

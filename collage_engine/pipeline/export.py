@@ -26,7 +26,7 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
         CoverPart(
             ToolchainInstance(
                 toolchain=part.toolchain, config=tuple(sorted(part.config.items())),
-                threads=run.threads, precision=settings.precision,
+                threads=run.threads, precision=part.precision,
             ),
             part.nodes, part.takes, part.gives,
         )

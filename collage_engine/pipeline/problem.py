@@ -209,6 +209,8 @@ def make_placement(
                 estimated_us=c.cost.at(percentile) if c.cost.usable else None,
                 takes=c.takes,
                 gives=c.gives,
+                precision=c.instance.precision,
+                max_rel_error=c.cost.max_rel_error,
             )
         )
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)

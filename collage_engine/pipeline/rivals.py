@@ -23,6 +23,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
+from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 
 COLLAGE = "collage"
@@ -77,9 +78,9 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
     everything = tuple(range(calls.size))
     rivals = []
     for offer in menu.offers:
-        if not offer.whole_model:
-            continue
         instance = offer.instance
+        if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
+            continue
         as_users_do = instance.toolchain == USERS_RUN_IT_FROM_PYTHON and not instance.config
         refused = _refused(calls, offer)
         if not everything and not as_users_do:
@@ -94,6 +95,11 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
             )
         )
     return rivals
+
+
+def _has_products(calls: CallGraph) -> bool:
+    """Whether reduced precision would change anything."""
+    return any(calls.graph.nodes[index].op in PRODUCTS for index in calls.graph.operators)
 
 
 def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
@@ -114,13 +120,16 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
 
 
 def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
-    """Greedy partitioning for every toolchain with the native one behind it, and for all."""
+    """Greedy partitioning for every toolchain, in each of its precisions, with the native one
+    behind it, and for all."""
     defaults = [offer for offer in menu.offers if not offer.instance.config]
     external = [offer for offer in defaults if not offer.native]
     native = [offer for offer in defaults if offer.native]
     orders = [[offer, *native] for offer in external]
     if len(external) > 1:
         orders.append([*external, *native])
+    if _has_products(calls):
+        orders += [[offer, *native] for offer in menu.offers if is_reduced(offer.instance)]
     return [_greedy_rival(calls, order) for order in orders]
 
 

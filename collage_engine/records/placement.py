@@ -34,6 +34,10 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Format of an input value (operator number of its producer); absent: plain."""
     gives: dict[int, str] = {}
     """Format of an output value; absent: plain."""
+    precision: str = "float32"
+    """The lowest that it rounds float32 values to inside."""
+    max_rel_error: float | None = None
+    """Isolated: on its own true inputs, against its own true outputs."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,12 @@ class Toolchain(ABC):
 
     @abstractmethod
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Configurations to offer side by side, the default first."""
+        """Configurations to offer side by side, the default first.
+
+        ``precision`` is the lowest that the run admits. The float32 ones are offered whatever it
+        is; with ``bfloat16`` come, where the toolchain can, instances that compute in it inside
+        partitions whose inputs and outputs stay float32 (``records.precision.in_bfloat16``).
+        """
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         """Formats its partitions can take and give at their borders, plain among them.

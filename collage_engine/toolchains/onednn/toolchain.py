@@ -63,7 +63,7 @@ class OneDnnToolchain(NativeToolchain):
         )
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain=self.name, threads=threads, precision=precision),)
+        return (ToolchainInstance(toolchain=self.name, threads=threads),)
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         from collage_engine.toolchains.onednn.generate import reason_against

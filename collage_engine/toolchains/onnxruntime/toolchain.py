@@ -54,9 +54,7 @@ class OnnxRuntimeToolchain(NativeToolchain):
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         def instance(*config: tuple[str, str]) -> ToolchainInstance:
-            return ToolchainInstance(
-                toolchain=self.name, config=config, threads=threads, precision=precision
-            )
+            return ToolchainInstance(toolchain=self.name, config=config, threads=threads)
 
         return instance(), instance(("level", "basic"))
 

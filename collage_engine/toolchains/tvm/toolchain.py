@@ -49,7 +49,7 @@ class TvmToolchain(Toolchain):
         )  # fmt: skip
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain=self.name, threads=threads, precision=precision),)
+        return (ToolchainInstance(toolchain=self.name, threads=threads),)
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         return (
