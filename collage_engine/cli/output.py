@@ -52,12 +52,13 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """What is here with its version; what is missing with its reason and how to get it."""
     made = Columns("toolchain", "version", "devices", "state")
     for state in states:
-        words = "available" if state.available else "missing"
+        words = "available" if state.available else "no device" if state.builds else "missing"
         made.add(state.name, state.version or "–", ", ".join(state.devices) or "–", words)
     show(made.table)
     for state in states:
         if not state.available:
-            say(f"{state.name} is missing: {state.reason or 'its probe gave no reason'}")
+            words = "has no device here" if state.builds else "is missing"
+            say(f"{state.name} {words}: {state.reason or 'its probe gave no reason'}")
             if state.install:
                 say(f"  to install it: {state.install}")
 
@@ -67,6 +68,17 @@ def print_run(run: Run) -> None:
     placement = run.placement
     if placement is None:
         say("No placement.")
+        return
+    if placement.measured_us is None and run.winner == "unmeasured":
+        say(
+            f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
+            f"{counted(len(placement.partitions), 'partition')}",
+            style="bold",
+        )
+        for warning in run.warnings:
+            say(f"warning: {warning}", style="yellow")
+        if run.artifact:
+            say(f"artifact: {run.artifact}")
         return
     whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
     say(

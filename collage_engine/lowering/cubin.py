@@ -112,10 +112,8 @@ def _headers() -> list[str]:
             found.append(str(find_in_wheel(package, "cuda_fp16.h").parent))
         except ToolchainError:
             continue
-    for folder in ("/usr/local/cuda/include",):
-        if Path(folder).is_dir():
-            found.append(folder)
-    return found
+    usual = "/usr/local/cuda/include"
+    return [*found, usual] if Path(usual).is_dir() else found
 
 
 def _by_nvrtc(source: str, architecture: str) -> bytes:

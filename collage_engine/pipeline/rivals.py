@@ -63,6 +63,19 @@ def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: 
     ]  # fmt: skip
 
 
+def unmeasured_choices(calls: CallGraph, menu: Menu, settings: RunSettings) -> list[Rival]:
+    """What can be chosen where nothing can be timed, most wanted first: the user's placements,
+    greedy partitioning in the user's order, the toolchains of that order one by one."""
+    defaults = [offer for offer in menu.offers if not offer.instance.config]
+    found = [
+        _user_placement(calls, menu, placement, number)
+        for number, placement in enumerate(settings.placements, start=1)
+    ]
+    if len(defaults) > 1:
+        found.append(_greedy_rival(calls, defaults))
+    return [*found, *_whole_models(calls, menu)]
+
+
 def _refused(calls: CallGraph, offer: Offer) -> str | None:
     """Why an offer cannot take the whole model, naming the operator; None when it can."""
     for index in calls.graph.operators:

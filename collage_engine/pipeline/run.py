@@ -43,6 +43,7 @@ from collage_engine.pipeline.rivals import (
 )
 from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.transitions import transition_constants
+from collage_engine.pipeline.unmeasured import compile_only
 from collage_engine.pipeline.workspace import Menu, Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.confirm import Confirmation, confirm
@@ -117,15 +118,20 @@ class _Run:
         self.records: list[CandidateRecord] = []
 
     def run(self) -> RunOutcome:
-        noisy = busy()
-        if noisy:
-            self.warn(noisy)
         if self.settings.tune_budget_s > 0:
             self.warn(
                 "this version does not tune TVM's kernels: the tuning budget is left unspent, "
                 "TVM's costs are those of its own schedules"
             )
         menu = self.enumerate()
+        if menu.unmeasurable is not None:
+            return compile_only(
+                self.workspace, menu, self.stages, self.settings, self.pins, out=self.out,
+                run_id=self.run_id, started_at=self.started_at, warnings=self.warnings,
+            )  # fmt: skip
+        noisy = busy()
+        if noisy:
+            self.warn(noisy)
         inputs = representative_inputs(self.model, self.settings)
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
             self.measure(menu, measuring)

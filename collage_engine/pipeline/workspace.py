@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from collage_engine.machine.cuda import TargetChoice, choose_target
 from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.measure.bounds import machine_peaks, with_bounds
 from collage_engine.measure.keys import KeyContext, KeyMaker
@@ -23,7 +24,7 @@ from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Toolchain
-from collage_engine.toolchains.registry import all_names, get, probe_all
+from collage_engine.toolchains.registry import all_names, get, names_for, probe_all
 
 
 @dataclass
@@ -37,6 +38,19 @@ class Menu:
     """With keys, and the costs that were stored."""
     not_offered: dict[str, dict[int, str]]
     keys: KeyContext
+    target: TargetChoice = field(default_factory=lambda: TargetChoice("cpu"))
+
+    @property
+    def unmeasurable(self) -> str | None:
+        """Why nothing can be timed here; None when the target's device is there."""
+        if self.target.kind == "cpu" or self.target.device is not None:
+            return None
+        return self.target.reason
+
+    @property
+    def target_text(self) -> str:
+        """``cpu``, or ``cuda:sm_90a``."""
+        return ":".join(filter(None, (self.target.kind, self.target.architecture)))
 
     @property
     def instances(self) -> dict[str, ToolchainInstance]:
@@ -59,7 +73,7 @@ class Workspace:
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
         """Recorded activations and built modules; removed with the workspace."""
         self._stamp = self._file_stamp()
-        self._menus: dict[tuple[tuple[str, ...], int, str], Menu] = {}
+        self._menus: dict[tuple[tuple[str, ...], int, str, str], Menu] = {}
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -80,21 +94,20 @@ class Workspace:
 
         Raises UsageError for an unknown target, ToolchainError when no chosen toolchain is here.
         """
-        if settings.target not in ("cpu", "llvm"):
-            raise UsageError(f"--target {settings.target}: this engine places on cpu only")
+        target = choose_target(settings.target)
         threads = threads_of(settings)
-        key = (settings.toolchains, threads, settings.precision)
+        key = (settings.toolchains, threads, settings.precision, settings.target)
         menu = self._menus.get(key)
         if menu is None:
-            menu = self._make_menu(settings, threads)
+            menu = self._make_menu(settings, threads, target)
             self._menus[key] = menu
         menu.records = self.with_stored_costs(menu.records)
         return menu
 
-    def _make_menu(self, settings: RunSettings, threads: int) -> Menu:
+    def _make_menu(self, settings: RunSettings, threads: int, target: TargetChoice) -> Menu:
         states = list(probe_all(all_names()))
         by_name = {state.name: state for state in states}
-        chosen = settings.toolchains or all_names()
+        chosen = settings.toolchains or names_for(target.kind)
         offers = []
         for name in chosen:
             state = by_name.get(name)
@@ -102,11 +115,15 @@ class Workspace:
                 raise UsageError(
                     f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
                 )
-            if state.available:
-                toolchain = get(name)
+            toolchain = get(name)
+            if target.kind not in toolchain.targets:
+                raise UsageError(f"toolchain {name} does not compile for {target.kind}")
+            # Without its device a toolchain still compiles, if it can and the user asks for it.
+            wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
+            if state.available or (wanted and state.builds):
                 offers += [
                     self._offer(toolchain, instance)
-                    for instance in toolchain.instances(threads, settings.precision)
+                    for instance in _instances(toolchain, settings, threads, target)
                 ]
             elif settings.toolchains:
                 raise ToolchainError(
@@ -118,15 +135,14 @@ class Workspace:
             raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
         graph = self.model.graph
         found = enumerate_candidates(graph, offers)
-        context = self._key_context(states)
+        context = self._key_context(states, target)
         makers = KeyMaker(graph, self.model.constant)
-        forms: dict[tuple[int, ...], str] = {}
-        records = []
-        for record in found.candidates:
-            form = forms.get(record.nodes)
-            if form is None:
-                form = forms[record.nodes] = makers.form(graph.to_indices(record.nodes))
-            records.append(msgspec.structs.replace(record, key=context.key(form, record.instance)))
+        records = [
+            msgspec.structs.replace(
+                record, key=context.key(makers.form_of(record), record.instance)
+            )
+            for record in found.candidates
+        ]
         peaks = machine_peaks(self.store)
         if peaks is not None:
             # What stays unmeasured then has at least a certified bound on its regret.
@@ -139,6 +155,7 @@ class Workspace:
             records=records,
             not_offered=self._not_offered(offers, records),
             keys=context,
+            target=target,
         )
 
     def _offer(self, toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
@@ -149,6 +166,7 @@ class Workspace:
             supports=lambda index: toolchain.supports(graph, index, instance),
             whole_model=toolchain.whole_model,
             native=toolchain.native,
+            formats=toolchain.formats(instance),
         )
 
     def _not_offered(
@@ -168,7 +186,9 @@ class Workspace:
             for offer in offers
         }
 
-    def _key_context(self, states: Sequence[ToolchainState]) -> KeyContext:
+    def _key_context(
+        self, states: Sequence[ToolchainState], target: TargetChoice
+    ) -> KeyContext:
         import tvm
 
         from collage_engine.lowering.target import build_target
@@ -176,8 +196,8 @@ class Workspace:
         present = [state for state in states if state.available]
         return KeyContext(
             tvm_version=tvm.__version__,
-            target=str(build_target()),
-            fingerprint=fingerprint(),
+            target=str(build_target(target.architecture)),
+            fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
             versions={state.name: state.version or "" for state in present},
             sources={state.name: get(state.name).source_hash() for state in present},
         )
@@ -193,6 +213,14 @@ class Workspace:
             else record
             for record in records
         ]
+
+
+def _instances(
+    toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
+) -> tuple[ToolchainInstance, ...]:
+    if target.kind == "cuda":
+        return toolchain.cuda_instances(target.architecture, settings.precision)
+    return toolchain.instances(threads, settings.precision)
 
 
 def threads_of(settings: RunSettings) -> int:

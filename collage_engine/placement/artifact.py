@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from collage_engine import __version__
+from collage_engine.machine.cuda import cuda_probe
 from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.placement.npz import write_npz
 from collage_engine.records.errors import ArtifactError, UsageError
@@ -57,6 +58,8 @@ class ArtifactContents:
     target: str = "cpu"
     versions: Mapping[str, str] = field(default_factory=dict)
     """Toolchain → version."""
+    unmeasured: str | None = None
+    """Why the placement was not timed; None: it was."""
 
 
 def is_artifact(folder: Path) -> bool:
@@ -205,6 +208,9 @@ def _manifest(
             **contents.versions,
         },
         "target": contents.target,
+        "device": "cuda" if built.architecture else "cpu",
+        **({"architecture": built.architecture} if built.architecture else {}),
+        **({"unmeasured": contents.unmeasured} if contents.unmeasured else {}),
         "threads": built.threads,
         "spin": built.spin,
         "environment": built.environment,
@@ -319,6 +325,12 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     folder = Path(folder).absolute()
     manifest = read_manifest(folder)
     verify_files(folder, manifest)
+    if manifest.get("device", "cpu") != "cpu":
+        reason = cuda_probe().reason
+        if reason is not None:
+            raise ArtifactError(
+                f"{folder} runs on an NVIDIA device ({manifest.get('architecture')}): {reason}"
+            )
     command = [sys.executable, str(LOADERS / "run_artifact.py"), str(folder), "--json"]
     if benchmark:
         command.append("--benchmark")

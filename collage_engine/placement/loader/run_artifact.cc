@@ -10,6 +10,8 @@
 //
 //   ./run_artifact DIR [--benchmark] [--calls N]
 //
+// An artifact for an NVIDIA device also needs -ltvm_runtime_cuda, and the CUDA runtime it names.
+//
 // (--no-as-needed: nothing here refers to libtvm_runtime by symbol, loading it registers the VM.)
 // Exit status: 0 the outputs agree with the sample, 1 they do not or something failed, 2 usage.
 
@@ -188,6 +190,12 @@ ffi::Tensor MakeInput(const json::Object& about, const std::map<std::string, Arr
   return tensor;
 }
 
+// A copy of a tensor on another device; it is there when this returns.
+ffi::Tensor CopyTo(const ffi::Tensor& tensor, DLDeviceType device) {
+  static const ffi::Function to_device = ffi::Function::GetGlobalRequired("vm.builtin.to_device");
+  return to_device(tensor, static_cast<int>(device), 0, ffi::String("global")).cast<ffi::Tensor>();
+}
+
 // Largest |y-r| and largest |r| over one output.
 void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth, double* error,
              double* scale) {
@@ -222,7 +230,13 @@ int Run(const std::string& folder, bool benchmark, int calls) {
   ffi::Module library = ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   constexpr int kPooled = 2;
-  machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
+  const ffi::Function start = machine->GetFunction("vm_initialization").value();
+  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
+  if (cuda) {
+    start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
+  } else {
+    start(static_cast<int>(kDLCPU), 0, kPooled);
+  }
   ffi::Function model = machine->GetFunction("main").value();
 
   const auto input_sample = ReadNpz(folder + "/sample_input.npz");
@@ -230,6 +244,7 @@ int Run(const std::string& folder, bool benchmark, int calls) {
   std::vector<ffi::Tensor> inputs;
   for (const ffi::Any& about : manifest[ffi::String("inputs")].cast<json::Array>()) {
     inputs.push_back(MakeInput(about.cast<json::Object>(), input_sample));
+    if (cuda) inputs.back() = CopyTo(inputs.back(), kDLCUDA);
   }
   std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
   auto call = [&]() {
@@ -246,6 +261,9 @@ int Run(const std::string& folder, bool benchmark, int calls) {
     for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) {
       outputs.push_back(field.cast<ffi::Tensor>());
     }
+  }
+  if (cuda) {
+    for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
   }
   const auto outputs_about = manifest[ffi::String("outputs")].cast<json::Array>();
   if (outputs_about.size() != outputs.size()) Fail("the model returned another number of outputs");
@@ -266,12 +284,15 @@ int Run(const std::string& folder, bool benchmark, int calls) {
 
   if (benchmark) {
     using Clock = std::chrono::steady_clock;
+    ffi::Function wait;  // calls return before the device is done
+    if (cuda) wait = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
     std::vector<double> seconds;
     const auto begin = Clock::now();
     while (static_cast<int>(seconds.size()) < calls ||
            (Clock::now() - begin < std::chrono::seconds(2) && seconds.size() < 10000)) {
       const auto start = Clock::now();
       call();
+      if (cuda) wait(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
       seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
     std::sort(seconds.begin(), seconds.end());

@@ -74,8 +74,14 @@ class Model:
 
         self._tvm = tvm
         library = tvm.runtime.load_module(str(folder / "model.so"))
-        self.vm = VirtualMachine(library, tvm.cpu())
+        self.device = tvm.runtime.device(self.manifest.get("device", "cpu"), 0)
+        self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
+
+    def wait(self):
+        """Until the device is done; calls return before it is."""
+        if self.manifest.get("device", "cpu") != "cpu":
+            self.device.sync()
 
     def bind(self, inputs):
         """Tensors of the inputs, in the model's order."""
@@ -92,7 +98,7 @@ class Model:
                     f"input {name!r} must be {about['dtype']}{list(shape)}, "
                     f"not {array.dtype}{list(array.shape)}"
                 )
-            tensor = self._tvm.runtime.empty(shape, about["dtype"], self._tvm.cpu())
+            tensor = self._tvm.runtime.empty(shape, about["dtype"], self.device)
             tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
             tensors.append(tensor)
         return tensors
@@ -140,11 +146,13 @@ def time_calls(model, inputs, seconds=2.0, least=10):
     tensors = model.bind(inputs)
     for _ in range(2):
         model.main(*tensors)
+    model.wait()
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while len(taken) < least or (time.perf_counter() < end and len(taken) < 10000):
         start = time.perf_counter()
         model.main(*tensors)
+        model.wait()
         taken.append(time.perf_counter() - start)
     return taken
 

@@ -1,0 +1,57 @@
+"""CUDA source in a packed blob of modules becomes cubin, everything else stays."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from collage_engine.lowering.cubin import with_cubins
+from collage_engine.records.errors import ToolchainError
+
+
+def field(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
+
+
+TABLE = struct.pack("<Q", 1) + field(b"add_kernel") + b"\x00" * 12
+SOURCE = b'#include <x>\nextern "C" __global__ void add_kernel(float* a) {}\n'
+
+
+def cuda_module(source: bytes = SOURCE) -> bytes:
+    return field(b"cuda") + field(field(b"cuda") + TABLE + field(source))
+
+
+def blob(*modules: bytes) -> bytes:
+    body = struct.pack("<Q", len(modules)) + b"".join(modules)
+    return struct.pack("<Q", len(body)) + body
+
+
+def compile_(source: str, architecture: str) -> bytes:
+    assert source.encode() == SOURCE
+    return f"code for {architecture}".encode()
+
+
+def test_source_becomes_cubin_in_place() -> None:
+    before, after = field(b"first") + field(b"aaaa"), field(b"last") + field(b"zz")
+    done = with_cubins(blob(before, cuda_module(), after), "sm_80", compile_)
+    expected = field(b"cuda") + field(field(b"cubin") + TABLE + field(b"code for sm_80"))
+    assert done == blob(before, expected, after)
+
+
+def test_compiled_modules_and_bytes_that_look_alike_stay() -> None:
+    compiled = field(b"cuda") + field(field(b"cubin") + TABLE + field(b"\x7fELF"))
+    alike = field(b"weights") + field(field(b"cuda") + struct.pack("<Q", 1 << 40))
+    assert with_cubins(blob(compiled, alike), "sm_80", compile_) == blob(compiled, alike)
+
+
+def test_two_modules() -> None:
+    done = with_cubins(blob(cuda_module(), cuda_module()), "sm_90a", compile_)
+    assert done.count(b"code for sm_90a") == 2
+    assert struct.unpack_from("<Q", done)[0] == len(done) - 8
+
+
+def test_source_that_cannot_be_found_again_is_an_error() -> None:
+    broken = field(b"cuda") + field(field(b"cuda") + TABLE + SOURCE)
+    with pytest.raises(ToolchainError, match="cannot be found"):
+        with_cubins(blob(broken), "sm_80", compile_)

@@ -1,0 +1,69 @@
+"""NVIDIA devices and targets, without a driver."""
+
+from __future__ import annotations
+
+import pytest
+
+from collage_engine.machine import cuda
+from collage_engine.records.errors import UsageError
+
+H200 = {
+    "number": 0, "name": "NVIDIA H200", "capability": [9, 0], "memory_bytes": 150 << 30,
+    "multiprocessors": 132, "l2_bytes": 60 << 20, "driver": 13000,
+}  # fmt: skip
+
+
+def there_is(monkeypatch: pytest.MonkeyPatch, probe: cuda.CudaProbe) -> None:
+    monkeypatch.setattr(cuda, "cuda_probe", lambda: probe)
+
+
+def test_a_driver_answer_becomes_devices() -> None:
+    probe = cuda.read_answer({"devices": [H200]})
+    assert probe.reason is None
+    record = probe.devices[0].record()
+    assert record.name == "cuda:0"
+    assert record.description == "NVIDIA H200, sm_90a, 150 GiB, CUDA 13.0"
+    assert record.fingerprint
+
+
+def test_equal_devices_share_measurements_and_others_do_not() -> None:
+    first = cuda.read_answer({"devices": [H200, H200 | {"number": 1}]}).devices
+    other = cuda.read_answer({"devices": [H200 | {"driver": 13010}]}).devices[0]
+    assert first[0].record().fingerprint == first[1].record().fingerprint
+    assert first[0].record().fingerprint != other.record().fingerprint
+
+
+def test_no_device_is_a_reason() -> None:
+    assert cuda.read_answer({"devices": []}).reason == "the NVIDIA driver finds no device"
+    assert cuda.read_answer({"reason": "no driver"}).reason == "no driver"
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [((8, 0), "sm_80"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
+)
+def test_architectures(capability: tuple[int, int], architecture: str) -> None:
+    assert cuda.architecture_of(capability) == architecture
+
+
+def test_targets_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    there_is(monkeypatch, cuda.CudaProbe(reason="no driver"))
+    assert cuda.choose_target("cpu").kind == "cpu"
+    default = cuda.choose_target("cuda")
+    assert (default.architecture, default.device, default.reason) == ("sm_90a", None, "no driver")
+    assert cuda.choose_target("cuda:sm_80").architecture == "sm_80"
+
+
+def test_targets_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = cuda.read_answer({"devices": [H200]})
+    there_is(monkeypatch, probe)
+    assert cuda.choose_target("cuda").device == probe.devices[0]
+    assert cuda.choose_target("cuda:sm_90").device == probe.devices[0]
+    other = cuda.choose_target("cuda:sm_80")
+    assert other.device is None
+    assert other.reason == "the device here, NVIDIA H200, is sm_90a, not sm_80"
+
+
+@pytest.mark.parametrize("text", ["gpu", "cuda:90", "cuda:sm_90a:1", "cpu:1", ""])
+def test_other_targets_are_wrong_usage(text: str) -> None:
+    with pytest.raises(UsageError, match="known targets are cpu, cuda, and cuda:ARCH"):
+        cuda.choose_target(text)
