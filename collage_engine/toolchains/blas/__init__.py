@@ -1,0 +1,1 @@
+"""What every BLAS shares: products and convolutions as products, with what follows them."""

@@ -1,0 +1,134 @@
+"""Convolutions of signals and images as matrix products.
+
+Channels first: filters times gathered columns; channels last: gathered rows times filters. A 1×1
+kernel that looks at every pixel multiplies the data where they lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.blas.plan import Ints, Plan, Step, View, collapsed
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution of images: (rows, columns) of everything; a signal has one row."""
+
+    images: int
+    groups: int
+    channels: int
+    """Of one group, as the filters."""
+    filters: int
+    data: Ints
+    out: Ints
+    kernel: Ints
+    strides: Ints
+    dilation: Ints
+    begin: Ints
+    channels_last: bool
+
+
+def _ints(value: Any, rank: int) -> Ints:
+    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
+
+
+def shape_of(node: Node, data: Node, weights: Node) -> Shape:
+    """Raises ``UnsupportedError`` with the reason when a product is no way to compute it."""
+    attributes = node.attributes
+    layout = str(attributes.get("data_layout", "NCHW"))
+    kernel_layout = str(attributes["kernel_layout"])
+    space = layout.replace("N", "").replace("C", "")
+    rank = len(space)
+    last = layout == f"N{space}C"
+    if rank > 2:
+        raise UnsupportedError(f"{node.op}: columns are gathered from signals and images only")
+    if layout not in (f"NC{space}", f"N{space}C"):
+        raise UnsupportedError(f"{node.op}: no layout {layout}")
+    if attributes.get("out_layout", layout) not in (layout, ""):
+        raise UnsupportedError(f"{node.op}: the result keeps the layout of the data")
+    if sorted(kernel_layout) != sorted("OI" + space):
+        raise UnsupportedError(f"{node.op}: no kernel layout {kernel_layout}")
+    if weights.form != "constant" and kernel_layout != "OI" + space:
+        raise UnsupportedError(f"{node.op}: weights that are computed must be in OI{space}")
+    if weights.form != "constant" and last:
+        raise UnsupportedError(f"{node.op}: with channels last the weights must be constants")
+    given = dict(zip(layout, data.type.shape, strict=True))
+    made = dict(zip(layout, node.type.shape, strict=True))
+    kernel = dict(zip(kernel_layout, weights.type.shape, strict=True))
+    if 0 in (*data.type.shape, *node.type.shape):
+        raise UnsupportedError(f"{node.op}: empty tensors")
+    groups = int(attributes.get("groups", 1))
+    filters = kernel["O"] // groups
+    if groups > 1 and kernel["I"] == 1:
+        raise UnsupportedError(
+            f"{node.op}: a depthwise convolution is no matrix product: each of {groups} groups "
+            "reads one channel"
+        )
+    pads = _ints(attributes["padding"], rank)
+    lead = (1,) * (2 - rank)
+    return Shape(
+        images=given["N"],
+        groups=groups,
+        channels=kernel["I"],
+        filters=filters,
+        data=lead + tuple(given[a] for a in space),
+        out=lead + tuple(made[a] for a in space),
+        kernel=lead + tuple(kernel[a] for a in space),
+        strides=lead + _ints(attributes["strides"], rank),
+        dilation=lead + _ints(attributes["dilation"], rank),
+        begin=(0,) * (2 - rank) + pads[:rank],
+        channels_last=last,
+    )
+
+
+def convolution(
+    plan: Plan, node: Node, shape: Shape, data: View, weights: View
+) -> tuple[View, Step]:
+    """The step's axes are those of the node's layout; pixels are one to the runtime."""
+    rank = len(node.type.shape)
+    pixels = tuple(range(1, rank - 1)) if shape.channels_last else tuple(range(2, rank))
+    channel = rank - 1 if shape.channels_last else 1
+
+    def describe(step: Step) -> dict[str, Any]:
+        x, filters = step.reads
+
+        def strides(own: Ints) -> Ints:
+            pixel = collapsed(pixels, step.dims, own)
+            inner = (pixel, own[channel]) if shape.channels_last else (own[channel], pixel)
+            return (own[0], *inner)
+
+        return {
+            "images": shape.images, "groups": shape.groups, "filters": shape.filters,
+            "channels": shape.channels, "channels_last": int(shape.channels_last),
+            **_pair("", "h", "w", shape.data), **_pair("out_", "h", "w", shape.out),
+            **_pair("kernel_", "h", "w", shape.kernel), **_pair("stride_", "h", "w", shape.strides),
+            **_pair("dilation_", "h", "w", shape.dilation), **_pair("pad_", "h", "w", shape.begin),
+            "x": x.place(), "weights": filters.place(), "y": step.out.place(),
+            "post": [p.as_json(strides(p.strides) if p.strides else ()) for p in step.posts],
+        }  # fmt: skip
+
+    return plan.emit(
+        "convolution", node.type.shape, [plan.dense(data), weights], describe, (pixels,)
+    )
+
+
+def _pair(prefix: str, first: str, second: str, values: Ints) -> dict[str, int]:
+    return {prefix + first: values[0], prefix + second: values[1]}
+
+
+def filters_of(plan: Plan, node: Node, index: int, shape: Shape) -> View:
+    """Constant weights as the product wants them: (filter, channel, kernel), or with channels
+    last (group, kernel, channel, filter)."""
+    array = plan.value(index)
+    layout = str(node.attributes["kernel_layout"])
+    space = layout.replace("O", "").replace("I", "")
+    array = array.transpose([layout.index(a) for a in "OI" + space])
+    if shape.channels_last:
+        grouped = array.reshape(shape.groups, shape.filters, *array.shape[1:])
+        rank = len(space)
+        array = grouped.transpose(0, *range(3, 3 + rank), 2, 1)
+    return plan.constant(array)

@@ -1,0 +1,79 @@
+"""Functions and arithmetic that may follow a product, as post-ops of a host's result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.blas.plan import Post, View
+
+UNARY: dict[str, str] = {
+    "nn.relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "sqrt": "sqrt",
+    "square": "square", "abs": "abs", "erf": "erf", "nn.gelu": "gelu_erf",
+    "nn.gelu_tanh": "gelu_tanh", "nn.silu": "silu",
+}  # fmt: skip
+BINARY: dict[str, tuple[str, str]] = {
+    "add": ("add", "add"),
+    "subtract": ("subtract", "subtract_from"),
+    "multiply": ("multiply", "multiply"),
+    "divide": ("divide", "divide_into"),
+    "maximum": ("maximum", "maximum"),
+    "minimum": ("minimum", "minimum"),
+}
+"""Relax operator → (function with the left operand as host, with the right one)."""
+
+INFINITY = float("inf")
+_SCALAR: dict[str, tuple[Callable[[float], Post], Callable[[float], Post]]] = {
+    "add": (lambda c: Post("affine", 1.0, c), lambda c: Post("affine", 1.0, c)),
+    "subtract": (lambda c: Post("affine", 1.0, -c), lambda c: Post("affine", -1.0, c)),
+    "multiply": (lambda c: Post("affine", c, 0.0), lambda c: Post("affine", c, 0.0)),
+    "divide": (lambda c: Post("affine", 1.0 / c, 0.0), lambda c: Post("reciprocal", c)),
+}
+"""With a scalar constant on the right, on the left."""
+_POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", 1.0: "affine"}
+
+ELEMENTWISE = frozenset((*UNARY, *BINARY, "clip", "nn.leakyrelu", "negative", "power"))
+
+
+class Values(Protocol):
+    """What lowering an operator asks for."""
+
+    def view(self, index: int) -> View:
+        """The value of a node."""
+
+    def scalar(self, index: int) -> float | None:
+        """The value of a one-element constant, else None."""
+
+
+def choices(values: Values, node: Node) -> list[tuple[int, list[Post]]]:
+    """(operand that hosts the operator, what is applied to it), the preferred one first."""
+    op, inputs = node.op, node.inputs
+    if op in UNARY:
+        return [(inputs[0], [Post(UNARY[op])])]
+    if op == "negative":
+        return [(inputs[0], [Post("affine", -1.0, 0.0)])]
+    if op == "nn.leakyrelu":
+        return [(inputs[0], [Post("leaky_relu", float(node.attributes["alpha"]))])]
+    if op == "clip":
+        low, high = float(node.attributes["min"]), float(node.attributes["max"])
+        return [(inputs[0], [Post("clip", low, high)])]
+    left, right = inputs
+    if op == "power":
+        exponent = values.scalar(right)
+        if exponent not in _POWERS:
+            raise UnsupportedError(f"power: only squares, cubes and roots, not {exponent}")
+        return [(left, [Post(_POWERS[exponent], 1.0, 0.0)])]
+    if op not in BINARY:
+        raise UnsupportedError(f"a BLAS computes no {op}")
+    for place, (host, other) in enumerate(((left, right), (right, left))):
+        number = values.scalar(other)
+        if number is not None and op in _SCALAR and not (op == "divide" and number == 0.0):
+            return [(host, [_SCALAR[op][place](number)])]
+    if left == right:
+        return [(left, [Post(BINARY[op][0], view=values.view(left))])]
+    return [
+        (left, [Post(BINARY[op][0], view=values.view(right))]),
+        (right, [Post(BINARY[op][1], view=values.view(left))]),
+    ]

@@ -1,0 +1,208 @@
+"""From a function of the dataflow graph to a plan for the BLAS runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.blas import convolution, written_out
+from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
+from collage_engine.toolchains.blas.plan import Made, Plan, Post, Step, View, row_major
+from collage_engine.toolchains.blas.product import product
+
+CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d"})
+RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"})
+
+
+class Generator:
+    """Lowers the operators of one function, in order."""
+
+    def __init__(
+        self,
+        graph: DataflowGraph,
+        nodes: IndexSet,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        constants: Callable[[int], np.ndarray],
+    ) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        self.plan = Plan(constants)
+        self.views: dict[int, View] = {}
+        self.made: dict[int, Made] = {}
+        self.leaving = sum(1 << i for i in outputs)
+        for position, index in enumerate(inputs):
+            node = graph.nodes[index]
+            self._check_type(node)
+            self.views[index] = self.plan.input(position, node.type.shape)
+        self._lower(nodes & ~sum(1 << i for i in inputs))
+        self.plan.finish([self.view(i) for i in outputs])
+
+    # What lowering asks for
+
+    def view(self, index: int) -> View:
+        found = self.views.get(index)
+        if found is None:
+            node = self.graph.nodes[index]
+            if node.form != "constant":
+                raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
+            self._check_type(node)
+            found = self.views[index] = self.plan.constant(self.plan.value(index))
+        return found
+
+    def scalar(self, index: int) -> float | None:
+        node = self.graph.nodes[index]
+        if node.form != "constant" or node.type.elements != 1:
+            return None
+        return float(np.asarray(self.plan.value(index)).reshape(()))
+
+    def _check_type(self, node: Node) -> None:
+        if node.is_tuple:
+            raise UnsupportedError("a tuple is no tensor")
+        if node.type.dtype != "float32":
+            raise UnsupportedError(
+                f"{node.op or 'an operand'}: sgemm computes float32, not {node.type.dtype}"
+            )
+
+    def _read_only_by(self, index: int, readers: IndexSet) -> bool:
+        """Whether a value is needed by these calls alone."""
+        users = self.graph.users[index]
+        return not self.leaving >> index & 1 and all(readers >> u & 1 for u in users)
+
+    # Operators
+
+    def _lower(self, nodes: IndexSet) -> None:
+        chains = {
+            root: found
+            for root, found in written_out.within(self.graph, nodes).items()
+            if not found.nodes & self.leaving & ~(1 << root)
+        }
+        posts: dict[int, Post] = {}
+        part_of: dict[int, int] = {}
+        for root, found in chains.items():
+            post = found.post(self.scalar)
+            if post is not None:
+                posts[root] = post
+                part_of.update(dict.fromkeys(members(found.nodes), root))
+        for index in members(nodes):
+            node = self.graph.nodes[index]
+            if node.form == "projection":
+                raise UnsupportedError("a BLAS gives no tuples")
+            if node.form != "call":
+                continue
+            root = part_of.get(index)
+            if root is None:
+                self._call(node)
+            elif root == index:
+                found = chains[root]
+                self._elementwise(node, [(found.source, [posts[root]])], found.nodes)
+
+    def _call(self, node: Node) -> None:
+        self._check_type(node)
+        if node.op == "matmul":
+            view, step = product(self.plan, *(self.view(i) for i in node.inputs))
+            if view.dims == node.type.shape:
+                self._keep(node, view, step)
+            else:  # a vector took part
+                self.views[node.index] = view.reshaped(node.type.shape)
+                step.name = self._name(node)
+        elif node.op in CONVOLUTIONS:
+            self._convolution(node)
+        elif node.op == "permute_dims":
+            self._permute(node)
+        elif node.op in RESHAPES:
+            source = self.plan.dense(self.view(node.inputs[0]))
+            self.views[node.index] = source.reshaped(node.type.shape)
+        elif node.op in ELEMENTWISE:
+            self._elementwise(node, choices(self, node), 1 << node.index)
+        else:
+            raise UnsupportedError(f"a BLAS computes no {node.op}")
+
+    def _convolution(self, node: Node) -> None:
+        data, weights = (self.graph.nodes[i] for i in node.inputs)
+        shape = convolution.shape_of(node, data, weights)
+        if weights.form == "constant":
+            filters = convolution.filters_of(self.plan, node, weights.index, shape)
+        else:
+            filters = self.plan.dense(self.view(weights.index))
+        view = self.view(data.index)
+        self._keep(node, *convolution.convolution(self.plan, node, shape, view, filters))
+
+    def _keep(self, node: Node, view: View, step: Step) -> None:
+        self.views[node.index] = view
+        self.made[node.index] = Made(step, tuple(range(len(view.dims))))
+        step.name = self._name(node)
+
+    def _name(self, node: Node) -> str:
+        return node.name or f"{node.op} (node {node.index})"
+
+    def _permute(self, node: Node) -> None:
+        """A transpose is another view; one of a product whose rows stay whole is written so."""
+        (source,) = node.inputs
+        view = self.view(source)
+        axes = node.attributes.get("axes")
+        rank = len(view.dims)
+        order = tuple(int(a) % rank for a in axes) if axes else tuple(reversed(range(rank)))
+        made = self.made.get(source)
+        if (
+            made is not None
+            and made.step.op == "product"
+            and made.order[order[-1]] == rank - 1
+            and self._read_only_by(source, 1 << node.index)
+        ):
+            dims = tuple(view.dims[a] for a in order)
+            axis_of = tuple(made.order[a] for a in order)
+            strides = [0] * rank
+            for axis, stride in zip(axis_of, row_major(dims), strict=True):
+                strides[axis] = stride
+            made.step.strides = tuple(strides)
+            self.views[node.index] = View(made.step.out, 0, dims, row_major(dims))
+            self.made[node.index] = Made(made.step, axis_of)
+            return
+        self.views[node.index] = view.permuted(order)
+
+    def _elementwise(
+        self, node: Node, options: Sequence[tuple[int, list[Post]]], readers: IndexSet
+    ) -> None:
+        """Join the step that makes an operand nobody else needs, the latest; else copy one."""
+        self._check_type(node)
+        best: tuple[int, int, list[Post]] | None = None
+        for source, posts in options:
+            made = self.made.get(source)
+            if (
+                made is not None
+                and self.views[source].dims == node.type.shape
+                and self._read_only_by(source, readers)
+                and made.step.takes(posts, made.order)
+                and (best is None or made.step.position > best[0])
+            ):
+                best = (made.step.position, source, posts)
+        if best is not None:
+            _, source, posts = best
+            made = self.made[source]
+            made.step.add(posts, made.order)
+            self.views[node.index], self.made[node.index] = self.views[source], made
+            return
+        source, posts = options[0]
+        view = self.view(source)
+        dims = node.type.shape
+        repeated = View(view.buffer, view.offset, dims, view.broadcast(dims))
+        made_view, step = self.plan.copy(repeated)
+        self._keep(node, made_view, step)
+        step.add(posts, tuple(range(len(dims))))
+
+
+def generate(
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    constants: Callable[[int], np.ndarray],
+) -> Plan:
+    """The finished plan; ``UnsupportedError`` names the operator it cannot take."""
+    return Generator(graph, nodes, inputs, outputs, constants).plan

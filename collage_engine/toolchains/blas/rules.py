@@ -1,0 +1,67 @@
+"""What a BLAS proposes: one product or convolution at a time, with what goes along with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.patterns import Match, Pattern, anything, op
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.blas.supports import reason_against
+from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.pattern_table import anchor_patterns
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.blas.toolchain import BlasToolchain
+
+
+def attention_patterns(prefix: str) -> list[tuple[str, Pattern]]:
+    """Products that read or write through transposes, scaled and masked: attention's two."""
+
+    def operand() -> Pattern:
+        return op("permute_dims", anything()) | anything()
+
+    scores = op("matmul", operand(), operand(), commutative=False)
+    scores = scores.optional(lambda x: op(("multiply", "divide"), x, chains.scalar("scale")))
+    scores = scores.optional(lambda x: op("add", x, anything("mask")))
+    context = op("permute_dims", op("matmul", anything(), operand(), commutative=False))
+    return [(f"{prefix}.context", context), (f"{prefix}.scores", scores)]
+
+
+def patterns(prefix: str) -> list[PatternEntry]:
+    """The composites, the largest match first."""
+    anchors = [
+        (name, pattern)
+        for name, pattern in anchor_patterns(prefix, residual=True)
+        if not name.endswith(".deconv")
+    ]
+    return [(name, p, _supported) for name, p in (*anchors, *attention_patterns(prefix))]
+
+
+def _supported(graph: DataflowGraph, match: Match) -> str | None:
+    return _refused(graph, match.nodes)
+
+
+def _refused(graph: DataflowGraph, nodes: int) -> str | None:
+    for index in graph.operators:
+        if nodes >> index & 1:
+            reason = reason_against(graph, index)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _validate(sub_graph: SubGraph) -> str | None:
+    return _refused(sub_graph.graph, sub_graph.inside)
+
+
+def partition_spec(
+    toolchain: BlasToolchain, instance: ToolchainInstance, graph: DataflowGraph
+) -> PartitionSpec:
+    """Single calls, nothing joined: what is larger comes from regions and blocks."""
+    name = toolchain.name
+    rule = byoc_rules(patterns(name), "NoFusion", max_depth=16, name=name)
+    return PartitionSpec(name, instance, rule, _validate)

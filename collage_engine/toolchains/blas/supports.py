@@ -1,0 +1,87 @@
+"""What a BLAS takes: products and convolutions, and what can be done along with one of them."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.blas import product
+from collage_engine.toolchains.blas.convolution import shape_of
+from collage_engine.toolchains.blas.elementwise import ELEMENTWISE
+from collage_engine.toolchains.blas.generate import CONVOLUTIONS, RESHAPES
+
+ANCHORS = CONVOLUTIONS | {"matmul"}
+VIEWS = RESHAPES | {"permute_dims"}
+
+_known: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
+
+
+def reason_against(graph: DataflowGraph, index: int) -> str | None:
+    """None when a BLAS can take the call, by itself or together with a product."""
+    known = _known.get(graph)
+    if known is None:
+        known = _known.setdefault(graph, _judge(graph))
+    return known[index]
+
+
+def holds_anchor(graph: DataflowGraph, nodes: IndexSet) -> bool:
+    """Whether a set of nodes multiplies anything."""
+    return any(graph.nodes[i].op in ANCHORS for i in members(nodes))
+
+
+def _judge(graph: DataflowGraph) -> dict[int, str | None]:
+    nodes = graph.nodes
+    found = {index: _alone(graph, index) for index in graph.operators}
+    # Downstream of a product: functions of its result in its shape, and transposes of it.
+    after = {i for i in graph.operators if nodes[i].op in ANCHORS and found[i] is None}
+    for index in graph.operators:
+        node = nodes[index]
+        if found[index] is not None or node.op in ANCHORS:
+            continue
+        same_shape = node.op in ELEMENTWISE
+        if any(
+            s in after and (not same_shape or nodes[s].type.shape == node.type.shape)
+            for s in node.inputs
+        ):
+            after.add(index)
+    # Upstream of one: transposes and reshapes that it reads through.
+    before: set[int] = set()
+    for index in reversed(graph.operators):
+        if nodes[index].op in VIEWS and found[index] is None:
+            readers = graph.users[index]
+            if any(u in before or (nodes[u].op == "matmul" and u in after) for u in readers):
+                before.add(index)
+    for index in graph.operators:
+        if found[index] is None and index not in after and index not in before:
+            found[index] = f"{nodes[index].op}: no matrix product to do it along with"
+    return found
+
+
+def _alone(graph: DataflowGraph, index: int) -> str | None:
+    """What is against the call, whatever stands around it."""
+    node = graph.nodes[index]
+    if node.op not in ANCHORS | VIEWS | ELEMENTWISE:
+        return f"a BLAS computes no {node.op}"
+    if node.is_tuple or not node.types:
+        return f"{node.op}: a BLAS gives no tuples"
+    sources = [graph.nodes[i] for i in node.inputs]
+    # Transposes and reshapes move one tensor; what else they read are shapes.
+    for each in (node, *(sources[:1] if node.op in VIEWS else sources)):
+        if each.is_tuple or each.type.dtype != "float32":
+            return f"{node.op}: sgemm computes float32, not {each.type.dtype}"
+    try:
+        if node.op in CONVOLUTIONS:
+            shape_of(node, *sources)
+        elif node.op == "matmul":
+            product.check(node, sources)
+        elif node.op == "power":
+            exponent = sources[1]
+            if exponent.form != "constant" or exponent.type.elements != 1:
+                return "power: only a constant exponent"
+        elif 0 in node.type.shape:
+            return f"{node.op}: empty tensors"
+    except UnsupportedError as error:
+        return str(error)
+    return None

@@ -1,0 +1,43 @@
+"""The part of the contract that every BLAS shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native.toolchain import NativeToolchain
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+PLAN_VERSION = 1
+
+
+class BlasToolchain(NativeToolchain):
+    """Products and convolutions by ``sgemm``, with what follows applied to cache-hot results."""
+
+    direct_convolutions = True
+    depends = ("collage_engine.partition.patterns",)
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain=self.name, threads=threads),)
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        from collage_engine.toolchains.blas.supports import reason_against
+
+        return reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.blas.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.toolchains.blas.generate import generate
+
+        plan = generate(
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant
+        )
+        return plan.as_json(), bytes(plan.blob)

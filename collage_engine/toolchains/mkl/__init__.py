@@ -1,0 +1,1 @@
+"""Intel's MKL as a toolchain."""

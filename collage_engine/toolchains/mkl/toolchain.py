@@ -1,0 +1,72 @@
+"""Intel's MKL from its wheels: the same runtime as any other BLAS, an optional extra."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.toolchains import blas
+from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+
+PACKAGE = "mkl"
+HEADERS = "mkl-include"
+
+
+class MklToolchain(BlasToolchain):
+    """Its layer without threads: the runtime shares pieces of a product among threads itself."""
+
+    name = "mkl"
+    licence = "LicenseRef-Intel-Simplified"
+    install = f"pip install {PACKAGE} {HEADERS}"
+
+    def version(self) -> str:
+        try:
+            return importlib.metadata.version(PACKAGE)
+        except importlib.metadata.PackageNotFoundError:
+            raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+
+    def source(self) -> RuntimeSource:
+        entry = self._libraries()[0]
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(blas.__file__).parent / "src" / "mkl_module.cc",
+            plan_version=PLAN_VERSION,
+            library_version=self.version(),
+            includes=(find_in_wheel(HEADERS, "mkl_cblas.h").parent,),
+            links=(entry,),
+            beside=tuple((file.name, file) for file in self._libraries()),
+        )
+
+    def _libraries(self) -> tuple[Path, ...]:
+        """The entry library first; it opens the others, without threads, from its own folder."""
+        self.version()
+        try:
+            files = importlib.metadata.files(PACKAGE) or []
+        except importlib.metadata.PackageNotFoundError:
+            files = []
+        wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512")
+        found = []
+        for part in wanted:
+            name = next((f.name for f in files if f.name.startswith(f"libmkl_{part}.so")), None)
+            if name is not None:
+                found.append(find_in_wheel(PACKAGE, name))
+        if not found or not found[0].name.startswith("libmkl_rt."):
+            raise ToolchainError(f"the package {PACKAGE} carries no libmkl_rt.so")
+        return tuple(found)
+
+    def environment(self, threads: int, spin: bool) -> dict[str, str]:
+        """Read when the library is first called."""
+        return {"MKL_THREADING_LAYER": "SEQUENTIAL", "MKL_NUM_THREADS": "1"}
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        libraries = (
+            RuntimeLibrary(
+                file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                licence=self.licence,
+            )
+            for file in self._libraries()
+        )  # fmt: skip
+        return (*libraries, self.own_library())

@@ -1,0 +1,1 @@
+"""OpenBLAS as a toolchain."""

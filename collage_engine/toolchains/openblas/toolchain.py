@@ -1,0 +1,72 @@
+"""OpenBLAS from the wheel scipy-openblas32, whose symbols have the prefix scipy_."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.toolchains import blas
+from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+
+PACKAGE = "scipy-openblas32"
+LIBRARY = "libscipy_openblas.so"
+
+
+class OpenBlasToolchain(BlasToolchain):
+    """Its own threads stay off: the runtime shares pieces of a product among threads itself."""
+
+    name = "openblas"
+    licence = "BSD-3-Clause"
+    install = f"pip install {PACKAGE}"
+
+    def version(self) -> str:
+        try:
+            return importlib.metadata.version(PACKAGE)
+        except importlib.metadata.PackageNotFoundError:
+            raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+
+    def source(self) -> RuntimeSource:
+        library = find_in_wheel(PACKAGE, LIBRARY)
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(blas.__file__).parent / "src" / "openblas_module.cc",
+            plan_version=PLAN_VERSION,
+            library_version=self.version(),
+            includes=(find_in_wheel(PACKAGE, "cblas.h", "include").parent,),
+            links=(library,),
+            beside=tuple((file.name, file) for file in self._libraries()),
+        )
+
+    def _libraries(self) -> tuple[Path, ...]:
+        """OpenBLAS first, then what its wheel brings along for it (the Fortran runtime)."""
+        library = find_in_wheel(PACKAGE, LIBRARY)
+        others = [p for p in library.parent.iterdir() if ".so" in p.name and p != library]
+        return (library, *sorted(others))
+
+    def environment(self, threads: int, spin: bool) -> dict[str, str]:
+        """It reads this when it loads, and starts no threads then."""
+        return {"OPENBLAS_NUM_THREADS": "1"}
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        return (
+            *(
+                RuntimeLibrary(
+                    file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                    licence=_licence(file.name),
+                )
+                for file in self._libraries()
+            ),
+            self.own_library(),
+        )  # fmt: skip
+
+
+def _licence(name: str) -> str:
+    """As the wheel's LICENSE.txt says."""
+    if name.startswith("libgfortran"):
+        return "GPL-3.0-or-later WITH GCC-exception-3.1"
+    if name.startswith("libquadmath"):
+        return "LGPL-2.1-or-later"
+    return OpenBlasToolchain.licence
