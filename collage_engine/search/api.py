@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.search.check import check_cover
+from collage_engine.search.limit_verdicts import verdicts_within
 from collage_engine.search.problem import Answer, CandidateId, Problem, read_problem
 from collage_engine.search.rivals import Rival, best_covers
 from collage_engine.search.search import Found, Search
@@ -63,6 +64,7 @@ def solve(
         regrets=exact,
         regret_bounds=bounds,
         verdicts=verdicts_of(search, problem.pins, found),
+        constraints=verdicts_within(search, problem.pins, found),
         states=found.states,
         seconds=time.perf_counter() - started,
     )
@@ -80,6 +82,7 @@ def reuse(
             and old.outputs == problem.outputs
             and old.transitions == problem.transitions
             and old.priority == problem.priority
+            and old.constraints == problem.constraints
         )
         if same:
             if time_limit_s is not None:

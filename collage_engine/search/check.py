@@ -28,7 +28,7 @@ def check_cover(
 ) -> float | str:
     """The cover's cost in microseconds, or the sentence that says why it is none.
 
-    ``pins`` False leaves the problem's pins out of account.
+    ``pins`` False leaves the problem's pins and limits on runtimes out of account.
     """
     known = {str(c.id): c for c in problem.candidates}
     chosen: list[ProblemCandidate] = []
@@ -54,11 +54,42 @@ def check_cover(
             for candidate in chosen:
                 if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate):
                     return f"candidate {candidate.id} breaks pin {index}"
+        broken = _breaks_limit(problem, chosen)
+        if broken is not None:
+            return broken
     cycle = _cycle(problem, owner, len(chosen))
     if cycle is not None:
         names = ", ".join(str(chosen[part].id) for part in cycle)
         return f"candidates {names} wait for each other"
     return _cost(problem, chosen, owner)
+
+
+def _breaks_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
+    """Which limit on runtimes the cover breaks, in words; None when it keeps to all."""
+    limits = problem.constraints
+    if limits is None:
+        return None
+    used: set[str] = set()
+    for candidate in chosen:
+        name = candidate.toolchain
+        used.update(limits.needs.get(name, (name.split("[")[0],)))
+    if limits.allow is not None and not used.issubset(limits.allow):
+        return f"it uses {', '.join(sorted(used.difference(limits.allow)))}, which is not allowed"
+    if limits.max_runtimes is not None and len(used) > limits.max_runtimes:
+        return f"it uses {len(used)} runtimes; at most {limits.max_runtimes} are allowed"
+    known = {name: limits.runtimes[name] for name in used if name in limits.runtimes}
+    size = limits.base_bytes + sum(runtime.bytes for runtime in known.values())
+    if limits.max_bytes is not None and size > limits.max_bytes:
+        return f"it takes {size} bytes; at most {limits.max_bytes} are allowed"
+    if limits.licences is not None:
+        for name, runtime in sorted(known.items()):
+            for licence in runtime.licences:
+                if licence not in limits.licences:
+                    return f"{name} is under {licence}, which is not allowed"
+    for one, other in limits.conflicts:
+        if one in used and other in used:
+            return f"{one} and {other} cannot share a process"
+    return None
 
 
 def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:

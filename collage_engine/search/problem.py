@@ -34,6 +34,11 @@ an instance of it: ``onnxruntime`` also takes ``onnxruntime[level=basic]``), ``n
 more, no less; with ``toolchain``: of that one), ``together`` (one partition holds them all,
 others welcome), ``unsplit`` (together, for the two ends of an edge).
 
+**Constraints** (optional) limit which runtimes the cover uses: only some, at most so many, bytes,
+licences, pairs that cannot share a process. :mod:`collage_engine.search.limits` says exactly what
+each means; ``cost_us``, regrets and verdicts then are of the covers that keep to all of them, and
+``constraints`` in the answer says what each costs.
+
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
 under the pins; null when it is in no cover. ``regret_bounds`` has what is only known to be at
 least that much: unmeasured candidates with ``lower_bound_us``, and, where the graph is too wide
@@ -49,6 +54,12 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.search.limits import (
+    ConstraintName,
+    Constraints,
+    ConstraintVerdict,
+    check_constraints,
+)
 
 PLAIN = "plain"
 HOST = "cpu"
@@ -117,6 +128,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     transitions: Transitions = Transitions()
     priority: tuple[str, ...] = ()
     pins: tuple[ProblemPin, ...] = ()
+    constraints: Constraints | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +143,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no cover: a minimal set of pins that contradict each other, or nodes."""
+    """Why there is no cover: a minimal set of pins and limits that contradict each other, or
+    nodes."""
 
     reason: str
     pins: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
+    constraints: tuple[ConstraintName, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +165,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     regret_bounds: dict[CandidateId, float] = {}
     """The regret is at least this."""
     verdicts: tuple[Verdict, ...] = ()
+    constraints: tuple[ConstraintVerdict, ...] = ()
     states: int = 0
     seconds: float = 0.0
     infeasible: Infeasible | None = None
@@ -168,7 +183,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if self.infeasible is None:
             del data["infeasible"]
             return {**data, "gap_us": self.gap_us}
-        kept = ("infeasible", "verdicts", "states", "seconds")
+        kept = ("infeasible", "verdicts", "constraints", "states", "seconds")
         return {name: data[name] for name in kept}
 
 
@@ -226,6 +241,8 @@ def validate(problem: Problem) -> None:
         raise UsageError("priority: a toolchain is listed twice")
     for index, pin in enumerate(problem.pins):
         _check_pin(problem, pin, f"pins[{index}]", place)
+    if problem.constraints is not None:
+        check_constraints(problem.constraints)
 
 
 def _check_nodes(problem: Problem) -> dict[int, int]:

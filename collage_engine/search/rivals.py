@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.search.constraints import covers_within
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
 from collage_engine.search.problem import CandidateId
 from collage_engine.search.shortest_path import Trail, step, walked
@@ -40,23 +41,33 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Riva
     Where the space is too large for exact search there may be fewer: those that are proved to be
     the best ones, or only the best cover found.
     """
+    pins = list(pins)
+    ids = [candidate.id for candidate in search.problem.candidates]
+    if search.limits is not None:
+        ranked = covers_within(search, search.limits, pins, k)
+        return [_rival(search, ids, cost, cover, ranked[0][0]) for cost, cover in ranked]
     found = search.find(pins, regrets=search.wide)
     if found.passes is None and search.wide:  # it has only just turned out to be too large
         found = search.find(pins)
     if found.least is None or k < 1:
         return []
-    ids = [candidate.id for candidate in search.problem.candidates]
     best = [(found.least, found.cover)]
     covers = best if found.passes is None else enumerate_covers(found.passes, k)
     return [
-        Rival(
-            cover=tuple(ids[c] for c in cover),
-            cost_us=search.to_us(cost),
-            regret_us=search.difference_us(cost, found.least),
-        )
+        _rival(search, ids, cost, cover, found.least)
         for cost, cover in covers
         if found.cutoff is None or cost <= found.cutoff
     ]
+
+
+def _rival(
+    search: Search, ids: list[CandidateId], cost: int, cover: list[int], least: int
+) -> Rival:
+    return Rival(
+        cover=tuple(ids[c] for c in cover),
+        cost_us=search.to_us(cost),
+        regret_us=search.difference_us(cost, least),
+    )
 
 
 def enumerate_covers(passes: Passes, k: int) -> list[tuple[int, list[int]]]:

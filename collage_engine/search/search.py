@@ -12,6 +12,8 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from collage_engine.search.again import PassesAgain
+from collage_engine.search.constraints import Limits, find_within
+from collage_engine.search.limits import in_words
 from collage_engine.search.pins import forbidden_by
 from collage_engine.search.problem import PLAIN
 from collage_engine.search.shortest_path import Passes
@@ -93,6 +95,10 @@ class Search:
         """Candidates priced anew since."""
         self._costs: dict[frozenset[ProblemPin], Found] = {}
         """What was found under pins lately, without passes."""
+        said = problem.constraints
+        self.limits = Limits(problem, said) if said is not None and in_words(said) else None
+        """On the runtimes of a cover; None: there are none."""
+        self._within: dict[tuple[frozenset[ProblemPin], frozenset[int]], Found] = {}
 
     def reprice(self, costs_us: Mapping[int, float | None]) -> None:
         """Give candidates (by index) other costs; None: never chosen any more.
@@ -100,6 +106,7 @@ class Search:
         Only candidates that were usable when the search was made can be priced.
         """
         self._costs.clear()
+        self._within.clear()
         self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
@@ -118,14 +125,16 @@ class Search:
             found = self._forbidden[pin] = forbidden_by(self.problem, pin)
         return found
 
-    def allowed(self, pins: Iterable[ProblemPin]) -> list[bool]:
-        """Per candidate whether it is usable under these pins."""
+    def allowed(self, pins: Iterable[ProblemPin], shut: Iterable[int] = ()) -> list[bool]:
+        """Per candidate whether it is usable under these pins; ``shut`` ones are not."""
         allowed = [False] * len(self.problem.candidates)
         for index in self.usable:
             allowed[index] = True
         for pin in pins:
             for index in self.forbidden(pin):
                 allowed[index] = False
+        for index in shut:
+            allowed[index] = False
         return allowed
 
     def uncovered(self, allowed: Sequence[bool]) -> list[int]:
@@ -140,9 +149,11 @@ class Search:
     def find(self, pins: Iterable[ProblemPin], *, regrets: bool = True) -> Found:
         """The least-cost cover under the pins; ``regrets`` False skips the forward pass."""
         pins = list(pins)
-        found = self._find(pins, regrets)
-        brief = copy(found)
-        brief.passes, brief.through, brief.floor = None, {}, {}
+        if self.limits is None:
+            found = self._find(pins, regrets)
+        else:
+            found = find_within(self, self.limits, pins, regrets)
+        brief = _brief(found)
         if len(self._costs) >= REMEMBERED:
             self._costs.pop(next(iter(self._costs)))
         self._costs[frozenset(pins)] = brief
@@ -154,8 +165,26 @@ class Search:
         known = self._costs.get(frozenset(pins))
         return self.find(pins, regrets=False) if known is None else known
 
-    def _find(self, pins: list[ProblemPin], regrets: bool) -> Found:
-        allowed = self.allowed(pins)
+    def find_shut(
+        self, pins: Iterable[ProblemPin], shut: Iterable[int], regrets: bool, *, keep: bool = False
+    ) -> Found:
+        """As ``find``, without limits on runtimes, but without the ``shut`` candidates.
+
+        ``keep``: with its passes, which are not remembered.
+        """
+        pins, shut = list(pins), frozenset(shut)
+        key = frozenset(pins), shut
+        known = self._within.get(key)
+        if known is not None and not regrets and not keep:
+            return known
+        found = self._find(pins, regrets, shut)
+        if len(self._within) >= REMEMBERED:
+            self._within.pop(next(iter(self._within)))
+        self._within[key] = _brief(found)
+        return found
+
+    def _find(self, pins: list[ProblemPin], regrets: bool, shut: Iterable[int] = ()) -> Found:
+        allowed = self.allowed(pins, shut)
         if self.uncovered(allowed):
             return Found()
         began = time.monotonic()
@@ -230,6 +259,13 @@ class Search:
         forms = {c.gives.get(node, PLAIN) for c in self.problem.candidates if node in c.nodes}
         forms |= {c.takes[node] for c in self.problem.candidates if node in c.takes}
         return len(forms) > 1
+
+
+def _brief(found: Found) -> Found:
+    """Cost and cover alone."""
+    brief = copy(found)
+    brief.passes, brief.through, brief.floor = None, {}, {}
+    return brief
 
 
 def usable_costs(problem: Problem, optimistic: bool) -> tuple[list[int], list[float | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from collage_engine.search.limit_verdicts import blamed, refused
 from collage_engine.search.pins import describe
 from collage_engine.search.problem import Answer, Infeasible, Verdict
 
@@ -41,7 +42,10 @@ def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tup
 
 def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: float) -> Answer:
     """Why there is no cover: nodes, or a minimal set of pins that cannot hold together."""
-    if not _feasible(search, []):
+    limited = blamed(search, pins)
+    if limited is not None:
+        found = limited
+    elif not _feasible(search, []):
         found = _without_pins(search)
     else:
         # Deletion filter: what remains is infeasible, and feasible without any one of it.
@@ -61,8 +65,10 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
         else:
             why = f"{describe(pin)}: not decided, there is no cover to judge it by"
             verdicts.append(Verdict(pin=index, state="pending", reason=why))
+    constraints = search.problem.constraints
     return Answer(
         verdicts=tuple(verdicts),
+        constraints=() if constraints is None else refused(constraints, found),
         infeasible=found,
         seconds=time.perf_counter() - started,
     )
