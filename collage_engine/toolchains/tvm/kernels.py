@@ -82,7 +82,7 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     if len(anchors) == 1:
         family = anchors[0].note["family"]
         name = " ".join([family, *([anchors[0].note["way"]] if "way" in anchors[0].note else [])])
-        context = Context(cpu, threads=threads)
+        context = Context(cpu, threads=threads, plan=anchors[0].note.get("plan", {}))
         try:
             body = FAMILIES[family](program, anchors[0], context)
             return _kernel(function, context.kernel(body), name)

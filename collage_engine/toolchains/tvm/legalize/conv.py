@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.choices import plan_for
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
@@ -53,10 +55,11 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         [int(v) for v in attributes.strides], [int(v) for v in attributes.padding],
         [int(v) for v in attributes.dilation],
     )  # fmt: skip
-    way = geometry.way(cpu)
-    packed = geometry.pack(weight, way, cpu)
+    plan = plan_for(geometry.workload(cpu), geometry.description())
+    way = geometry.way(cpu, plan)
+    packed = geometry.pack(weight, way, cpu, plan)
     return builder.call_te(
-        lambda x, w: narrowed(geometry.compute(widened(x), w, way), dtype),
+        lambda x, w: narrowed(geometry.compute(widened(x), w, way, plan), dtype),
         data,
         const(packed),
         primfunc_name_hint=f"conv{len(axes)}d",
@@ -174,7 +177,47 @@ class Geometry:
             return False
         return not self.channels_last or self.co == self.groups
 
-    def way(self, cpu: Cpu) -> str:
+    def description(self) -> dict[str, Any]:
+        """The arguments that make this geometry again, as JSON values."""
+        return {
+            "family": "conv", "channels_last": self.channels_last, "data": list(self.data),
+            "out": list(self.out_shape), "weight": list(self.weight), "groups": self.groups,
+            "strides": list(self.strides), "padding": list(self.padding),
+            "dilation": list(self.dilation),
+        }  # fmt: skip
+
+    @staticmethod
+    def from_description(d: dict[str, Any]) -> Geometry:
+        return Geometry(
+            d["channels_last"], tuple(d["data"]), tuple(d["out"]), tuple(d["weight"]),
+            d["groups"], d["strides"], d["padding"], d["dilation"],
+        )  # fmt: skip
+
+    def workload(self, cpu: Cpu) -> str:
+        """One line that equal convolutions share."""
+
+        def sizes(values: Any) -> str:
+            return "x".join(map(str, values))
+
+        layout = "last" if self.channels_last else "first"
+        return (
+            f"conv channels {layout} {sizes(self.data)} weight {sizes(self.weight)} strides "
+            f"{sizes(self.strides)} padding {sizes(self.padding)} dilation "
+            f"{sizes(self.dilation)} groups {self.groups} threads {cpu.threads}"
+        )
+
+    def ways(self, cpu: Cpu) -> tuple[str, ...]:
+        """All ways it can be written in."""
+        if self.depthwise:
+            return ("depthwise",)
+        if self.channels_last or product(self.out) < cpu.lanes("float32"):
+            return ("channels",)
+        return ("channels", "spatial")
+
+    def way(self, cpu: Cpu, plan: Mapping[str, Any] | None = None) -> str:
+        chosen = (plan or {}).get("way")
+        if chosen in self.ways(cpu):
+            return str(chosen)
         if self.depthwise:
             return "depthwise"
         if self.channels_last:
@@ -200,8 +243,10 @@ class Geometry:
         lanes = 16
         return -(-(span + 1) // lanes) * lanes
 
-    def pack(self, weight: np.ndarray, way: str, cpu: Cpu) -> np.ndarray:
-        """The weight (OIHW…) in single precision as the way wants it."""
+    def pack(
+        self, weight: np.ndarray, way: str, cpu: Cpu, plan: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
+        """The weight (OIHW…) in single precision as the way, or a chosen plan, wants it."""
         weight = weight.astype(np.float32)
         if way == "depthwise":
             flat = weight.reshape(self.co, *self.kernel)
@@ -213,10 +258,11 @@ class Geometry:
             taps = product(self.kernel)
             plain = conv_plan.is_plain(taps, any(self.padding))
             image = conv_plan.image_of(self.out, plain)
-            plan = conv_plan.plan_of(cpu, co, ci, taps, image)
-            block, chunk = plan.block, plan.chunk
+            cut = conv_plan.chosen_plan(cpu, co, ci, taps, image, plan or {})
+            block, chunk = cut.block, cut.chunk
         else:
             block = conv_spatial.rows_of(cpu, co, self._positions())
+            block = max(1, min(16, co, int((plan or {}).get("block", block))))
         blocks = -(-co // block)
         padded = np.zeros((groups, blocks * block, ci, *self.kernel), np.float32)
         padded[:, :co] = grouped
@@ -226,7 +272,9 @@ class Geometry:
             return split.transpose(0, 1, 3, *taps_axes, 4, 2)
         return split[:, :, :, 0].transpose(0, 1, 3, *(a - 1 for a in taps_axes), 2)
 
-    def compute(self, data: Any, weight: Any, way: str) -> Any:
+    def compute(
+        self, data: Any, weight: Any, way: str, plan: Mapping[str, Any] | None = None
+    ) -> Any:
         """The reference computation over the packed weight; the schedules' specification."""
         taps = [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(self.kernel)]
         channel = te.reduce_axis((0, self.ci_group), "rc")
@@ -279,5 +327,6 @@ class Geometry:
                 strides=self.strides,
                 padding=self.padding,
                 dilation=self.dilation,
+                **({"plan": dict(plan)} if plan else {}),
             ),
         )

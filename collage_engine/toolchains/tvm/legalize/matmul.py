@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.choices import plan_for
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
@@ -20,7 +22,7 @@ from collage_engine.toolchains.tvm.legalize.common import (
     static_shape,
     widened,
 )
-from collage_engine.toolchains.tvm.schedules.matmul import Plan, plan_of
+from collage_engine.toolchains.tvm.schedules.matmul import Plan, chosen_plan
 from collage_engine.toolchains.tvm.target import Cpu
 
 
@@ -35,17 +37,35 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         return None
     array = constant_of(right)
     if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
-        packed = pack(
-            array.reshape(b[-2:]).astype(np.float32), plan_of(cpu, product(a[:-1]), *b[-2:])
-        )
+        rows = product(a[:-1])
+        depth, columns = b[-2:]
+        plan = plan_for(*packed_workload(rows, depth, columns, cpu))
+        cut = chosen_plan(cpu, rows, depth, columns, plan)
+        packed = pack(array.reshape(b[-2:]).astype(np.float32), cut)
         return builder.call_te(
-            lambda x, w: narrowed(packed_product(widened(x), w, out), dtype),
+            lambda x, w: narrowed(packed_product(widened(x), w, out, plan), dtype),
             left, const(packed), primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
         )  # fmt: skip
+    plan = plan_for(*runtime_workload(a, b, out, cpu))
     return builder.call_te(
-        lambda x, y: narrowed(product_of(widened(x), widened(y), out), dtype),
+        lambda x, y: narrowed(product_of(widened(x), widened(y), out, plan), dtype),
         left, right, primfunc_name_hint="matmul", primfunc_attrs=ANCHOR,
     )  # fmt: skip
+
+
+def packed_workload(rows: int, depth: int, columns: int, cpu: Cpu) -> tuple[str, dict[str, Any]]:
+    """A line that equal products with a constant share, and their sizes."""
+    text = f"matmul {rows}x{depth} constant {depth}x{columns} threads {cpu.threads}"
+    return text, {"family": "packed", "rows": rows, "depth": depth, "columns": columns}
+
+
+def runtime_workload(
+    a: tuple[int, ...], b: tuple[int, ...], out: tuple[int, ...], cpu: Cpu
+) -> tuple[str, dict[str, Any]]:
+    """The same for products of two values that are not known when compiling."""
+    left, right = ("x".join(map(str, shape)) for shape in (a, b))
+    text = f"matmul {left} by {right} threads {cpu.threads}"
+    return text, {"family": "runtime", "left": list(a), "right": list(b), "out": list(out)}
 
 
 def pack(array: np.ndarray, plan: Plan) -> np.ndarray:
@@ -58,7 +78,9 @@ def pack(array: np.ndarray, plan: Plan) -> np.ndarray:
     return split.transpose(2, 0, 1, 3)[None, :, :, None]
 
 
-def packed_product(left: Any, right: Any, out: tuple[int, ...]) -> Any:
+def packed_product(
+    left: Any, right: Any, out: tuple[int, ...], plan: Mapping[str, Any] | None = None
+) -> Any:
     _, _, chunks, _, chunk, block = (int(e) for e in right.shape)
     k = te.reduce_axis((0, chunks * chunk), "k")
 
@@ -70,10 +92,16 @@ def packed_product(left: Any, right: Any, out: tuple[int, ...]) -> Any:
         )  # fmt: skip
         return te.sum(left(*lead, k) * weight, axis=k)
 
-    return te.compute(out, element, name="matmul", attrs=note(family="matmul", packed=True))
+    return te.compute(out, element, name="matmul", attrs=_note(True, plan))
 
 
-def product_of(left: Any, right: Any, out: tuple[int, ...]) -> Any:
+def _note(packed: bool, plan: Mapping[str, Any] | None) -> dict[str, str]:
+    return note(family="matmul", packed=packed, **({"plan": dict(plan)} if plan else {}))
+
+
+def product_of(
+    left: Any, right: Any, out: tuple[int, ...], plan: Mapping[str, Any] | None = None
+) -> Any:
     k = te.reduce_axis((0, int(left.shape[-1])), "k")
 
     def element(*index: Any) -> Any:
@@ -86,4 +114,4 @@ def product_of(left: Any, right: Any, out: tuple[int, ...]) -> Any:
 
         return te.sum(of(left, m, k) * of(right, k, n), axis=k)
 
-    return te.compute(out, element, name="matmul", attrs=note(family="matmul", packed=False))
+    return te.compute(out, element, name="matmul", attrs=_note(False, plan))

@@ -37,6 +37,7 @@ from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules.anchor import (
     Epilogue,
     columns_below,
+    fits,
     tile,
 )
 from collage_engine.toolchains.tvm.schedules.conv_plan import (
@@ -77,8 +78,14 @@ def turns_by_group(shape: ConvShape, epilogue: Epilogue, context: Context) -> bo
         and shape.groups == 1
         and shape.ci % lanes == 0
         and lanes >= 4
-        and 4 * product(shape_of(shape.weight)) <= context.cpu.l2_bytes // 2
-        and 4 * shape.ci * product(shape.size) > context.cpu.l2_bytes // 2
+        and context.plan.get("turn", "group") == "group"
+        and (
+            "turn" in context.plan
+            or (
+                4 * product(shape_of(shape.weight)) <= context.cpu.l2_bytes // 2
+                and 4 * shape.ci * product(shape.size) > context.cpu.l2_bytes // 2
+            )
+        )
         and epilogue.collapsed(2, len(shape.out)) is not None
     )
 
@@ -98,12 +105,27 @@ class ChannelsWriter:
         """Whether positions are one run of rows of one column."""
         self.outer = () if self.flat else shape.out[:-2]
         self.image = image_of(shape.out, self.plain)
-        self.tile = best_positions(cpu, self.block // self.lanes, self.image)
+        self.tile = self.planned_tile() or best_positions(cpu, self.block // self.lanes, self.image)
+        self.ahead_in_steps = context.cpu.threads == 1 and context.plan.get("ahead") != "tile"
+        """Whether the next chunk is fetched a little in every step, or before each tile. In a
+        loop that threads share LLVM knows of no two pointers that they differ: a prefetch in a
+        step would make it store all sums there (2.5 times as slow)."""
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
-        self.channels_inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        self.channels_inside = bool(context.plan.get("inside", inside))
         self.first: Any = 0
         """The first position that ``data`` holds, when it holds one group's only."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+
+    def planned_tile(self) -> tuple[int, int] | None:
+        """The tile that tuning chose, if it did and it can be."""
+        rows, columns = (int(self.context.plan.get(k, 0)) for k in ("rows", "columns"))
+        vectors = self.block // self.lanes
+        if not (0 < rows <= self.image[0] and 0 < columns <= self.image[1]):
+            return None
+        if rows > 1 and columns != self.image[1]:
+            return None
+        return (rows, columns) if fits(self.context.cpu, rows * columns, vectors) else None
 
     # Where things are --------------------------------------------------------------------------
 
@@ -173,13 +195,16 @@ class ChannelsWriter:
             # One loop over all taps: LLVM would unroll a loop over three completely.
             def tap(t: Any) -> Stmt:
                 k = split_index(t, shape.kernel)
-                if ahead is None:
+                if ahead is None or not self.ahead_in_steps:
                     return loop(self.chunk, lambda c: step(c, *k))
                 return loop(
                     self.chunk, lambda c: seq(ahead(int64(t) * self.chunk + c), step(c, *k))
                 )
 
-            return loop(shape.taps, tap)
+            first = None
+            if ahead is not None and not self.ahead_in_steps:
+                first = loop(shape.taps * self.chunk, ahead)
+            return seq(first, loop(shape.taps, tap))
 
         def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
@@ -220,6 +245,7 @@ class ChannelsWriter:
         full = rows // height
         row_bytes = 4 * height * columns * self.block
         most = max(1, min(full, self.context.cpu.l1_bytes * 2 // 3 // row_bytes))
+        most = max(1, min(full, int(self.context.plan.get("group", most))))
         per_group = -(-full // -(-full // most))
         while True:
             groups = -(-full // per_group)

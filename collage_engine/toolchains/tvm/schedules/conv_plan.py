@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from collage_engine.toolchains.tvm.emit import divisor, product
 from collage_engine.toolchains.tvm.schedules.anchor import cycles, fits
@@ -79,6 +81,23 @@ def plan_of(cpu: Cpu, channels: int, depth: int, taps: int, image: tuple[int, in
     chunk = divisor(depth, max(1, cpu.l1_bytes // 2 // per_channel))
     # Short chunks would spend their time on loading and storing sums.
     return Plan(block, chunk if chunk * taps >= 64 else depth)
+
+
+def chosen_plan(
+    cpu: Cpu,
+    channels: int,
+    depth: int,
+    taps: int,
+    image: tuple[int, int],
+    chosen: Mapping[str, Any],
+) -> Plan:
+    """``plan_of`` with what tuning chose of it: ``block`` in vectors, ``chunk`` in channels."""
+    lanes = cpu.lanes("float32")
+    plan = plan_of(cpu, channels, depth, taps, image)
+    vectors = int(chosen.get("block", 0))
+    block = vectors * lanes if 0 < vectors <= -(-channels // lanes) else plan.block
+    chunk = int(chosen.get("chunk", plan.chunk))
+    return Plan(block, chunk if 0 < chunk <= depth and depth % chunk == 0 else plan.chunk)
 
 
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:

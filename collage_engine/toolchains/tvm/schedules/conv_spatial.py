@@ -75,9 +75,9 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     if direct and collapsed is not None:
         spans = [(0, 1, product(shape.out))]
     else:
-        spans = _bands(shape, phases, height, lanes)
+        spans = _bands(shape, phases, height, lanes, int(context.plan.get("band", BAND_BYTES)))
     weight_bytes = 4 * product(shape_of(shape.weight))
-    channels_inside = weight_bytes <= cpu.l2_bytes // 2
+    channels_inside = bool(context.plan.get("inside", weight_bytes <= cpu.l2_bytes // 2))
 
     def reduce(step: Callable[..., Stmt]) -> Stmt:
         return loop(ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
@@ -88,6 +88,9 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
         """All positions ``base … base + size`` for one channel block."""
         vectors = -(-size // lanes)
         wide = vectors_of(cpu, height, vectors)
+        chosen = int(context.plan.get("vectors", wide))
+        if 0 < chosen <= vectors and fits(cpu, height, chosen):
+            wide = chosen
 
         def one(first: Any, count: int) -> Stmt:
             """The register tile of ``count`` vectors from position ``first`` on."""
@@ -197,7 +200,9 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     return seq(*statements)
 
 
-def _bands(shape: ConvShape, phases: Planes, height: int, lanes: int) -> list[tuple[int, int, int]]:
+def _bands(
+    shape: ConvShape, phases: Planes, height: int, lanes: int, band_bytes: int
+) -> list[tuple[int, int, int]]:
     """(rows, how many such bands, positions of one) that cover the first spatial axis."""
     total = shape.out[0] if len(shape.out) > 1 else 1
     pitch_row = product(phases.pitches[1:]) if len(shape.out) > 1 else phases.pitches[0]
@@ -213,7 +218,7 @@ def _bands(shape: ConvShape, phases: Planes, height: int, lanes: int) -> list[tu
     best = None
     for rows in range(1, total + 1):
         size = positions(rows)
-        if rows > 1 and height * size * 4 > BAND_BYTES:
+        if rows > 1 and height * size * 4 > band_bytes:
             break
         count, rest = divmod(total, rows)
         vectors = count * -(-size // lanes) + (-(-positions(rest) // lanes) if rest else 0)

@@ -57,18 +57,22 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     multiplier = shape.co // shape.ci
     # Planes are written some at a time: a load right behind the narrow stores of an image's
     # rows would wait for all of them to reach the cache.
-    together = divisor(shape.ci, max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size))))
+    most = max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size)))
+    together = divisor(shape.ci, max(1, int(context.plan.get("planes", most))))
     plane = workspace((together * size + (TILE_VECTORS + 1) * lanes,), name="plane")
     planes = Planes(plane, size, pitches, shape.strides, None)
     width = shape.out[-1]
     vectors = -(-width // lanes)
-    wide = min(vectors, TILE_VECTORS)
+    wide = max(1, min(vectors, TILE_VECTORS, int(context.plan.get("vectors", TILE_VECTORS))))
     # A tile: some rows by some vectors, enough sums in flight to hide their latency.
     height = 1
     if len(shape.out) > 1:
         height = max(
             h for h in range(1, TILE_ROWS + 1) if h == 1 or (h * wide <= 8 and h <= shape.out[-2])
         )
+        chosen = int(context.plan.get("rows", height))
+        if 0 < chosen <= shape.out[-2] and chosen * wide <= context.cpu.registers - 2:
+            height = chosen
     outer = shape.out[:-2]
     rows = shape.out[-2] if len(shape.out) > 1 else 1
 
@@ -176,6 +180,7 @@ def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     wide = shape.padded[1]
     line_size = wide * shape.ci
     most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
+    most = max(1, int(context.plan.get("band", most)))
     rows = divisor(shape.out[0], min(most, max(1, shape.out[0] * shape.batch // cpu.threads)))
     held = (rows - 1) * stride + reach
     flat = context.views.flat(shape.data)
@@ -230,11 +235,15 @@ def _row(
     """One row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
     channels, width = shape.ci, shape.out[-1]
-    columns = [(s, w) for s, w in pieces(channels % (2 * lanes), lanes)]
-    full_blocks = channels // (2 * lanes)
+    vectors = max(1, min(4, int(context.plan.get("vectors", 2))))
+    columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
+    full_blocks = channels // (vectors * lanes)
     height = max(h for h in range(1, min(8, width) + 1) if width % h == 0)
     if height < 4 <= width:
         height = min(8, width)
+    chosen = int(context.plan.get("columns", height))
+    if 0 < chosen <= width and chosen * vectors <= context.cpu.registers - 2:
+        height = chosen
 
     def one(first: Any, count: int, channel: Any, vectors: Any) -> Stmt:
         def term(r: Any, column: Any, *k: Any) -> Any:
@@ -247,12 +256,12 @@ def _row(
         return tile(count, vectors, _taps(shape), term, finish)
 
     def along(first: Any, count: int) -> Stmt:
-        both = [(0, lanes), (lanes, lanes)]
+        whole = [(v * lanes, lanes) for v in range(vectors)]
         return seq(
-            loop(full_blocks, lambda b: one(first, count, int64(b) * (2 * lanes), both))
+            loop(full_blocks, lambda b: one(first, count, int64(b) * (vectors * lanes), whole))
             if full_blocks
             else None,
-            one(first, count, int64(full_blocks * 2 * lanes), columns) if columns else None,
+            one(first, count, int64(full_blocks * vectors * lanes), columns) if columns else None,
         )
 
     full, rest = divmod(width, height)

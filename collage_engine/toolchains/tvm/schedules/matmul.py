@@ -7,7 +7,7 @@ lies, or copied by blocks of columns first when enough rows use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,16 @@ def plan_of(cpu: Cpu, rows: int, depth: int, columns: int) -> Plan:
         lanes = cpu.lanes("float32")
         return Plan(min(8, -(-columns // lanes)) * lanes, depth)
     return conv_plan.plan_of(cpu, columns, depth, 1, (rows, 1))
+
+
+def chosen_plan(cpu: Cpu, rows: int, depth: int, columns: int, chosen: Mapping[str, Any]) -> Plan:
+    """``plan_of`` with what tuning chose of it."""
+    if rows > 1:
+        return conv_plan.chosen_plan(cpu, columns, depth, 1, (rows, 1), chosen)
+    lanes = cpu.lanes("float32")
+    plan = plan_of(cpu, rows, depth, columns)
+    vectors = int(chosen.get("block", 0))
+    return Plan(vectors * lanes, depth) if 0 < vectors <= -(-columns // lanes) else plan
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
@@ -111,9 +121,15 @@ def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: 
     rows, depth, columns = a_shape[-2], a_shape[-1], b_shape[-1]
     a_flat, b_flat = context.views.flat(left), context.views.flat(right)
     block = conv_plan.block_of(cpu, columns, (rows, 1))
+    if "block" in context.plan:
+        block = max(1, min(8, int(context.plan["block"]))) * lanes
     wide = max(1, block // lanes)
     height = height_of(cpu, rows, wide)
-    pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes and columns >= block
+    chosen = int(context.plan.get("rows", height))
+    if 0 < chosen <= rows and fits(cpu, chosen, wide):
+        height = chosen
+    pack = rows >= PACK_ROWS and 4 * depth * columns > cpu.l1_bytes
+    pack = bool(context.plan.get("pack", pack)) and columns >= block
     share = context.share(product(anchor.extents) * depth // 16)
     matrices = product(b_shape[:-2])
     statements: list[Stmt | None] = []

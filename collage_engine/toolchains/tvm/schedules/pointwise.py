@@ -8,7 +8,7 @@ threads. An operand that runs along another axis is read through 16 × 16 transp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ class Context:
     """Buffers of the whole kernel, allocated where it starts."""
     threads: bool = True
     """Whether loops written now may be shared among threads (not inside such a loop)."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What tuning chose for the anchor (see ``choices``); absent: the schedule's own estimate."""
 
     def share(self, work: float) -> Any:
         """``parallel``, or ``loop`` where the work is too little to wake a thread for.

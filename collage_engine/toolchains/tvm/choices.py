@@ -1,0 +1,133 @@
+"""What tuning found out, as the lowering uses it: a table from workloads to choices.
+
+An *anchor*'s workload is a line of text: a convolution or product with its sizes. Its choice is
+the plan its schedule follows instead of its own estimate (block, chunk, tile, …). A *kernel*'s
+workload is the hash of its unscheduled PrimFunc; its choice is a MetaSchedule trace. A table is
+kept as a JSON file named by its own hash in the cache folder, so that every process that lowers an
+instance which names the hash writes the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collage_engine.machine.folders import cache_folder
+from collage_engine.records.errors import ToolchainError
+
+FOLDER = "tuned"
+NEWEST = "newest"
+"""File that names the table written last: for placements that were kept without their hash."""
+
+Choice = Mapping[str, Any]
+
+
+@dataclass
+class Choices:
+    """A table in use, and which workloads were asked for while it was."""
+
+    table: Mapping[str, Choice] = field(default_factory=dict)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Anchor workload → its description (see ``tuning.anchors``)."""
+
+    def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
+        """The plan chosen for an anchor; empty when its schedule shall decide itself."""
+        self.asked[workload] = description
+        return dict(self.table.get(workload, {}))
+
+
+_current: ContextVar[Choices | None] = ContextVar("choices", default=None)
+
+
+@contextmanager
+def using(choices: Choices) -> Iterator[Choices]:
+    """Lower with these choices."""
+    token = _current.set(choices)
+    try:
+        yield choices
+    finally:
+        _current.reset(token)
+
+
+def plan_for(workload: str, description: dict[str, Any]) -> dict[str, Any]:
+    """What the table in use says of an anchor's workload."""
+    current = _current.get()
+    return current.plan(workload, description) if current is not None else {}
+
+
+def trace_for(kernel: str) -> Any | None:
+    """The MetaSchedule trace that the table in use has for a kernel, as JSON values."""
+    current = _current.get()
+    found = current.table.get(kernel) if current is not None else None
+    return found["trace"] if found and "trace" in found else None
+
+
+def in_use() -> bool:
+    current = _current.get()
+    return current is not None and bool(current.table)
+
+
+def has_traces() -> bool:
+    """Whether the table in use has any trace: only then kernels are looked up by their hash."""
+    current = _current.get()
+    return current is not None and any("trace" in choice for choice in current.table.values())
+
+
+# Tables in files ---------------------------------------------------------------------------
+
+
+def digest_of(table: Mapping[str, Choice]) -> str:
+    """Sixteen hexadecimal digits that equal tables share; empty for an empty table."""
+    if not table:
+        return ""
+    return hashlib.sha256(_text(table).encode()).hexdigest()[:16]
+
+
+def write_table(table: Mapping[str, Choice]) -> str:
+    """Keep a table; the hash by which an instance names it."""
+    digest = digest_of(table)
+    if not digest:
+        return ""
+    folder = cache_folder() / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{digest}.json"
+    if not path.exists():
+        _write(path, _text(table))
+    _write(folder / NEWEST, digest)
+    return digest
+
+
+def read_table(digest: str) -> dict[str, Choice]:
+    """The table of that hash, or the newest without one. ``ToolchainError`` when it is gone."""
+    folder = cache_folder() / FOLDER
+    try:
+        if not digest:
+            newest = folder / NEWEST
+            digest = newest.read_text().strip() if newest.exists() else ""
+        if not digest:
+            return {}
+        table = json.loads((folder / f"{digest}.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ToolchainError(
+            f"the tuned kernels {digest} are no longer in {folder}: place the model again"
+        ) from error
+    return dict(table)
+
+
+def _text(table: Mapping[str, Choice]) -> str:
+    return json.dumps(table, sort_keys=True, separators=(",", ":"))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside, then rename."""
+    import os
+
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    beside.write_text(text)
+    beside.replace(path)
