@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, numpy_helper
 
-from tests import zoo_real, zoo_small, zoo_text, zoo_vision
+from tests import zoo_quantized, zoo_real, zoo_small, zoo_text, zoo_vision
 
 LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
@@ -100,6 +100,8 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "gpt2": zoo_text.gpt2,
     "exported": zoo_text.exported,
     "qdq": zoo_small.qdq,
+    "float_resnet_block": zoo_quantized.float_resnet_block,
+    "qdq_resnet_block": zoo_quantized.qdq_resnet_block,
     "split_concat": zoo_small.split_concat,
     "several": zoo_small.several,
     "dynamic_batch": zoo_small.dynamic_batch,

@@ -82,6 +82,8 @@ def _join(
         host = None if at is None else steps[at]
         if at is None or host is None or host.op not in ANCHORS or readers[value] != 1:
             continue
+        if plan.types[value] != "float32" or plan.types[step.out] != "float32":
+            continue  # rounded to 8 bits already
         if host.op not in TAKES_TENSORS and any(p.kind != "eltwise" for p in posts):
             continue
         if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
@@ -123,7 +125,7 @@ def _bias(plan: Plan) -> None:
         if step.op not in HEAVY or not step.posts or "bias" in step.fields:
             continue
         first = step.posts[0]
-        if first.kind != "binary" or first.alg != "add":
+        if first.kind != "binary" or first.alg != "add" or plan.types[first.value] != "float32":
             continue
         source = _constant_behind(plan, first.value)
         axis = len(step.dims) - 1 if step.op == "matmul" else 1
@@ -150,7 +152,7 @@ def _before(plan: Plan, step: Step, value: int, dims: tuple[int, ...]) -> int:
     """Insert a reshape of a value before a step."""
     if plan.dims[value] == dims:
         return value
-    out = plan.new_value(dims)
+    out = plan.new_value(dims, plan.types[value])
     plan.steps.insert(plan.steps.index(step), Step("reshape", out, dims, {"src": value}))
     return out
 
@@ -159,7 +161,7 @@ def _flatten_matmuls(plan: Plan) -> None:
     """One large product instead of many: weights without batch axes see all rows at once."""
     for step in list(plan.steps):
         rank = len(step.dims)
-        if step.op != "matmul" or rank == 2:
+        if step.op != "matmul" or rank == 2 or "scaling" in step.fields:
             continue
         weights = plan.dims[step.fields["weights"]]
         if any(e != 1 for e in weights[:-2]):

@@ -10,14 +10,15 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn import composites
+from collage_engine.toolchains.onednn import composites, quantized
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
-from collage_engine.toolchains.onednn.steps import Constants, Plan
+from collage_engine.toolchains.onednn.steps import TYPES, Constants, Plan
 
 
 def _filled(value: float) -> Callable[[Plan, Node], int]:
@@ -28,7 +29,7 @@ def _filled(value: float) -> Callable[[Plan, Node], int]:
 
 
 LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
-    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR,
+    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR, **quantized.QUANTIZED,
     "ones_like": _filled(1.0), "zeros_like": _filled(0.0),
 }  # fmt: skip
 FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
@@ -44,20 +45,34 @@ def generate(
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
     constants: Constants,
+    takes: Formats | None = None,
+    gives: Formats | None = None,
 ) -> tuple[Plan, tuple[int, ...], tuple[int, ...]]:
-    """The fused plan and its input and output values; ``UnsupportedError`` names an operator."""
+    """The fused plan and its input and output values; ``UnsupportedError`` names an operator.
+
+    A border value that is taken or given in another format is the stored tensor; its logical
+    self is a permuted view of it, which costs nothing.
+    """
     plan = Plan(graph, constants)
     input_values = tuple(_define_input(plan, i, nodes) for i in inputs)
+    for index, name in (takes or {}).items():
+        stored = plan.of_node[index]
+        plan.dims[stored] = stored_shape(plan.dims[stored], name)
+        plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
     leaving = 0
     for index in outputs:
         leaving |= 1 << index
-    found = {
+    found = quantized.within(graph, nodes, leaving)
+    taken = sum(each.nodes for each in found.values())
+    found |= {
         root: each
-        for root, each in composites.within(graph, nodes).items()
+        for root, each in composites.within(graph, nodes & ~taken).items()
         if not each.nodes & leaving & ~(1 << root)
     }
     _lower_all(plan, nodes & ~sum(1 << i for i in inputs), found)
+    for index, name in (gives or {}).items():
+        plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in outputs)
     fuse(plan, output_values)
     _drop_dead(plan, output_values)
@@ -114,7 +129,13 @@ def _lower_call(plan: Plan, node: Node) -> None:
     if lower is None:
         raise UnsupportedError(f"oneDNN has no {node.op}")
     plan.current = (node.index,)
-    if node.type.dtype != "float32":
+    if node.op in quantized.QUANTIZED:
+        reason = quantized.refusal(plan.graph, node)
+        if reason is not None:
+            raise UnsupportedError(reason)
+    elif node.type.dtype != "float32" and not (
+        node.op in quantized.ON_INTEGERS and node.type.dtype in TYPES
+    ):
         raise UnsupportedError(
             f"{node.op}: the oneDNN runtime computes float32, not {node.type.dtype}"
         )

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match
+from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.native.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.onednn.generate import reason_against
+from collage_engine.toolchains.onednn.quantized import KINDS
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
@@ -41,7 +43,8 @@ def partition_spec(
     table = [
         (label, pattern, _supported)
         for label, pattern in (
-            *anchor_patterns(name, residual=True), *chain_patterns(name),
+            *pattern_table(name, KINDS), *anchor_patterns(name, residual=True),
+            *chain_patterns(name),
         )
     ]  # fmt: skip
     rule = union_rules(

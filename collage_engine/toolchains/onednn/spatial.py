@@ -36,10 +36,14 @@ def _pads(value: Any, rank: int) -> tuple[list[int], list[int]]:
 
 
 def _image(plan: Plan, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
-    """The first operand in logical order, and the permutation that undoes it."""
+    return image(plan, node, layout, plan.tensor(node.inputs[0]))
+
+
+def image(plan: Plan, node: Node, layout: str, value: int) -> tuple[int, tuple[int, ...]]:
+    """A value of a layout in logical order, and the permutation that undoes it."""
     rank = len(layout) - 2
     axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
-    return plan.permute(plan.tensor(node.inputs[0]), axes), _inverse(axes)
+    return plan.permute(value, axes), _inverse(axes)
 
 
 def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
@@ -48,20 +52,23 @@ def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convolution(plan: Plan, node: Node) -> int:
+    return convolve(plan, node, plan.tensor(node.inputs[0]), plan.tensor(node.inputs[1]))
+
+
+def convolve(plan: Plan, node: Node, data: int, filters: int, **fields: Any) -> int:
+    """The convolution of these values; ``fields`` go to the step besides its own."""
     attributes = node.attributes
     layout = str(attributes.get("data_layout", "NCHW"))
     rank = len(layout) - 2
     if attributes.get("out_layout", layout) not in (layout, ""):
         raise UnsupportedError(f"{node.op}: oneDNN keeps the layout of the data")
-    src, undo = _image(plan, node, layout)
+    src, undo = image(plan, node, layout, data)
     dims = _logical(node.type.shape, undo)
     groups = int(attributes.get("groups", 1))
     space = _SPACE[3 - rank :]
     transposed = node.op.endswith("_transpose")
     wanted = ("IO" if transposed else "OI") + space
-    weights = plan.permute(
-        plan.tensor(node.inputs[1]), _axes(str(attributes["kernel_layout"]), wanted, node.op)
-    )
+    weights = plan.permute(filters, _axes(str(attributes["kernel_layout"]), wanted, node.op))
     shape = plan.dims[weights]
     if groups > 1:
         weights = plan.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
@@ -77,14 +84,14 @@ def convolution(plan: Plan, node: Node) -> int:
     if transposed:
         # Output padding shows in the result's size: oneDNN takes it as less padding at the end.
         kernel = shape[-rank:]
-        data = plan.dims[src][2:]
+        given = plan.dims[src][2:]
         end = [
-            (data[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - dims[2 + d]
+            (given[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - dims[2 + d]
             for d in range(rank)
         ]
     out = plan.emit(
         "deconv" if transposed else "conv", dims, src=src, weights=weights, strides=strides,
-        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=end,
+        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=end, **fields,
     )  # fmt: skip
     return plan.permute(out, undo)
 

@@ -14,6 +14,12 @@ from collage_engine.records.graph import Node
 
 Constants = Callable[[int], np.ndarray]
 
+TYPES = ("float32", "int8", "uint8")
+"""Element types of the tensors that a function takes, gives and passes on."""
+
+KEEP_TYPE = {"reshape", "permute", "slice", "concat", "pool", "expand"}
+"""Steps that give what type they read."""
+
 MAX_RANK = 12
 """Dimensions of a oneDNN memory descriptor."""
 
@@ -30,12 +36,18 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     value: int = -1
+    scale: float | None = None
+    """Of an 8-bit operand, which stands for ``scale · (q − zero)``."""
+    zero: int = 0
 
     def as_json(self) -> dict[str, Any]:
         if self.kind == "eltwise":
             alpha, beta = float(self.alpha), float(self.beta)
             return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
-        return {"kind": "binary", "alg": self.alg, "value": self.value}
+        out: dict[str, Any] = {"kind": "binary", "alg": self.alg, "value": self.value}
+        if self.scale is not None:
+            out |= {"scale": self.scale, "zero": self.zero}
+        return out
 
 
 @dataclass
@@ -85,6 +97,8 @@ class Plan:
         self.graph = graph
         self.steps: list[Step] = []
         self.dims: list[tuple[int, ...]] = []
+        self.types: list[str] = []
+        """Element type of each value."""
         self.of_node: dict[int, int] = {}
         self.constant_offsets: dict[int, int] = {}
         self.blob = bytearray()
@@ -94,23 +108,29 @@ class Plan:
         self._constants = constants
 
     @property
+    def constants_of(self) -> Constants | None:
+        """Values of constant nodes; None in a dry run."""
+        return self._constants
+
+    @property
     def dry(self) -> bool:
         """Whether constants have no values here."""
         return self._constants is None
 
     # Values
 
-    def new_value(self, dims: tuple[int, ...]) -> int:
+    def new_value(self, dims: tuple[int, ...], dtype: str = "float32") -> int:
         if len(dims) > MAX_RANK:
             raise UnsupportedError(f"oneDNN tensors have at most {MAX_RANK} dimensions")
         if 0 in dims:
             raise UnsupportedError("oneDNN runs no tensors without elements")
         self.dims.append(tuple(dims) or (1,))
+        self.types.append(dtype)
         return len(self.dims) - 1
 
     def define_input(self, index: int) -> int:
         """A tensor that the function takes."""
-        self.of_node[index] = self.new_value(self._type_of(index))
+        self.of_node[index] = self.new_value(*self._type_of(index))
         return self.of_node[index]
 
     def tensor(self, index: int) -> int:
@@ -122,8 +142,7 @@ class Plan:
             raise UnsupportedError(
                 f"{self.graph.nodes[index].op or 'a value'} is read before it is made"
             )
-        dims = self._type_of(index)
-        value = self.new_value(dims)
+        value = self.new_value(*self._type_of(index))
         if self._constants is not None:
             self.add_constant(value, self._constants(index))
         self.of_node[index] = value
@@ -133,11 +152,11 @@ class Plan:
         """Give a value its weights; they are 64-byte aligned in the blob."""
         self.blob.extend(bytes(-len(self.blob) % 64))
         self.constant_offsets[value] = len(self.blob)
-        self.blob.extend(np.ascontiguousarray(array, dtype=np.float32).tobytes())
+        self.blob.extend(np.ascontiguousarray(array, dtype=self.types[value]).tobytes())
 
-    def constant(self, array: np.ndarray) -> int:
+    def constant(self, array: np.ndarray, dtype: str = "float32") -> int:
         """A constant that is in no node."""
-        value = self.new_value(array.shape)
+        value = self.new_value(array.shape, dtype)
         self.add_constant(value, array)
         return value
 
@@ -159,19 +178,27 @@ class Plan:
             return None
         return self._constants(index)
 
-    def _type_of(self, index: int) -> tuple[int, ...]:
+    def _type_of(self, index: int) -> tuple[tuple[int, ...], str]:
         node = self.graph.nodes[index]
         if node.is_tuple:
             raise UnsupportedError("a tuple is no tensor")
-        if node.type.dtype != "float32":
+        if node.type.dtype not in TYPES:
             raise UnsupportedError(f"the oneDNN runtime takes float32, not {node.type.dtype}")
-        return node.type.shape or (1,)
+        return node.type.shape or (1,), node.type.dtype
 
     # Steps
 
     def emit(self, op: str, dims: tuple[int, ...], **fields: Any) -> int:
-        """Append a step; returns the value it makes."""
-        out = self.new_value(dims)
+        """Append a step; returns the value it makes.
+
+        ``dtype`` among the fields is the value's; else it is that of what the step reads, where
+        the step keeps types, and float32.
+        """
+        dtype = fields.pop("dtype", None)
+        if dtype is None:
+            source = fields.get("src", fields.get("srcs", [None])[0])
+            dtype = self.types[source] if op in KEEP_TYPE else "float32"
+        out = self.new_value(dims, dtype)
         self.steps.append(Step(op, out, self.dims[out], fields, nodes=self.current))
         return out
 
@@ -203,6 +230,7 @@ class Plan:
         made: set[int] = {s.out for s in self.steps} | set(inputs)
         constants = [
             {"id": value, "dims": list(self.dims[value]), "offset": offset}
+            | ({} if self.types[value] == "float32" else {"dtype": self.types[value]})
             for value, offset in self.constant_offsets.items()
             if value not in made
         ]
@@ -215,6 +243,8 @@ class Plan:
 
     def _named(self, step: Step) -> dict[str, Any]:
         out = step.as_json()
+        if self.types[step.out] != "float32":
+            out["dtype"] = self.types[step.out]
         if step.nodes:
             node: Node = self.graph.nodes[step.nodes[-1]]
             out["name"] = node.name or f"{node.op} (node {node.index})"

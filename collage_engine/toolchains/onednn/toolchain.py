@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
@@ -27,7 +28,7 @@ class OneDnnToolchain(NativeToolchain):
     licence = "Apache-2.0"
     direct_convolutions = True
     install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
-    depends = ("collage_engine.partition.patterns",)
+    depends = ("collage_engine.partition.patterns", "collage_engine.partition.quantized")
 
     def version(self) -> str:
         """oneDNN's own version, from its header: the wheel is numbered by year."""
@@ -65,6 +66,9 @@ class OneDnnToolchain(NativeToolchain):
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         return (ToolchainInstance(toolchain=self.name, threads=threads),)
 
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        return (PLAIN, NHWC)
+
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         from collage_engine.toolchains.onednn.generate import reason_against
 
@@ -79,8 +83,9 @@ class OneDnnToolchain(NativeToolchain):
         from collage_engine.toolchains.onednn.generate import generate
 
         plan, inputs, outputs = generate(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant
-        )
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.takes, function.gives,
+        )  # fmt: skip
         described = plan.as_json(inputs, outputs)
         # float32 tensors multiplied in bfloat16, where the processor has instructions for it.
         described["bfloat16"] = int(function.instance.precision == "bfloat16")

@@ -21,11 +21,11 @@ class Constants {
     to.owned = Allocate(to.bytes);
     to.data = to.owned.get();
     dnnl::memory from(view.desc, Engine(),
-                      program_.buffer(view.buffer).data + view.offset * sizeof(float));
+                      program_.buffer(view.buffer).data + view.offset * ItemBytes(view.desc));
     dnnl::memory into(wanted, Engine(), to.data);
     dnnl::reorder(from, into).execute(stream_, from, into);
     stream_.wait();
-    bool whole = static_cast<size_t>(Elements(view.dims)) * sizeof(float) ==
+    bool whole = static_cast<size_t>(Elements(view.dims)) * ItemBytes(view.desc) ==
                  program_.buffer(view.buffer).bytes;
     packed_.push_back({view, wanted, buffer, whole});
     return {view.dims, wanted, buffer, 0};
@@ -48,7 +48,7 @@ class Constants {
       Buffer& buffer = program_.buffer(constant.buffer);
       for (const Packed& packed : packed_) {
         if (packed.source.buffer == constant.buffer && packed.whole && read[packed.buffer]) {
-          constant.packed = &packed;
+          if (Recoverable(packed)) constant.packed = &packed;
         }
       }
       if (!read[constant.buffer] && constant.packed != nullptr) {
@@ -74,6 +74,10 @@ class Constants {
         continue;
       }
       const Packed& packed = *constant.packed;
+      if (IsSmall(packed.desc.get_data_type())) {
+        Unpack(packed, to + constant.offset);
+        continue;
+      }
       dnnl::memory from(packed.desc, Engine(), program_.buffer(packed.buffer).data);
       dnnl::memory into(packed.source.desc, Engine(), to + constant.offset);
       dnnl::reorder(from, into).execute(stream_, from, into);
@@ -88,6 +92,44 @@ class Constants {
     int buffer;
     bool whole;  // holds every element of the constant
   };
+
+  // 8-bit weights may be packed with sums of their own behind them, which no reorder undoes: the
+  // elements are picked one by one.
+  void Unpack(const Packed& packed, char* to) const {
+    const Dims& dims = packed.source.dims;
+    Dims strides = packed.desc.get_strides(), blocks = packed.desc.get_inner_blks(),
+         axes = packed.desc.get_inner_idxs(), out = packed.source.desc.get_strides();
+    const char* data = program_.buffer(packed.buffer).data;
+    Dims at(dims.size(), 0);
+    for (int64_t count = Elements(dims); count-- > 0;) {
+      Dims outer = at;
+      int64_t from = 0, stride = 1, into = packed.source.offset;
+      for (size_t k = blocks.size(); k-- > 0;) {
+        from += outer[axes[k]] % blocks[k] * stride;
+        stride *= blocks[k];
+        outer[axes[k]] /= blocks[k];
+      }
+      for (size_t d = 0; d < dims.size(); ++d) {
+        from += outer[d] * strides[d];
+        into += at[d] * out[d];
+      }
+      to[into] = data[from];
+      for (size_t d = dims.size(); d-- > 0;) {
+        if (++at[d] < dims[d]) break;
+        at[d] = 0;
+      }
+    }
+  }
+
+  // Whether packing kept every value: without VNNI the library may halve 8-bit weights.
+  bool Recoverable(const Packed& packed) const {
+    if (!IsSmall(packed.desc.get_data_type())) return true;
+    const Buffer& given = program_.buffer(packed.source.buffer);
+    std::string bytes(given.bytes, '\0');
+    Unpack(packed, bytes.data());
+    return std::memcmp(bytes.data(), given.data, given.bytes) == 0;
+  }
+
   struct Constant {
     int buffer;
     size_t offset, bytes;

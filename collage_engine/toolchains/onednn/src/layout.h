@@ -11,11 +11,29 @@
 #include <string>
 #include <vector>
 
+#include "collage_module.h"
+
 namespace collage {
 
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
-inline constexpr auto kFloat = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
+inline constexpr Type kFloat = Type::f32;
+
+// Bytes of an element.
+inline size_t ItemBytes(Type type) { return dnnl::memory::data_type_size(type); }
+inline size_t ItemBytes(const Desc& desc) { return ItemBytes(desc.get_data_type()); }
+
+inline bool IsSmall(Type type) { return type == Type::u8 || type == Type::s8; }
+
+inline Type TypeOf(const std::string& name) {
+  if (name.empty() || name == "float32") return Type::f32;
+  if (name == "uint8") return Type::u8;
+  if (name == "int8") return Type::s8;
+  if (name == "int32") return Type::s32;
+  TVM_FFI_THROW(TypeError) << "the oneDNN runtime takes no " << name;
+  TVM_FFI_UNREACHABLE();
+}
 
 inline dnnl::engine& Engine() {
   static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -49,16 +67,16 @@ inline std::vector<int64_t> ChannelsLastOrder(size_t rank) {
   return order;
 }
 
-inline Desc PlainDesc(const Dims& dims) {
-  return Desc(dims, kFloat, StridesInOrder(dims, PlainOrder(dims.size())));
+inline Desc PlainDesc(const Dims& dims, Type type = kFloat) {
+  return Desc(dims, type, StridesInOrder(dims, PlainOrder(dims.size())));
 }
 
-inline Desc ChannelsLastDesc(const Dims& dims) {
-  return Desc(dims, kFloat, StridesInOrder(dims, ChannelsLastOrder(dims.size())));
+inline Desc ChannelsLastDesc(const Dims& dims, Type type = kFloat) {
+  return Desc(dims, type, StridesInOrder(dims, ChannelsLastOrder(dims.size())));
 }
 
-inline Desc AnyDesc(const Dims& dims) {
-  return Desc(dims, kFloat, dnnl::memory::format_tag::any);
+inline Desc AnyDesc(const Dims& dims, Type type = kFloat) {
+  return Desc(dims, type, dnnl::memory::format_tag::any);
 }
 
 // Equal but for the strides of axes of extent one, which mean nothing.
@@ -76,7 +94,8 @@ inline bool IsStrided(const Desc& desc) {
 
 inline bool SameLayout(const Desc& a, const Desc& b) {
   if (a == b) return true;
-  return IsStrided(a) && IsStrided(b) && a.get_dims() == b.get_dims() &&
+  return IsStrided(a) && IsStrided(b) && a.get_data_type() == b.get_data_type() &&
+         a.get_dims() == b.get_dims() &&
          SameStrides(a.get_dims(), a.get_strides(), b.get_strides());
 }
 
@@ -87,9 +106,10 @@ struct View {
   int64_t offset = 0;  // elements from the buffer's start
 
   bool strided() const { return IsStrided(desc); }
-  bool plain() const { return SameLayout(desc, PlainDesc(dims)); }
+  Type type() const { return desc.get_data_type(); }
+  bool plain() const { return SameLayout(desc, PlainDesc(dims, type())); }
   bool channels_last() const {
-    return dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims));
+    return dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims, type()));
   }
   // Every element of the covered span belongs to it: what elementwise kernels want.
   bool dense() const {
@@ -111,17 +131,17 @@ struct View {
 
 // A strided desc; dense row-major and channels-last ones get the library's own strides for axes
 // of extent one, by which it recognises its format tags.
-inline Desc StridedDesc(const Dims& dims, const Dims& strides) {
+inline Desc StridedDesc(const Dims& dims, const Dims& strides, Type type = kFloat) {
   for (const auto& order : {PlainOrder(dims.size()), ChannelsLastOrder(dims.size())}) {
     Dims known = StridesInOrder(dims, order);
-    if (SameStrides(dims, strides, known)) return Desc(dims, kFloat, known);
+    if (SameStrides(dims, strides, known)) return Desc(dims, type, known);
   }
   Dims chosen = strides;
   for (size_t d = dims.size(); d-- > 0;) {
     // Any value will do; the span of the inner axes keeps the library's checks content.
     if (dims[d] == 1) chosen[d] = d + 1 < dims.size() ? chosen[d + 1] * dims[d + 1] : 1;
   }
-  return Desc(dims, kFloat, chosen);
+  return Desc(dims, type, chosen);
 }
 
 inline View Permuted(const View& view, const std::vector<int64_t>& axes) {
@@ -130,7 +150,7 @@ inline View Permuted(const View& view, const std::vector<int64_t>& axes) {
     dims.push_back(view.dims[axis]);
     moved.push_back(strides[axis]);
   }
-  return {dims, StridedDesc(dims, moved), view.buffer, view.offset};
+  return {dims, StridedDesc(dims, moved, view.type()), view.buffer, view.offset};
 }
 
 inline View Sliced(const View& view, const Dims& begin, const Dims& step, const Dims& dims) {
@@ -140,7 +160,7 @@ inline View Sliced(const View& view, const Dims& begin, const Dims& step, const 
     offset += begin[d] * strides[d];
     strides[d] *= step[d];
   }
-  return {dims, StridedDesc(dims, strides), view.buffer, offset};
+  return {dims, StridedDesc(dims, strides, view.type()), view.buffer, offset};
 }
 
 // The same elements in row-major order under other dims, or nothing when that needs a copy.
@@ -182,15 +202,17 @@ inline std::optional<View> Reshaped(const View& view, const Dims& dims) {
     i = k;
     j = l;
   }
-  return View{dims, StridedDesc(dims, out), view.buffer, view.offset};
+  return View{dims, StridedDesc(dims, out, view.type()), view.buffer, view.offset};
 }
 
 inline std::string LayoutName(const Desc& desc) {
   if (desc.is_zero()) return "none";
   Dims dims = desc.get_dims();
   if (IsStrided(desc)) {
-    if (SameLayout(desc, PlainDesc(dims))) return "plain";
-    if (dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims))) return "channels-last";
+    if (SameLayout(desc, PlainDesc(dims, desc.get_data_type()))) return "plain";
+    if (dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims, desc.get_data_type()))) {
+      return "channels-last";
+    }
     return "strided";
   }
   std::string name = "blocked";

@@ -14,9 +14,11 @@ inline View MatMul(Compiler& c, const Site& site) {
   Dims dims = site.dims();
   bool constant = c.IsConstant(weights);
   Desc bias_desc = bias ? bias->desc : Desc();
+  Scaling scaling = site.scaling();
+  Type type = site.type();
   // The order in which the result's axes lie in memory, when a transposition follows.
-  Desc to = Has(site.step, "order") ? StridedDesc(dims, StridesInOrder(dims, site.ints("order")))
-                                    : PlainDesc(dims);
+  Desc to = Has(site.step, "order") ? StridedDesc(dims, StridesInOrder(dims, site.ints("order")), type)
+                                    : PlainDesc(dims, type);
 
   auto describe = [&](const Desc& left, const Desc& right, const Desc& dst,
                       const primitive_attr& attr) -> PrimitiveDesc {
@@ -27,12 +29,13 @@ inline View MatMul(Compiler& c, const Site& site) {
   };
 
   // Transposed and sliced operands as they lie, where a kernel takes them; else row-major copies.
-  Desc left = src.desc, right = constant ? AnyDesc(weights.dims) : weights.desc;
+  Desc left = src.desc, right = constant ? AnyDesc(weights.dims, weights.type())
+                                           : weights.desc;
   struct Choice {
     Desc left, right, to;
   };
-  Desc plain_left = PlainDesc(src.dims), plain_to = PlainDesc(dims);
-  Desc plain_right = constant ? right : PlainDesc(weights.dims);
+  Desc plain_left = PlainDesc(src.dims, src.type()), plain_to = PlainDesc(dims, type);
+  Desc plain_right = constant ? right : PlainDesc(weights.dims, weights.type());
   std::vector<Choice> choices = {{left, right, to},
                                  {left, right, plain_to},
                                  {left, plain_right, plain_to},
@@ -40,7 +43,7 @@ inline View MatMul(Compiler& c, const Site& site) {
                                  {plain_left, plain_right, plain_to}};
   const Choice* chosen = nullptr;
   for (const Choice& choice : choices) {
-    PrimitiveDesc pd = describe(choice.left, choice.right, choice.to, c.Attributes());
+    PrimitiveDesc pd = describe(choice.left, choice.right, choice.to, c.Attributes(scaling));
     if (!pd) continue;
     chosen = &choice;
     if (!IsReference(pd)) break;
@@ -57,7 +60,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true);
+  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true, scaling);
 }
 
 // Operators that read one dense tensor and keep its layout.
@@ -204,10 +207,10 @@ inline View Concat(Compiler& c, const Site& site) {
   std::vector<Desc> descs;
   for (View& v : sources) {
     // Slices are read where they lie.
-    if (!v.strided() || v.dense()) v = c.Use(v, layout(v.dims));
+    if (!v.strided() || v.dense()) v = c.Use(v, layout(v.dims, v.type()));
     descs.push_back(v.desc);
   }
-  Desc dst = layout(site.dims());
+  Desc dst = layout(site.dims(), sources[0].type());
   dnnl::concat::primitive_desc pd(Engine(), dst, static_cast<int>(Get<int64_t>(site.step, "axis")),
                                   descs, c.Attributes());
   View to = c.NewView(dst);
@@ -245,6 +248,37 @@ inline View BinaryStep(Compiler& c, const Site& site) {
     reuse = a;
   }
   return c.Binary(alg, name, a, b, site.posts, reuse);
+}
+
+// Sum, difference or product of 8-bit tensors; the posts take zero points into account.
+inline View SmallBinary(Compiler& c, const Site& site) {
+  View a = c.Value(site.id("src")), b = c.Value(site.id("other"));
+  if (!a.dense()) a = c.UsePlain(a);
+  if (b.dims == a.dims) {
+    if (a.plain() && b.dense() && !b.plain() && b.strided()) {
+      a = c.Use(a, StridedDesc(a.dims, b.desc.get_strides(), a.type()));
+    }
+    b = c.Use(b, StridedDesc(b.dims, a.desc.get_strides(), b.type()));
+  }
+  algorithm alg = BinaryAlgorithm(site.text("alg"));
+  auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
+    return dnnl::binary::primitive_desc(Engine(), alg, a.desc, b.desc, dst, attr, true);
+  };
+  auto operands = [&](const PrimitiveDesc&) {
+    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}};
+  };
+  Desc dst = StridedDesc(site.dims(), a.desc.get_strides(), site.type());
+  return c.Fused(site.text("alg"), dst, site.posts, make, operands, std::nullopt, false,
+                 site.scaling());
+}
+
+// Between float32 and 8 bits, or from one scale to another; in the layout the value has.
+inline View Rescale(Compiler& c, const Site& site) {
+  View src = c.Value(site.id("src"));
+  if (!src.strided() || !src.dense()) src = c.UsePlain(src);
+  View to = c.NewView(StridedDesc(src.dims, src.desc.get_strides(), site.type()));
+  c.ReorderTo(src, to, site.scaling(), IsSmall(to.type()) ? "quantize" : "dequantize");
+  return to;
 }
 
 inline View Reshape(Compiler& c, const Site& site) {
@@ -288,6 +322,7 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
       {"layer_norm", LayerNorm}, {"batch_norm", BatchNorm}, {"reduce", Reduce},
       {"prelu", Prelu},          {"lrn", LocalResponse},
                {"concat", Concat},       {"resize", Resample},
+      {"rescale", Rescale},     {"small_binary", SmallBinary},
       {"eltwise", Elementwise}, {"binary", BinaryStep},   {"reshape", Reshape},
       {"permute", Permute},     {"slice", Slice},
       {"expand",

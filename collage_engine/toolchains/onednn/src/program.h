@@ -106,7 +106,7 @@ class Program {
       if (used.first < 0) used.first = index;
       used.last = index;
       slots_.push_back({dnnl::memory(b.desc, Engine(), DNNL_MEMORY_NONE), b.view->buffer,
-                        static_cast<size_t>(b.view->offset) * sizeof(float)});
+                        static_cast<size_t>(b.view->offset) * ItemBytes(b.desc)});
       step.arguments.push_back({b.name, slots_.back().memory.get()});
     }
     steps_.push_back(std::move(step));

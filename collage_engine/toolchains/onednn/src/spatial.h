@@ -6,17 +6,17 @@
 
 namespace collage {
 
-using LayoutOf = Desc (*)(const Dims&);
+using LayoutOf = Desc (*)(const Dims&, Type);
 struct LayoutPair {
   LayoutOf src, dst;
 };
 
 // Channels in blocks of 16: what depthwise kernels like, and cheaper to reach from row-major
 // than channels-last.
-inline Desc BlockedDesc(const Dims& dims) {
+inline Desc BlockedDesc(const Dims& dims, Type type = kFloat) {
   using tag = dnnl::memory::format_tag;
   static constexpr tag tags[] = {tag::nCw16c, tag::nChw16c, tag::nCdhw16c};
-  return Desc(dims, kFloat, tags[dims.size() - 3]);
+  return Desc(dims, type, tags[dims.size() - 3]);
 }
 
 inline bool Wide() {
@@ -73,8 +73,9 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   Dims dims = site.dims(), dilation = site.ints("dilation");
   Convolution conv{src.dims, weights.dims, dims, site.ints("strides"), site.ints("pads_begin"),
                    site.ints("pads_end")};
-  Desc any_weights = AnyDesc(weights.dims);
+  Desc any_weights = AnyDesc(weights.dims, weights.type());
   Desc bias_desc = bias ? bias->desc : Desc();
+  Scaling scaling = site.scaling();
 
   auto describe = [&](const Desc& from, const Desc& to,
                       const primitive_attr& attr) -> typename Forward::primitive_desc {
@@ -90,10 +91,12 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   for (const PostOp& op : site.posts) {
     operands_like_result += !op.eltwise && c.Value(op.value).dims == dims;
   }
-  bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain();
+  bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain() &&
+               src.type() == kFloat;
   typename Forward::primitive_desc chosen;
   for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
-    auto pd = describe(layout.src(src.dims), layout.dst(dims), c.Attributes());
+    auto pd = describe(layout.src(src.dims, src.type()), layout.dst(dims, site.type()),
+                       c.Attributes(scaling));
     if (!pd) continue;
     if (!chosen || IsReference(chosen)) chosen = pd;
     if (!IsReference(chosen)) break;
@@ -110,7 +113,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true);
+  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true, scaling);
 }
 
 inline View Pooling(Compiler& c, const Site& site) {
@@ -126,9 +129,10 @@ inline View Pooling(Compiler& c, const Site& site) {
         site.ints("dilation"), site.ints("pads_begin"), site.ints("pads_end"), attr, true);
   };
   dnnl::pooling_forward::primitive_desc chosen;
-  for (const Desc& from : {src.desc, ChannelsLastDesc(src.dims), PlainDesc(src.dims)}) {
+  for (const Desc& from :
+       {src.desc, ChannelsLastDesc(src.dims, src.type()), PlainDesc(src.dims, src.type())}) {
     if (chosen && SameLayout(from, src.desc)) continue;
-    auto pd = describe(from, AnyDesc(dims), c.Attributes());
+    auto pd = describe(from, AnyDesc(dims, src.type()), c.Attributes());
     if (!pd) continue;
     if (!chosen) chosen = pd;
     if (IsReference(pd)) continue;

@@ -1,0 +1,363 @@
+"""Quantised composites as single 8-bit steps; the table is partition/quantized.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet
+from collage_engine.partition import quantized
+from collage_engine.partition.quantized import Numbers, Quantized, Scaling
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.composites import Composite, Found
+from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
+from collage_engine.toolchains.onednn.shaping import SHAPING
+from collage_engine.toolchains.onednn.spatial import SPATIAL, convolve, image
+from collage_engine.toolchains.onednn.steps import Plan, PostOp
+
+Lower = Callable[[Plan, Node], int]
+
+KINDS: tuple[quantized.Kind, ...] = (
+    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
+)  # fmt: skip
+
+
+def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Found]:
+    """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""
+    return {
+        root: Found(
+            Composite(f"quantized_{each.kind}", quantized.anything(), partial(_build, each)),
+            each.match,
+            each.nodes,
+        )
+        for root, each in quantized.within(graph, nodes, leaving).items()
+    }
+
+
+def _build(found: Quantized, plan: Plan, _match: object) -> int | None:
+    """One 8-bit step, or None for what is better computed in float32, operator by operator."""
+    constants = plan.constants_of
+    if constants is None:
+        return None
+    numbers = Numbers(plan.graph, found, constants)
+    result = numbers.result
+    if result is not None and not result.per_tensor:
+        return None
+    operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in found]
+    if not all(numbers.of(n).per_tensor for n in operands):
+        return None
+    return _KINDS[found.kind](plan, numbers, found, result)
+
+
+# Scales ----------------------------------------------------------------------------------------
+
+
+def _entry(
+    plan: Plan, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
+) -> dict[str, Any]:
+    """Scale and zero point of an operand or the result of a step, as values of the plan."""
+    entry: dict[str, Any] = {"of": of, "mask": mask}
+    values = np.asarray(scale, np.float32).reshape(-1)
+    if not (values == 1.0).all():
+        entry["scale"] = plan.constant(values)
+    if zero:
+        entry["zero"] = plan.constant(np.array([zero], np.int32), "int32")
+    return entry
+
+
+def _single(plan: Plan, of: str, scaling: Scaling) -> dict[str, Any]:
+    scale, zero = scaling.single(of)
+    return _entry(plan, of, scale, zero)
+
+
+def rescale(plan: Plan, value: int, source: Scaling | None, result: Scaling | None) -> int:
+    """From one scale to another, to 8 bits from float32 (no source) or back (no result)."""
+    if source is not None and result is not None and source.equals(result):
+        return value
+    scaling = []
+    for name, given in (("src", source), ("dst", result)):
+        if given is None:
+            continue
+        if given.axis is None:
+            scaling.append(_single(plan, name, given))
+        elif given.zero.any():
+            raise UnsupportedError("a zero point for each element of an axis")
+        else:
+            scaling.append(_entry(plan, name, given.scale, 0, 1 << given.axis))
+    dtype = "float32" if result is None else result.dtype
+    return plan.emit("rescale", plan.dims[value], dtype=dtype, src=value, scaling=scaling)
+
+
+# Convolutions and products -----------------------------------------------------------------------
+
+
+def _activation(node: Node) -> PostOp:
+    if node.op == "clip":
+        return PostOp("eltwise", "clip", float(node.attributes["min"]),
+                      float(node.attributes["max"]))  # fmt: skip
+    if node.op == "nn.leakyrelu":
+        return PostOp("eltwise", "relu", float(node.attributes["alpha"]))
+    return PostOp("eltwise", *FUNCTIONS[node.op])
+
+
+def _saturates(numbers: Numbers, result: Scaling | None) -> bool:
+    """Whether rounding to the result's range already does what the activation does."""
+    limits = numbers.clamp()
+    if limits is None or result is None:
+        return limits == (-np.inf, np.inf)
+    scale, zero = result.single("the result")
+    low, high = (np.clip(np.round(v / scale) + zero, -1e9, 1e9) for v in limits)
+    return bool(low <= result.lowest and high >= result.highest)
+
+
+def _posts(
+    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None, layout: str
+) -> list[PostOp]:
+    posts = []
+    if "residual" in found:
+        value = plan.tensor(found["residual"])
+        if layout:
+            value, _ = image(plan, plan.graph.nodes[found["anchor"]], layout, value)
+        scale, zero = numbers.of("residual").single("the residual")
+        posts.append(PostOp("binary", "add", value=value, scale=scale, zero=zero))
+    if "activation" in found and not _saturates(numbers, result):
+        posts.append(_activation(plan.graph.nodes[found["activation"]]))
+    return posts
+
+
+def _result(plan: Plan, result: Scaling | None) -> tuple[str, list[dict[str, Any]]]:
+    """Type of a step's result and its scale."""
+    return ("float32", []) if result is None else (result.dtype, [_single(plan, "dst", result)])
+
+
+def _fields(plan: Plan, numbers: Numbers, bias: np.ndarray | None, rank: int) -> dict[str, Any]:
+    if bias is None:
+        return {}
+    dims = bias.shape if not rank else (1,) * (rank - 1) + bias.shape
+    return {"bias": plan.constant(bias.reshape(dims))}
+
+
+def _conv(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    node = plan.graph.nodes[found["anchor"]]
+    layout = str(node.attributes.get("data_layout", "NCHW"))
+    weights, scales = numbers.weights()
+    fields = _fields(plan, numbers, numbers.bias(), 0)
+    posts = _posts(plan, numbers, found, result, layout)
+    dtype, scaling = _result(plan, result)
+    grouped = int(node.attributes.get("groups", 1)) > 1
+    scaling += [
+        _single(plan, "src", numbers.of("data")),
+        _entry(plan, "weights", scales, 0, 3 if grouped else 1),
+    ]
+    out = convolve(
+        plan, node, plan.tensor(found["data"]), plan.constant(weights, "int8"),
+        dtype=dtype, scaling=scaling, **fields,
+    )  # fmt: skip
+    step = next(s for s in reversed(plan.steps) if s.op == "conv")
+    step.posts.extend(posts)
+    return out
+
+
+def _matmul(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    node = plan.graph.nodes[found["anchor"]]
+    data = plan.tensor(found["data"])
+    if "weights" not in found:
+        return _runtime_product(plan, numbers, found, result)
+    weights, scales = numbers.weights()
+    if weights.ndim != 2 or len(plan.dims[data]) < 2:
+        return None
+    columns = weights.shape[1]
+    rows = int(np.prod(plan.dims[data])) // weights.shape[0]
+    fields = _fields(plan, numbers, numbers.bias(), 2)
+    posts = _posts(plan, numbers, found, result, "")
+    for post in posts:
+        if post.kind == "binary":
+            if plan.dims[post.value] != node.type.shape:
+                return None
+            post.value = plan.reshape(post.value, (rows, columns))
+    dtype, scaling = _result(plan, result)
+    scaling += [
+        _single(plan, "src", numbers.of("data")),
+        _entry(plan, "weights", scales, 0, 2),
+    ]
+    out = plan.emit(
+        "matmul", (rows, columns), dtype=dtype, src=plan.reshape(data, (rows, weights.shape[0])),
+        weights=plan.constant(weights, "int8"), scaling=scaling, **fields,
+    )  # fmt: skip
+    plan.steps[-1].posts.extend(posts)
+    return plan.reshape(out, node.type.shape)
+
+
+def _runtime_product(
+    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
+    """Of two values; the library wants the right one signed, without a zero point."""
+    node = plan.graph.nodes[found["anchor"]]
+    right = numbers.of("right")
+    scale, zero = right.single("the right operand")
+    left_value, right_value = plan.tensor(found["data"]), plan.tensor(found["right"])
+    a, b = plan.dims[left_value], plan.dims[right_value]
+    if right.dtype != "int8" or zero or len(a) != len(b) or len(a) < 2 or a[:-2] != b[:-2]:
+        return None
+    posts = _posts(plan, numbers, found, result, "")
+    dtype, scaling = _result(plan, result)
+    scaling += [_single(plan, "src", numbers.of("data")), _entry(plan, "weights", scale)]
+    out = plan.emit(
+        "matmul", node.type.shape, dtype=dtype, src=left_value, weights=right_value,
+        scaling=scaling,
+    )
+    plan.steps[-1].posts.extend(posts)
+    return out
+
+
+# Everything else ---------------------------------------------------------------------------------
+
+
+def _binary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    node = plan.graph.nodes[found["anchor"]]
+    left, right = plan.tensor(found["left"]), plan.tensor(found["right"])
+    if result is None or plan.dims[left] != plan.dims[right] or left == right:
+        return None
+    a, a_zero = numbers.of("left").single("the left operand")
+    b, b_zero = numbers.of("right").single("the right operand")
+    scale, zero = result.single("the result")
+    if node.op == "multiply":
+        if a_zero or b_zero:
+            return None
+        offset = 0.0
+    else:
+        offset = -a * a_zero - (b if node.op == "add" else -b) * b_zero
+    posts = []
+    if "activation" in found and not _saturates(numbers, result):
+        if offset:
+            posts.append(PostOp("eltwise", "linear", 1.0, offset))
+        posts.append(_activation(plan.graph.nodes[found["activation"]]))
+        offset = 0.0
+    posts.append(PostOp("eltwise", "linear", 1.0 / scale, offset / scale + zero))
+    scaling = [_entry(plan, "src", a), _entry(plan, "other", b)]
+    out = plan.emit(
+        "small_binary", node.type.shape, dtype=result.dtype, alg=BINARY[node.op], src=left,
+        other=right, scaling=scaling,
+    )  # fmt: skip
+    plan.steps[-1].posts.extend(posts)
+    return out
+
+
+def _as_integers(plan: Plan, found: Quantized, names: list[str], lower: Lower) -> int:
+    """The operator itself on the 8-bit values: nobody else reads the float ones."""
+    for name in names:
+        plan.of_node[found[f"{name}_float"]] = plan.tensor(found[name])
+    return lower(plan, plan.graph.nodes[found["anchor"]])
+
+
+def _pool(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    node = plan.graph.nodes[found["anchor"]]
+    data = numbers.of("data")
+    if node.op not in SPATIAL or (node.op.startswith("nn.adaptive") and "max" not in node.op):
+        return None
+    if "avg" in node.op and (result is None or not data.equals(result) or _counts_padding(node)):
+        return None
+    return rescale(plan, _as_integers(plan, found, ["data"], SPATIAL[node.op]), data, result)
+
+
+def _counts_padding(node: Node) -> bool:
+    pads = node.attributes["padding"]
+    padded = any(int(v) for v in (pads if isinstance(pads, list) else [pads]))
+    return padded and bool(node.attributes.get("count_include_pad"))
+
+
+def _view(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    node = plan.graph.nodes[found["anchor"]]
+    value = _as_integers(plan, found, ["data"], SHAPING[node.op])
+    return rescale(plan, value, numbers.of("data"), result)
+
+
+def _concat(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    names = [f"part{i}" for i in range(quantized.MOST_CONCATENATED) if f"part{i}" in found]
+    parts = [numbers.of(name) for name in names]
+    if result is None or not all(p.per_tensor for p in parts):
+        return None
+    node = plan.graph.nodes[found["anchor"]]
+    values = [
+        rescale(plan, plan.tensor(found[name]), given, result)
+        for name, given in zip(names, parts, strict=True)
+    ]
+    axis = int(node.attributes.get("axis") or 0) % len(node.type.shape)
+    return plan.emit("concat", node.type.shape, srcs=values, axis=axis)
+
+
+def _unary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+    """An activation that saturation does; the anchor is the activation here."""
+    as_activation = Quantized(
+        found.kind,
+        type(found.match)(
+            found.match.root, found.match.nodes,
+            {**found.match.bindings, "activation": found["anchor"]},
+        ),
+        found.nodes,
+    )  # fmt: skip
+    if not _saturates(Numbers(plan.graph, as_activation, numbers.constants), result):
+        return None
+    return rescale(plan, plan.tensor(found["data"]), numbers.of("data"), result)
+
+
+def _requantize(
+    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
+    return rescale(plan, plan.tensor(found["data"]), numbers.of("data"), result)
+
+
+_KINDS: dict[str, Callable[[Plan, Numbers, Quantized, Scaling | None], int | None]] = {
+    "conv": _conv, "matmul": _matmul, "binary": _binary, "pool": _pool, "view": _view,
+    "concat": _concat, "unary": _unary, "requantize": _requantize,
+}  # fmt: skip
+
+
+# Operators on their own --------------------------------------------------------------------------
+
+
+def quantize(plan: Plan, node: Node) -> int:
+    if plan.constants_of is None:
+        return plan.new_value(node.type.shape, node.type.dtype)
+    result = quantized.scaling(plan.graph, node.index, plan.constants_of)
+    return rescale(plan, plan.tensor(node.inputs[0]), None, result)
+
+
+def dequantize(plan: Plan, node: Node) -> int:
+    """Constants are dequantised now."""
+    if plan.constants_of is None:
+        return plan.new_value(node.type.shape)
+    source = quantized.scaling(plan.graph, node.index, plan.constants_of)
+    if plan.is_constant(node.inputs[0]):
+        values = np.asarray(plan.constants_of(node.inputs[0]))
+        scale, zero = source.spread(values.shape)
+        real = (values.astype(np.int64) - zero) * scale.astype(np.float64)
+        return plan.constant(real.astype(np.float32).reshape(node.type.shape or (1,)))
+    return rescale(plan, plan.tensor(node.inputs[0]), source, None)
+
+
+def refusal(graph: DataflowGraph, node: Node) -> str | None:
+    """Why a quantize or dequantize cannot be taken on its own."""
+    for index in node.inputs[1:3]:
+        if graph.nodes[index].form != "constant":
+            return f"{node.op}: oneDNN needs a constant scale and zero point"
+    small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
+    real = graph.nodes[node.inputs[0]].type if node.op == "quantize" else node.type
+    constant = graph.nodes[node.inputs[0]].form == "constant"
+    allowed = (*quantized.SMALL, "int32") if constant else quantized.SMALL
+    if small.dtype not in allowed or real.dtype != "float32":
+        return f"{node.op}: the oneDNN runtime has no {small.dtype} for {real.dtype}"
+    return None
+
+
+QUANTIZED: dict[str, Lower] = {"quantize": quantize, "dequantize": dequantize}
+
+ON_INTEGERS = {
+    *SHAPING, *(f"nn.max_pool{d}d" for d in (1, 2, 3)), *QUANTIZED,
+} - {"broadcast_to", "nn.dropout"}  # fmt: skip
+"""Operators that also run on 8-bit values as they are."""

@@ -1,0 +1,81 @@
+"""Composites of quantised models, run one by one on true values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.model.importer import ImportedModel
+from collage_engine.model.index_set import members
+from collage_engine.partition import quantized
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One composite on a toolchain: how many steps (or what share of the largest value) apart."""
+
+    kind: str
+    name: str
+    steps: float
+    share: float
+    """Of the elements that differ at all."""
+    inside: dict[str, Any]
+
+
+def function_for(
+    model: ImportedModel, nodes: int, instance: ToolchainInstance, symbol: str
+) -> Function:
+    """A set of calls as a function."""
+    closed = model.graph.close(nodes)
+    inputs, outputs = model.graph.boundary(closed)
+    return Function(symbol, model, model.graph, closed, inputs, outputs, instance)
+
+
+def composites(model: ImportedModel) -> list[quantized.Quantized]:
+    """The model's disjoint composites, in order."""
+    everything = sum(1 << i for i in model.graph.operators)
+    return list(quantized.within(model.graph, everything).values())
+
+
+def true_values(
+    model: ImportedModel, folder: Path, feeds: dict[str, np.ndarray] | None = None
+) -> TrueValues:
+    return TrueValues.record(model, feeds or model.random_inputs(3), folder)
+
+
+def outcome(
+    model: ImportedModel,
+    truth: TrueValues,
+    found: quantized.Quantized,
+    toolchain: Any,
+    number: int = 0,
+) -> Outcome:
+    """A composite compiled by a toolchain and run on its true inputs."""
+    instance = toolchain.instances(1, "float32")[0]
+    function = function_for(model, found.nodes, instance, f"composite_{number}")
+    compiled = compile_function(function)
+    try:
+        (result,) = compiled.run([np.array(v) for v in truth.inputs_of(function)])
+    finally:
+        compiled.close()
+    (true,) = truth.outputs_of(function)
+    apart = np.abs(result.astype(np.float64) - true)
+    steps = apart.max(initial=0.0)
+    if true.dtype.kind == "f":
+        steps /= max(np.abs(true).max(initial=0.0), 1e-30)
+    inside = {}
+    if not toolchain.native:
+        inside = toolchain.inside(toolchain.compile(function))
+    anchor = found.get("anchor")
+    node = model.graph.nodes[found.root if anchor is None else anchor]
+    assert all(model.graph.nodes[i].form == "call" for i in members(found.nodes))
+    return Outcome(
+        found.kind, node.name or node.op, float(steps), float((apart > 0).mean()), inside
+    )
