@@ -11,6 +11,7 @@ from pathlib import Path
 
 from collage_engine.measure.job import Bench, MeasureJob, OpenRequest
 from collage_engine.records.errors import MeasureError, ModelError, UnsupportedError
+from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 
 poisoned = False
@@ -51,6 +52,8 @@ class PretendedBench:
         nodes: tuple[int, ...],
         instance: ToolchainInstance,
         about_to_run: Callable[[], None],
+        takes: Formats | None = None,
+        gives: Formats | None = None,
     ) -> Pretended:
         global poisoned
         with self.log.open("a") as stream:

@@ -8,6 +8,7 @@ from collage_engine.model.formats import by_value
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import Formats
+from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 
@@ -85,10 +86,14 @@ def relax_module(
 
 
 def tensor_type(model: ImportedModel, index: int) -> Any:
-    """The Relax type of a tensor value."""
+    """The Relax type of a tensor value, plain."""
+    return relax_type(model.graph.nodes[index].type)
+
+
+def relax_type(kind: TensorType) -> Any:
+    """The Relax type of a tensor."""
     from tvm import relax
 
-    kind = model.graph.nodes[index].type
     return relax.TensorType(kind.shape, kind.dtype)
 
 

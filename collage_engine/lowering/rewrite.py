@@ -2,8 +2,10 @@
 
 External partitions become ``call_dps_packed`` to their symbol, their runtime modules hang on the
 module as ``RunCodegen`` leaves them (attribute ``external_mods``). What a native toolchain lowered
-is inlined, so TVM's memory planning sees every value. Structurally equal PrimFuncs are kept once
-(the block builder does that), equal constants too (the executable builder does).
+is inlined, so TVM's memory planning sees every value. Where a partition wants a value in another
+format than its producer leaves it in, a conversion stands before it, once per value and format.
+Structurally equal PrimFuncs are kept once (the block builder does that), equal constants too (the
+executable builder does).
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.lowering.extract import substitute, tensor_type
+from collage_engine.lowering.convert import ValuesAtHand
+from collage_engine.lowering.extract import relax_type, substitute, tensor_type
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import PLAIN
 from collage_engine.toolchains.base import Function
 
 if TYPE_CHECKING:
@@ -61,11 +65,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     order = execution_order(partitions)
     graph = model.graph
     builder = relax.BlockBuilder()
-    values: dict[int, Any] = {}
     params = []
+    at_hand = ValuesAtHand(builder, graph, max((f.instance.threads for f in partitions), default=1))
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
-        values[index] = relax.Var(name, tensor_type(model, index))
-        params.append(values[index])
+        parameter = relax.Var(name, tensor_type(model, index))
+        at_hand.put(index, parameter)
+        params.append(parameter)
 
     lowered: dict[int, Any] = {}
     callees: dict[int, dict[Any, Any]] = {}
@@ -91,22 +96,25 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         with builder.dataflow():
             for position in order:
                 function = partitions[position]
-                arguments = [values[index] for index in function.inputs]
+                arguments = [
+                    at_hand.get(index, function.takes.get(index, PLAIN))
+                    for index in function.inputs
+                ]
                 if position in lowered:
                     results = _inline(
                         builder, lowered[position], arguments, callees[position], position, calls
                     )
                 else:
-                    results = _call_external(builder, model, function, arguments)
+                    results = _call_external(builder, function, arguments)
                     calls.append(KernelCall(function.symbol, position))
-                values.update(zip(function.outputs, results, strict=True))
+                for index, result in zip(function.outputs, results, strict=True):
+                    at_hand.put(index, result, function.gives.get(index, PLAIN))
             leaving = []
             for index in graph.record.outputs:
-                if graph.nodes[index].form == "constant" and index not in values:
-                    values[index] = relax.const(
-                        model.constant(index), graph.nodes[index].type.dtype
-                    )
-                leaving.append(values[index])
+                if graph.nodes[index].form == "constant" and not at_hand.knows(index):
+                    value = relax.const(model.constant(index), graph.nodes[index].type.dtype)
+                    at_hand.put(index, value)
+                leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)
     module = builder.get()
@@ -192,13 +200,11 @@ def _cycle(partitions: Sequence[Function], waits: list[set[int]], stuck: set[int
         walk.append(source)
 
 
-def _call_external(
-    builder: Any, model: ImportedModel, function: Function, arguments: list[Any]
-) -> list[Any]:
+def _call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
     from tvm import relax
     from tvm.ir import TupleGetItem
 
-    types = [tensor_type(model, index) for index in function.outputs]
+    types = [relax_type(function.output_type(index)) for index in function.outputs]
     call = builder.emit(
         relax.op.call_dps_packed(function.symbol, arguments, types[0] if len(types) == 1 else types)
     )

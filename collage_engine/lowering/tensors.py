@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 
 if TYPE_CHECKING:
@@ -47,3 +48,15 @@ def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
     if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_dtype("bfloat16"):
         array = array.view(numpy_dtype("bfloat16"))
     return array
+
+
+def as_stored(array: np.ndarray, name: str) -> np.ndarray:
+    """A logical value seen as the tensor that holds it in a format (a view)."""
+    axes = TO_STORED.get(name)
+    return array if axes is None else array.transpose(axes)
+
+
+def as_logical(array: np.ndarray, name: str) -> np.ndarray:
+    """A tensor that holds a value in a format seen in its logical order of axes (a view)."""
+    axes = TO_LOGICAL.get(name)
+    return array if axes is None else array.transpose(axes)

@@ -13,10 +13,12 @@ from collage_engine.lowering.accuracy import TOLERANCES, errors
 from collage_engine.lowering.compile import Compiled, compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.machine.device import last_level_cache_bytes
 from collage_engine.measure.job import WRONG_NUMBERS, OpenRequest
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 
@@ -58,15 +60,28 @@ class ModelBench:
         nodes: tuple[int, ...],
         instance: ToolchainInstance,
         about_to_run: Callable[[], None],
+        takes: Formats | None = None,
+        gives: Formats | None = None,
     ) -> PreparedCandidate:
         self._count += 1  # a fresh symbol each time: libraries cache code by name
-        function = function_of(self.model, instance, nodes, f"collage_candidate_{self._count}")
+        function = function_of(
+            self.model, instance, nodes, f"collage_candidate_{self._count}",
+            takes=takes, gives=gives,
+        )  # fmt: skip
         compiled = compile_function(function)
         try:
             # Copies: mapped files are neither aligned nor ours to keep in the page cache.
-            inputs = [np.array(value) for value in self.truth.inputs_of(function)]
+            inputs = [
+                np.array(as_stored(value, function.takes.get(index, PLAIN)), order="C")
+                for index, value in zip(
+                    function.inputs, self.truth.inputs_of(function), strict=True
+                )
+            ]
             about_to_run()
-            outputs = compiled.run(inputs)
+            outputs = [
+                as_logical(value, function.gives.get(index, PLAIN))
+                for index, value in zip(function.outputs, compiled.run(inputs), strict=True)
+            ]
             error = check(function, outputs, self.truth.outputs_of(function))
             return PreparedCandidate(compiled, inputs, error)
         except BaseException:

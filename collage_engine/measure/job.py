@@ -27,6 +27,7 @@ from collage_engine.measure.protocol import (
 )
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 
 JOB = "collage_engine.measure.job:MeasureJob"
@@ -58,6 +59,8 @@ class GroupRequest:
     """Operator numbers."""
     instances: dict[int, ToolchainInstance]
     """In this order they are compiled and run alone."""
+    formats: dict[int, tuple[Formats, Formats]] = field(default_factory=dict)
+    """What the rival in a place takes and gives, by operator number; absent: plain."""
     seed: int = 0
 
 
@@ -91,6 +94,8 @@ class Bench(Protocol):
         nodes: tuple[int, ...],
         instance: ToolchainInstance,
         about_to_run: Callable[[], None],
+        takes: Formats | None = None,
+        gives: Formats | None = None,
     ) -> Prepared:
         """Compile, run alone on the true inputs, and check; raises with the reason."""
         ...
@@ -169,7 +174,8 @@ def run_group(
                 marker.set(place, 2)
 
             try:
-                ready[place] = bench.prepare(request.nodes, instance, about_to_run)
+                takes, gives = request.formats.get(place, (None, None))
+                ready[place] = bench.prepare(request.nodes, instance, about_to_run, takes, gives)
             except (Exception, SystemExit) as error:
                 send(Answer(place, invalid(reason_of(error))))
             marker.set(-1, 0)

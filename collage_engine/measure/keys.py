@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.formats import border_formats, layout_blind
 from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class KeyMaker:
         self._constant = constant
         self._parts: dict[int, str] = {}
         self._hashes: dict[int, bytes] = {}
+        self._forms: dict[tuple[object, ...], str] = {}
 
     def form(
         self,
@@ -93,6 +96,25 @@ class KeyMaker:
                 out = " out" + _format(given, index) if index in leaving else ""
                 lines.append(f"{self._part(index)}({wires}){out}")
         return "\n".join(lines)
+
+    def form_of(self, record: CandidateRecord) -> str:
+        """The canonical form of a candidate, in its formats.
+
+        One that does the same work in any format has the plain one's, and so its measurement.
+        """
+        nodes = self.graph.to_indices(record.nodes)
+        known = (nodes, tuple(record.takes.items()), tuple(record.gives.items()))
+        form = self._forms.get(known)
+        if form is None:
+            takes: dict[int, str] = {}
+            gives: dict[int, str] = {}
+            if (record.takes or record.gives) and not layout_blind(
+                self.graph, nodes, record.takes, record.gives
+            ):
+                closed = self.graph.close(nodes)
+                takes, gives = border_formats(self.graph, closed, record.takes, record.gives)
+            form = self._forms[known] = self.form(nodes, takes, gives)
+        return form
 
     def _types(self, index: int) -> str:
         return "+".join(map(str, self.graph.nodes[index].types))

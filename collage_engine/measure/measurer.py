@@ -293,7 +293,11 @@ class _Session:
 
         while waiting and not self.out_of_time():
             # The child may be older than this group: then none of its crashes is proof alone.
-            request = GroupRequest(nodes, {p: rivals[p].instance for p in waiting})
+            request = GroupRequest(
+                nodes,
+                {p: rivals[p].instance for p in waiting},
+                {p: (rivals[p].takes, rivals[p].gives) for p in waiting},
+            )
             limit = None
             if self.deadline is not None:
                 limit = max(0.0, self.deadline - time.monotonic()) + GRACE_S

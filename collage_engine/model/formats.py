@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.format import NHWC, PLAIN, Formats, differs
+
+SPATIAL = frozenset(
+    {
+        "nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.avg_pool2d",
+        "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "image.resize2d",
+    }
+)  # fmt: skip
+"""Operators over images: what they read and give lies in images' axes N, C, H, W."""
+CARRIERS = frozenset(
+    {
+        "concat", "split", "clip", "nn.pad", "nn.batch_norm", "nn.group_norm", "nn.instance_norm",
+        "nn.prelu", "nn.softmax", "nn.log_softmax", "strided_slice", "where",
+    }
+)  # fmt: skip
+"""Operators beside elementwise and broadcasting ones whose result is an image as their operand
+is."""
 
 
 def by_value(
@@ -28,19 +45,6 @@ def by_value(
     return found
 
 
-def by_producer(graph: DataflowGraph, values: Iterable[int], name: str = NHWC) -> dict[int, str]:
-    """All of these values that can be in a format: operator number of the producer → format.
-
-    Graph inputs and constants are plain always, so they are no part of it.
-    """
-    found = {}
-    for index in values:
-        number = graph.operator_number.get(graph.producer(index))
-        if number is not None and differs(graph.nodes[index].type, name):
-            found[number] = name
-    return found
-
-
 def border_formats(
     graph: DataflowGraph, nodes: IndexSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
@@ -49,3 +53,128 @@ def border_formats(
         return {}, {}
     inputs, outputs = graph.boundary(nodes)
     return by_value(graph, inputs, takes), by_value(graph, outputs, gives)
+
+
+def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
+    """Tensor values (node indices) that an operator computes: itself, or its projections."""
+    index = graph.operators[number]
+    if not graph.nodes[index].is_tuple:
+        return (index,)
+    return tuple(u for u in graph.users[index] if graph.nodes[u].form == "projection")
+
+
+def channels_last_border(
+    graph: DataflowGraph, nodes: IndexSet
+) -> tuple[dict[int, str], dict[int, str]]:
+    """``takes`` and ``gives`` of a set, by operator number, with every image of its border NHWC.
+
+    Empty where no value is another one in memory then. Graph inputs are plain always; so is what
+    only leaves the model, since its user wants it plain.
+    """
+    nodes = graph.close(nodes)
+    inputs, outputs = graph.boundary(nodes)
+    images = image_values(graph)
+    takes, gives = {}, {}
+    for index in inputs:
+        number = graph.operator_number.get(graph.producer(index))
+        if number is not None and index in images:
+            takes[number] = NHWC
+    for index in outputs:
+        read = any(not nodes >> user & 1 for user in graph.users[index])
+        if index in images and (read or not graph.output_set >> index & 1):
+            gives[graph.operator_number[graph.producer(index)]] = NHWC
+    return takes, gives
+
+
+_images: WeakKeyDictionary[DataflowGraph, frozenset[int]] = WeakKeyDictionary()
+
+
+def image_values(graph: DataflowGraph) -> frozenset[int]:
+    """Tensor values that belong to images and are other bytes in NHWC than plain.
+
+    What a spatial operator reads or gives is one, and what elementwise operators, concatenations
+    and the like make of it, or it of them. Attention's four axes are none.
+    """
+    found = _images.get(graph)
+    if found is None:
+        found = _images.setdefault(graph, _search(graph))
+    return found
+
+
+def _search(graph: DataflowGraph) -> frozenset[int]:
+    found: set[int] = set()
+    groups = []
+    for index in graph.operators:
+        node = graph.nodes[index]
+        if node.op in SPATIAL:
+            if str(node.attributes.get("data_layout", node.attributes.get("layout"))) == "NCHW":
+                found.update(i for i in (node.inputs[0], index) if _could_be(graph, i))
+        elif node.kind in ("elementwise", "broadcast") or node.op in CARRIERS:
+            group = {i for i in (*_operands(graph, index), *_results(graph, index))
+                     if _could_be(graph, i)}  # fmt: skip
+            if len(group) > 1:
+                groups.append(group)
+    grown = True
+    while grown:
+        grown = False
+        waiting = []
+        for group in groups:
+            if group & found:
+                found |= group
+                grown = True
+            else:
+                waiting.append(group)
+        groups = waiting
+    return frozenset(found)
+
+
+def _could_be(graph: DataflowGraph, index: int) -> bool:
+    node = graph.nodes[index]
+    return (
+        node.form in ("call", "projection", "parameter")
+        and not node.is_tuple
+        and differs(node.type)
+    )
+
+
+def _operands(graph: DataflowGraph, index: int) -> Iterator[int]:
+    for source in graph.nodes[index].inputs:
+        node = graph.nodes[source]
+        yield from node.inputs if node.form == "tuple" else (source,)
+
+
+def _results(graph: DataflowGraph, index: int) -> Iterator[int]:
+    if graph.nodes[index].is_tuple:
+        yield from (u for u in graph.users[index] if graph.nodes[u].form == "projection")
+    else:
+        yield index
+
+
+def layout_blind(graph: DataflowGraph, nodes: IndexSet, takes: Formats, gives: Formats) -> bool:
+    """Whether a candidate does the very same work whatever order its images' axes lie in.
+
+    So it is when all its operators are elementwise over operands of one type (scalars aside),
+    and all of its border is in one format. ``takes`` and ``gives`` by operator number.
+    """
+    nodes = graph.close(nodes)
+    inputs, outputs = graph.boundary(nodes)
+    kinds: set[tuple[int, ...]] = set()
+    for index in members(nodes):
+        node = graph.nodes[index]
+        if node.form == "constant":
+            if node.type.elements != 1:
+                return False
+            continue
+        if node.form != "call" or node.is_tuple or node.kind not in ("elementwise", "broadcast"):
+            return False
+        kinds.update(graph.nodes[i].type.shape for i in _operands(graph, index)
+                     if graph.nodes[i].form != "constant")  # fmt: skip
+        kinds.add(node.type.shape)
+    if len(kinds) != 1:
+        return False
+    border = [(index, takes) for index in inputs] + [(index, gives) for index in outputs]
+    names = {
+        formats.get(graph.operator_number.get(graph.producer(index), -1), PLAIN)
+        for index, formats in border
+    }
+    return len(names) == 1

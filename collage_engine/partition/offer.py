@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.spec import PartitionSpec
+from collage_engine.records.format import PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
 
 HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size", "inspect.shape"})
@@ -27,6 +28,8 @@ class Offer:
     native: bool = False
     """Compiled by TVM itself: FuseOps groups are among its candidates."""
     device: str = "cpu"
+    formats: tuple[str, ...] = (PLAIN,)
+    """What its partitions can take and give at their borders."""
 
     def refusal(self, graph: DataflowGraph, index: int) -> str | None:
         """Why it cannot run a call on its device; None when it can."""

@@ -27,7 +27,10 @@ def inside(
         return InsideAnswer(weights=weights)
     model = workspace.model
     try:
-        function = function_of(model, candidate.instance, candidate.nodes, "candidate")
+        function = function_of(
+            model, candidate.instance, candidate.nodes, "candidate",
+            takes=candidate.takes, gives=candidate.gives,
+        )  # fmt: skip
         module = relax_module(model, function.nodes, function.inputs, function.outputs)
         # Constants are shown by shape; their values would drown the program.
         relax = module["main"].script(show_meta=False)

@@ -20,6 +20,8 @@ TO_STORED: dict[str, tuple[int, ...]] = {NHWC: (0, 2, 3, 1)}
 """Stored axis → logical axis, as ``transpose`` takes it; plain has no entry."""
 TO_LOGICAL: dict[str, tuple[int, ...]] = {NHWC: (0, 3, 1, 2)}
 
+PIXELS = frozenset({"float32", "float16", "bfloat16", "int8", "uint8"})
+
 Formats = Mapping[int, str]
 """Value → format; what is absent is plain."""
 
@@ -27,9 +29,9 @@ Formats = Mapping[int, str]
 def differs(kind: TensorType, name: str = NHWC) -> bool:
     """Whether a value of this type can be in the format, and is other bytes then than plain.
 
-    Floats only: what chooses formats are kernels over images.
+    Pixels only, no indices: floats and 8-bit integers.
     """
-    if name == PLAIN or len(kind.shape) != 4 or "float" not in kind.dtype:
+    if name == PLAIN or len(kind.shape) != 4 or kind.dtype not in PIXELS:
         return False
     _, channels, height, width = kind.shape
     return channels > 1 and height * width > 1

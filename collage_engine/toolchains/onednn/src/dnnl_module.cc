@@ -116,7 +116,7 @@ class DnnlModule : public PlanModule {
     }
     json::Array steps = Get<json::Array>(plan, "steps");
     c.SetLastUse(LastUse(steps, output_ids));
-    c.SetAlone(CountSpatial(steps) == 1);
+    c.SetAlone(CountSpatial(steps) == 1 && GetInt(plan, "channels_last", 0) == 0);
     int index = 0;
     for (const ffi::Any& any : steps) {
       auto step = any.cast<json::Object>();

@@ -1,0 +1,64 @@
+"""Values of a whole model in the formats in which they are at hand, converted where wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.format import PLAIN, stored_type
+from collage_engine.records.graph import TensorType
+
+
+class ValuesAtHand:
+    """Relax variables by value and format; a missing format is computed once, when first wanted.
+
+    Conversions are kernels of TVM's toolchain whatever the toolchains of the placement are: TVM
+    runs it in any case.
+    """
+
+    def __init__(self, builder: Any, graph: DataflowGraph, threads: int) -> None:
+        self._builder = builder
+        self._graph = graph
+        self._threads = threads
+        self._values: dict[int, dict[str, Any]] = {}
+        self._kernels: dict[tuple[TensorType, str, str], Any] = {}
+        self.conversions: list[tuple[int, str, str]] = []
+        """(node index, from format, to format), in order."""
+
+    def put(self, index: int, value: Any, name: str = PLAIN) -> None:
+        self._values.setdefault(index, {})[name] = value
+
+    def knows(self, index: int) -> bool:
+        return index in self._values
+
+    def get(self, index: int, name: str) -> Any:
+        """The value in a format."""
+        from tvm import relax
+
+        from collage_engine.lowering.extract import relax_type
+
+        known = self._values[index]
+        if name not in known:
+            source, value = next(iter(known.items()))
+            kind = self._graph.nodes[index].type
+            kernel = self._kernel(kind, source, name)
+            known[name] = self._builder.emit(
+                relax.call_tir(kernel, (value,), relax_type(stored_type(kind, name)))
+            )
+            self.conversions.append((index, source, name))
+        return known[name]
+
+    def _kernel(self, kind: TensorType, source: str, target: str) -> Any:
+        """The global variable of a conversion, added to the module when first used."""
+        from collage_engine.toolchains.tvm.conversion import conversion
+
+        key = (kind, source, target)
+        if key not in self._kernels:
+            function = conversion(kind, source, target, self._threads).function
+            self._kernels[key] = self._builder.add_func(function, conversion_name(source, target))
+        return self._kernels[key]
+
+
+def conversion_name(source: str, target: str) -> str:
+    """What conversions are called in a built module, with a number where there are several."""
+    return f"convert_{source}_to_{target}"
