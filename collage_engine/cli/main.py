@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from collage_engine import __version__
-from collage_engine.cli.options import add_run_options, duration, positive_number
+from collage_engine.cli.options import add_limit_options, add_run_options, duration, positive_number
 from collage_engine.records.errors import CollageError
 
 TRACE = "COLLAGE_TRACE"
@@ -114,6 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--placement", action="append", metavar="FILE",
         help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
     )  # fmt: skip
+    add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place)
 

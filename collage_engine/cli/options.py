@@ -55,6 +55,23 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def size(text: str) -> int:
+    """``200M``, ``1.5G``, ``80000000`` → bytes; K, M, G are powers of ten, Ki, Mi, Gi of two."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmg]?)(i?)b?\s*", text.lower())
+    if not found or float(found[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 200M or 1.5G")
+    step = 1024 if found[3] else 1000
+    return int(float(found[1]) * step ** " kmg".index(found[2] or " "))
+
+
+def licences(text: str) -> tuple[str, ...]:
+    """``Apache-2.0,MIT,BSD`` → the names, as written."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one licence")
+    return found
+
+
 def positive_number(text: str) -> float:
     try:
         value = float(text)
@@ -106,16 +123,39 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_limit_options(parser: argparse.ArgumentParser) -> None:
+    """What the artifact must keep to; each gets a verdict with its price."""
+    group = parser.add_argument_group("what the artifact may hold")
+    group.add_argument(
+        "--allow-runtimes", type=names, default=(), metavar="A,B,…",
+        help="partitions of these toolchains only; the others are measured for the price",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-runtimes", type=positive, default=0, metavar="N",
+        help="partitions of at most N different toolchains",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-artifact-size", type=size, default=0, metavar="200M",
+        help="weights and runtime libraries together",
+    )  # fmt: skip
+    group.add_argument(
+        "--licences", type=licences, default=(), metavar="Apache-2.0,MIT,…",
+        help="runtime libraries under these licences only (SPDX; BSD means all BSD ones)",
+    )  # fmt: skip
+
+
 def settings_from(options: argparse.Namespace) -> RunSettings:
     """The run's settings; reads the files the options name. Raises UsageError."""
     from collage_engine.toolchains.registry import all_names
 
     known = all_names()
-    for name in options.toolchains:
-        if name not in known:
-            raise UsageError(
-                f"--toolchains: there is no toolchain {name!r}; known are {', '.join(known)}"
-            )
+    allowed = getattr(options, "allow_runtimes", ())
+    for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
+                )
     inputs = None
     if getattr(options, "inputs", None):
         try:
@@ -141,6 +181,10 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         tolerance=getattr(options, "tolerance", None),
         inputs_npz=inputs,
         placements=placements,
+        allow_runtimes=tuple(allowed),
+        max_runtimes=getattr(options, "max_runtimes", 0),
+        max_artifact_bytes=getattr(options, "max_artifact_size", 0),
+        licences=tuple(getattr(options, "licences", ())),
     )
 
 

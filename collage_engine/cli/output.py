@@ -123,6 +123,11 @@ def print_run(run: Run) -> None:
         price = f", price {time_text(pin.price_us)}" if pin.price_us is not None else ""
         reason = f": {pin.reason}" if pin.reason else ""
         say(f"pin {pin.pin}: {pin.state}{price}{reason}")
+    for limit in run.limits:
+        say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
+    for base in run.baselines:
+        if base.barred:
+            say(f"{base.name} ({base.kind}) is {base.barred}")
     for warning in run.warnings:
         say(f"warning: {warning}", style="yellow")
     if run.artifact:

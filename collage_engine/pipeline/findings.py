@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.partition.candidate import make_record
+from collage_engine.pipeline.limits import limit_verdicts
 from collage_engine.pipeline.problem import make_placement, make_problem, pin_verdicts
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
 from collage_engine.placement.confirm import Confirmation
@@ -81,6 +82,7 @@ class Findings:
             device=device_text(),
             peak_memory_bytes=winner.peak_memory_bytes,
             warnings=self.warnings,
+            limits=limit_verdicts(self.answer),
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
             rivals=self.runners_up(),
         )
@@ -160,6 +162,7 @@ class Findings:
         problem = make_problem(
             self.workspace.model.graph.record, records, (), self.constants, self.settings
         )
+        problem = msgspec.structs.replace(problem, constraints=None)
         cost = check(problem, [record.id for record in records])
         return cost if isinstance(cost, float) else None
 
@@ -175,6 +178,7 @@ class Findings:
             estimated_us=estimated,
             reason=outcome.reason,
             partitions=max(1, len(rival.cover)),
+            barred=rival.barred,
             order=tuple(dict.fromkeys(part.instance.toolchain for part in rival.cover)),
         )
 

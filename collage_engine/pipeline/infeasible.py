@@ -28,6 +28,7 @@ def infeasible_details(
         "pins": [_text(pins[k]) for k in found.pins],
         "pin_indices": list(found.pins),
         "nodes": list(found.nodes),
+        "constraints": list(found.constraints),
         "onnx_nodes": list(
             dict.fromkeys(name for n in found.nodes for name in calls[n].onnx_nodes)
         ),
@@ -47,9 +48,11 @@ def _reason(
 ) -> str:
     blamed = [pins[k] for k in found.pins]
     why = _why_nodes(calls, blamed, found.nodes, not_offered)
-    if not blamed:
+    if not blamed and not found.constraints:
         return why or found.reason
     quoted = [f"'{_text(pin)}'" for pin in blamed]
+    if found.constraints:
+        return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
         said = f"the pin {quoted[0]} cannot be honoured"
         unsaid = not why or why.startswith(LEFT)
@@ -62,6 +65,14 @@ def _reason(
     if not why:
         why = "every node has candidates left, but no combination of them covers the model"
     return f"{said}: {why}"
+
+
+def _beyond_limits(calls: Sequence[Node], found: Infeasible, pins: Sequence[str]) -> str:
+    """The limits that leave no placement, the pins that matter, the nodes nobody is left for."""
+    said = found.reason.removesuffix(" under the pins").replace("no cover", "none", 1)
+    if pins:
+        said += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
+    return f"{said}: {LEFT} {_named(calls, found.nodes)}" if found.nodes else said
 
 
 def _why_nodes(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.pipeline.infeasible import infeasible_details
+from collage_engine.pipeline.limits import constraints_of, limit_verdicts
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
@@ -97,6 +98,7 @@ def make_problem(
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
+        constraints=constraints_of(settings, constants),
     )
 
 
@@ -242,13 +244,15 @@ def search_document(
     if answer.infeasible is not None:
         details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
         return SearchAnswer(
-            placement=None, infeasible=details, verdicts=verdicts, seconds=answer.seconds
-        ), search
+            placement=None, infeasible=details, verdicts=verdicts,
+            limits=tuple(limit_verdicts(answer)), seconds=answer.seconds,
+        ), search  # fmt: skip
     by_id = {c.id: c for c in candidates}
     placements = best_placements(document.graph, by_id, problem, search, settings)
     return SearchAnswer(
         placement=placements[0],
         verdicts=verdicts,
+        limits=tuple(limit_verdicts(answer)),
         regrets={str(i): us for i, us in answer.regrets.items()},
         runners_up=tuple(placements[1:]),
         lower_bound_us=answer.lower_bound_us,

@@ -23,6 +23,7 @@ from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.findings import Findings
 from collage_engine.pipeline.infeasible import infeasible_details, raise_infeasible
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
+from collage_engine.pipeline.limits import barred, constraints_of, runtime_facts
 from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import (
@@ -171,6 +172,8 @@ class _Run:
             self.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
             names = [state.name for state in menu.states]
             check_placements(self.graph, self.model.record.folded, self.settings, names)
+            offered = dict.fromkeys(offer.instance.toolchain for offer in menu.offers)
+            self.constants = runtime_facts(tuple(offered), self.model.record.weights_bytes)
             self.refuse_what_cannot_be(menu)
         return menu
 
@@ -185,7 +188,8 @@ class _Run:
             for record in self.records
             if record.cost.state != "invalid"
         ]
-        answer = solve(make_problem(self.graph, free, self.pins, {}, self.settings))
+        problem = make_problem(self.graph, free, self.pins, self.constants, self.settings)
+        answer = solve(problem)
         if answer.infeasible is not None:
             raise_infeasible(self.graph, self.pins, answer, menu.not_offered)
 
@@ -195,7 +199,7 @@ class _Run:
             self.records = measuring.measure(budget, report)
             counts = measuring.counts
             done = counts.measured + counts.from_store
-            self.constants = transition_constants(
+            self.constants |= transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
             )
             # In this order: what is offered as one follows from the costs that are stored, so a
@@ -364,8 +368,7 @@ class _Run:
             ]
             calls = call_graph(self.model.graph)
             others = [
-                replace(rival, eligible=not any(breaks_pin(rival.cover, pin) for pin in self.pins))
-                for rival in baselines(calls, menu, self.settings, len(covers))
+                self.judged(rival) for rival in baselines(calls, menu, self.settings, len(covers))
             ]
             report.detail = f"{len(covers)} covers, {len(others)} baselines"
         with self.stages.stage("confirm") as report:
@@ -382,6 +385,12 @@ class _Run:
             )
             report.detail = f"{confirmation.named} is fastest"
         return confirmation
+
+    def judged(self, rival: Rival) -> Rival:
+        """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
+        why = barred(rival.cover, constraints_of(self.settings, self.constants))
+        broken = any(breaks_pin(rival.cover, pin) for pin in self.pins)
+        return replace(rival, eligible=why is None and not broken, barred=why)
 
     def export(
         self,

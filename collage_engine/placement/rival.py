@@ -29,6 +29,8 @@ class Rival:
     """Why it cannot be built at all; it is listed, not timed."""
     eligible: bool = True
     """Whether it may win: a baseline that breaks a pin is timed but not exported."""
+    barred: str | None = None
+    """Which deployment constraint it breaks; then it is not eligible."""
 
     @property
     def key(self) -> tuple[object, ...]:

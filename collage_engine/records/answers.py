@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Placement
 
@@ -28,6 +29,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated, not confirmed."""
     infeasible: dict[str, Any] | None = None
     verdicts: tuple[PinVerdict, ...] = ()
+    limits: tuple[LimitVerdict, ...] = ()
     regrets: dict[str, float | None] = {}
     """Candidate id → µs; None: in no feasible cover."""
     runners_up: tuple[Placement, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine.records.cost import Cost
+from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.toolchain import ToolchainState
 
@@ -89,6 +90,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
+    barred: str | None = None
+    """Why it may not be exported, whatever its time: a deployment constraint."""
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +135,8 @@ class Run(msgspec.Struct, kw_only=True):
     device: str = ""
     peak_memory_bytes: int | None = None
     warnings: list[str] = []
+    limits: list[LimitVerdict] = []
+    """Deployment constraints and their prices."""
     costs: dict[str, Cost] = {}
     """Candidate id → cost used in this run (not printed by ``place --json``)."""
     rivals: list[Placement] = []

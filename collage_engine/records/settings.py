@@ -27,5 +27,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Representative inputs: the bytes of an .npz file, keyed by input name."""
     placements: tuple[dict[str, str], ...] = ()
     """The user's own placements: ONNX node name → toolchain; each becomes a baseline."""
+    allow_runtimes: tuple[str, ...] = ()
+    """Toolchains that the artifact may hold partitions of; empty: all."""
+    max_runtimes: int = 0
+    """At most so many different ones; 0: any number."""
+    max_artifact_bytes: int = 0
+    """Weights and runtime libraries together; 0: any size."""
+    licences: tuple[str, ...] = ()
+    """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     confirm: bool = True
     name: str = ""

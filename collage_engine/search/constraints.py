@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limits import ConstraintName, Constraints
+from collage_engine.search.limits import Constraints, broken
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Problem, ProblemPin
@@ -46,26 +46,8 @@ class Limits:
 
     def breaks(self, mask: int) -> bool:
         """Whether a cover with exactly these runtimes is not allowed."""
-        return bool(self.broken(mask))
-
-    def broken(self, mask: int) -> list[ConstraintName]:
-        """Which limits these runtimes break."""
-        said = self.constraints
         used = [name for bit, name in enumerate(self.names) if mask >> bit & 1]
-        found: list[ConstraintName] = []
-        if said.allow is not None and not set(used) <= set(said.allow):
-            found.append("allow")
-        if said.max_runtimes is not None and len(used) > said.max_runtimes:
-            found.append("max_runtimes")
-        if said.max_bytes is not None and said.bytes_of(used) > said.max_bytes:
-            found.append("max_bytes")
-        if said.licences is not None and any(
-            set(said.licences_of(name)) - set(said.licences) for name in used
-        ):
-            found.append("licences")
-        if any(set(pair) <= set(used) for pair in said.conflicts):
-            found.append("conflicts")
-        return found
+        return bool(broken(self.constraints, used))
 
     def core(self, mask: int) -> int:
         """A smallest-by-deletion set within ``mask`` that is not allowed."""

@@ -70,6 +70,25 @@ class ConstraintVerdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+def broken(constraints: Constraints, used: Iterable[str]) -> list[ConstraintName]:
+    """Which limits a cover that uses these runtimes breaks."""
+    names = set(used)
+    found: list[ConstraintName] = []
+    if constraints.allow is not None and not names <= set(constraints.allow):
+        found.append("allow")
+    if constraints.max_runtimes is not None and len(names) > constraints.max_runtimes:
+        found.append("max_runtimes")
+    if constraints.max_bytes is not None and constraints.bytes_of(names) > constraints.max_bytes:
+        found.append("max_bytes")
+    if constraints.licences is not None and any(
+        set(constraints.licences_of(name)) - set(constraints.licences) for name in names
+    ):
+        found.append("licences")
+    if any(set(pair) <= names for pair in constraints.conflicts):
+        found.append("conflicts")
+    return found
+
+
 def in_words(constraints: Constraints) -> dict[ConstraintName, str]:
     """The limits that are given, each in words."""
     found: dict[ConstraintName, str] = {}

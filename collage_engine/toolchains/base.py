@@ -9,7 +9,7 @@ may import TVM or load the toolchain's library; ``probe`` runs in a child proces
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.importer import ImportedModel
+    from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 
 
@@ -84,6 +85,9 @@ class Toolchain(ABC):
     """True when it never convolves by Winograd's method or a transform: its lower bounds are
     tighter then."""
 
+    conflicts: tuple[str, ...] = ()
+    """Toolchains whose runtime cannot share a process with this one's."""
+
     @abstractmethod
     def probe(self) -> ToolchainState:
         """Look whether it can be used here. Called in a child process; may crash it."""
@@ -116,6 +120,29 @@ class Toolchain(ABC):
     @abstractmethod
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """The rule tree that proposes its candidates."""
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """Composites (name, operator numbers) it makes of a set of calls that it supports.
+
+        None: the set is no candidate of this instance. Empty: the rules' composites stand.
+        """
+        return ()
+
+    def library_table(self) -> Sequence[PatternEntry]:
+        """Composites it runs as one call inside another toolchain's kernels; empty: no library."""
+        return ()
+
+    def library_call(self, function: Function) -> Any:
+        """A composite of the table as a runtime module, for kernels of ``function.instance``."""
+        raise NotImplementedError(f"{self.name} is no library")
+
+    def library_instances(
+        self, threads: int, libraries: Sequence[str]
+    ) -> tuple[ToolchainInstance, ...]:
+        """Instances whose kernels call a library: a toolchain of this name, as option library."""
+        return ()
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:

@@ -1,0 +1,110 @@
+"""Deployment constraints of a run: what the user said and what runtimes bring → the search's.
+
+What runtimes bring (bytes, licences, conflicts) is found where toolchains are at hand and kept
+among the document's constants, so that the process that answers requests can search under the
+constraints as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.limits import Constraints, Runtime, broken, in_words
+
+if TYPE_CHECKING:
+    from collage_engine.placement.build import CoverPart
+    from collage_engine.search.problem import Answer
+
+BYTES = "runtime-bytes:"
+"""``runtime-bytes:<name>`` in the constants: size of the libraries it brings."""
+LICENCE = "runtime-licence:"
+"""``runtime-licence:<name>:<SPDX>``: 1 where a library of it is under that licence."""
+CONFLICT = "runtime-conflict:"
+"""``runtime-conflict:<one>:<other>``: 1 where the two cannot share a process."""
+WEIGHTS = "weights-bytes"
+
+
+def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
+    """What the runtimes of these toolchains bring, and the model's weights, as constants."""
+    from collage_engine.records.errors import ToolchainError
+    from collage_engine.toolchains.registry import get
+
+    facts = {WEIGHTS: float(weights_bytes)}
+    for name in names:
+        toolchain = get(name)
+        try:
+            libraries = toolchain.runtime_libraries()
+        except ToolchainError:
+            continue
+        facts[BYTES + name] = float(sum(Path(lib.file).stat().st_size for lib in libraries))
+        said = {lib.licence for lib in libraries} or {toolchain.licence}
+        for text in said:
+            for licence in re.split(r"\s+AND\s+", text):
+                if licence:
+                    facts[f"{LICENCE}{name}:{licence}"] = 1.0
+        for other in toolchain.conflicts:
+            if other in names:
+                one, two = sorted((name, other))
+                facts[f"{CONFLICT}{one}:{two}"] = 1.0
+    return facts
+
+
+def constraints_of(settings: RunSettings, constants: Mapping[str, float]) -> Constraints | None:
+    """The search's constraints; None where nothing is limited."""
+    runtimes: dict[str, tuple[int, list[str]]] = {}
+    conflicts = []
+    for key, value in constants.items():
+        if key.startswith(BYTES):
+            name = key.removeprefix(BYTES)
+            runtimes[name] = int(value), runtimes.get(name, (0, []))[1]
+        elif key.startswith(LICENCE):
+            name, _, licence = key.removeprefix(LICENCE).partition(":")
+            runtimes.setdefault(name, (0, []))[1].append(licence)
+        elif key.startswith(CONFLICT):
+            one, _, other = key.removeprefix(CONFLICT).partition(":")
+            conflicts.append((one, other))
+    licences = None
+    if settings.licences:
+        known = {licence for _, found in runtimes.values() for licence in found}
+        licences = tuple(sorted(k for k in known if _is_meant(k, settings.licences)))
+    constraints = Constraints(
+        allow=settings.allow_runtimes or None,
+        max_runtimes=settings.max_runtimes or None,
+        max_bytes=settings.max_artifact_bytes or None,
+        licences=licences,
+        conflicts=tuple(sorted(conflicts)),
+        runtimes={
+            name: Runtime(bytes=size, licences=tuple(sorted(found)))
+            for name, (size, found) in sorted(runtimes.items())
+        },
+        base_bytes=int(constants.get(WEIGHTS, 0.0)),
+    )
+    return constraints if in_words(constraints) else None
+
+
+def _is_meant(licence: str, wanted: Sequence[str]) -> bool:
+    """``BSD`` means every BSD licence, ``Apache-2.0`` that one; without regard to case."""
+    lowered = licence.lower()
+    return any(lowered == w.lower() or lowered.startswith(w.lower() + "-") for w in wanted)
+
+
+def limit_verdicts(answer: Answer) -> list[LimitVerdict]:
+    """The search's verdicts on limits, as records."""
+    return [LimitVerdict(**msgspec.structs.asdict(verdict)) for verdict in answer.constraints]
+
+
+def barred(cover: Sequence[CoverPart], constraints: Constraints | None) -> str | None:
+    """Why a baseline's cover may not be exported under the constraints; None when it may."""
+    if constraints is None:
+        return None
+    used = {r for part in cover for r in constraints.runtimes_of(part.instance.id)}
+    said = in_words(constraints)
+    found = [said[kind] for kind in broken(constraints, used)]
+    return f"not allowed: {', '.join(found)}" if found else None

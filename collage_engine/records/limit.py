@@ -1,0 +1,20 @@
+"""What became of a limit on the runtimes of a placement."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collage_engine.records.pin import VerdictState
+
+
+class LimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment constraint and its price."""
+
+    constraint: str
+    """``allow``, ``max_runtimes``, ``max_bytes``, ``licences`` or ``conflicts``."""
+    text: str
+    """In words: ``at most 1 runtime``."""
+    state: VerdictState
+    price_us: float | None = None
+    """Least cost with it less least cost without it, pins and other limits kept."""
+    reason: str | None = None
