@@ -22,7 +22,7 @@ from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_gra
 from collage_engine.partition.candidate import make_record
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.offer import Composites, Offer
 from collage_engine.partition.patterns import describe
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
@@ -31,9 +31,6 @@ from collage_engine.records.format import NHWC, Formats
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
-
-Composites = tuple[tuple[str, tuple[int, ...]], ...]
-
 
 @dataclass(frozen=True)
 class EnumerationSettings:
@@ -187,6 +184,11 @@ class _Collector:
             if count:
                 self.refused["a path that leaves and comes back"] += 1
             return
+        if self.offer.made_of is not None:
+            made = self.offer.made_of(self.calls.graph.to_indices(tuple(members(operators))))
+            if made is None:
+                return
+            composites = made or composites
         self.found[operators] = _Found({rule: None}, composites, protected)
 
     def rules(self) -> None:

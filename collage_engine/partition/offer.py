@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
+
+Composites = tuple[tuple[str, tuple[int, ...]], ...]
+"""(name, operator numbers) of library calls."""
 
 HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size", "inspect.shape"})
 """Operators on shapes: computed on the host, on whatever device their operands are."""
@@ -28,6 +32,8 @@ class Offer:
     native: bool = False
     """Compiled by TVM itself: FuseOps groups are among its candidates."""
     device: str = "cpu"
+    made_of: Callable[[IndexSet], Composites | None] | None = None
+    """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
 

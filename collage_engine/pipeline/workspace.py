@@ -130,6 +130,8 @@ class Workspace:
                     f"toolchain {name} is not available here: {state.reason}"
                     + (f" ({state.install})" if state.install else "")
                 )
+        if target.kind == "cpu":
+            offers += [self._offer(*each) for each in _with_libraries(offers, threads)]
         if not offers:
             reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
             raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
@@ -164,8 +166,9 @@ class Workspace:
             instance=instance,
             spec=toolchain.partition_spec(instance, graph),
             supports=lambda index: toolchain.supports(graph, index, instance),
-            whole_model=toolchain.whole_model,
+            whole_model=toolchain.whole_model and not instance.library,
             native=toolchain.native,
+            made_of=lambda nodes: toolchain.made_of(graph, instance, nodes),
             formats=toolchain.formats(instance),
         )
 
@@ -221,6 +224,19 @@ def _instances(
     if target.kind == "cuda":
         return toolchain.cuda_instances(target.architecture, settings.precision)
     return toolchain.instances(threads, settings.precision)
+
+
+def _with_libraries(
+    offers: Sequence[Offer], threads: int
+) -> list[tuple[Toolchain, ToolchainInstance]]:
+    """Instances of the chosen toolchains whose kernels call others of them as libraries."""
+    chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in offers)]
+    libraries = [toolchain.name for toolchain in chosen if toolchain.library_table()]
+    return [
+        (toolchain, instance)
+        for toolchain in chosen
+        for instance in toolchain.library_instances(threads, libraries)
+    ]
 
 
 def threads_of(settings: RunSettings) -> int:

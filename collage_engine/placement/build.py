@@ -65,7 +65,7 @@ def architecture_of(cover: Cover) -> str:
 
 def may_spin(cover: Cover) -> bool:
     """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
-    return len({part.instance.toolchain for part in cover}) <= 1
+    return len({name for part in cover for name in part.instance.runtimes}) <= 1
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
@@ -73,7 +73,7 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
     from collage_engine.toolchains.registry import get
 
     found = {"TVM_NUM_THREADS": str(threads)}
-    for name in dict.fromkeys(part.instance.toolchain for part in cover):
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         found.update(get(name).environment(threads, spin))
     return found
 
@@ -107,7 +107,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
     libraries: dict[str, RuntimeLibrary] = {}
-    for name in dict.fromkeys(part.instance.toolchain for part in cover):
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         for library in get(name).runtime_libraries():
             libraries.setdefault(library.name, library)
     return Built(

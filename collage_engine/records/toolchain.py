@@ -21,6 +21,9 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """Device its partitions run on: cpu, cuda:0."""
     architecture: str = ""
     """Of a cuda device: what is compiled for, e.g. sm_90a."""
+    tuning: str = ""
+    """Which table of tuned kernels it is lowered with (``tvm.choices``); no part of the id. A
+    candidate's measurement key holds what of the table it uses."""
 
     @property
     def id(self) -> str:
@@ -28,6 +31,16 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         if not self.config:
             return self.toolchain
         return self.toolchain + "[" + ",".join(f"{k}={v}" for k, v in self.config) + "]"
+
+    @property
+    def library(self) -> str:
+        """The toolchain whose library its kernels call; empty: none."""
+        return self.option("library")
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Toolchains whose runtime libraries its partitions need."""
+        return (self.toolchain, self.library) if self.library else (self.toolchain,)
 
     def option(self, name: str, default: str = "") -> str:
         return dict(self.config).get(name, default)
