@@ -95,12 +95,11 @@ class Generator:
                 raise UnsupportedError("a BLAS gives no tuples")
             if node.form != "call":
                 continue
-            root = part_of.get(index)
-            if root is None:
+            if index not in part_of:
                 self._call(node)
-            elif root == index:
-                found = chains[root]
-                self._elementwise(node, [(found.source, [posts[root]])], found.nodes)
+            elif part_of[index] == index:
+                found = chains[index]
+                self._elementwise(node, [(found.source, [posts[index]])], found.nodes)
 
     def _call(self, node: Node) -> None:
         self._check_type(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -165,10 +166,7 @@ class Step:
 def _collapses(group: Ints, dims: Ints, strides: Ints) -> bool:
     """Whether several axes of an operand step like one."""
     kept = [axis for axis in group if dims[axis] != 1]
-    return all(
-        strides[outer] == strides[inner] * dims[inner]
-        for outer, inner in zip(kept, kept[1:], strict=False)
-    )
+    return all(strides[outer] == strides[inner] * dims[inner] for outer, inner in pairwise(kept))
 
 
 def collapsed(group: Ints, dims: Ints, strides: Ints) -> int:

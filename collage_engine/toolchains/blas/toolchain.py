@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.toolchain import ToolchainInstance
@@ -10,6 +11,8 @@ from collage_engine.toolchains.native.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.model.index_set import IndexSet
+    from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 
 PLAN_VERSION = 1
@@ -33,6 +36,22 @@ class BlasToolchain(NativeToolchain):
         from collage_engine.toolchains.blas.rules import partition_spec
 
         return partition_spec(self, instance, graph)
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """Something must be multiplied: what goes along with a product is no candidate alone."""
+        from collage_engine.toolchains.blas.supports import holds_anchor
+
+        return () if holds_anchor(graph, nodes) else None
+
+    def library_table(self) -> Sequence[PatternEntry]:
+        from collage_engine.toolchains.blas.rules import patterns
+
+        return patterns(self.name)
+
+    def library_call(self, function: Function) -> Any:
+        return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.blas.generate import generate

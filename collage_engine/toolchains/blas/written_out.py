@@ -67,8 +67,10 @@ class Found:
                 if value is None or not np.isclose(value, wanted, rtol=1e-3):
                     return None
         given = [scalar(bound[name]) for name in self.chain.parameters]
-        numbers = [v for v in given if v is not None]
-        return Post(self.chain.fn, *numbers) if len(numbers) == len(given) else None
+        if None in given:
+            return None
+        a, b = (*(v for v in given if v is not None), 0.0, 0.0)[:2]
+        return Post(self.chain.fn, a, b)
 
 
 _known: WeakKeyDictionary[DataflowGraph, tuple[Found, ...]] = WeakKeyDictionary()

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "functions.h"
+
 namespace collage {
 
 struct Window {
@@ -33,35 +35,56 @@ inline void Inside(int64_t from, int64_t to, int64_t stride, int64_t shift, int6
   *last = std::max(*first, std::min(to, high));
 }
 
+// d[i] = s[i·stride]. Most rows are short: a call of memcpy costs more than the copy.
+COLLAGE_FAST inline void CopyRows(float* d, int64_t d_step, const float* s, int64_t s_step,
+                                  int64_t stride, int64_t count, int64_t times) {
+  for (int64_t t = 0; t < times; ++t, d += d_step, s += s_step) {
+    if (stride == 1) {
+      for (int64_t i = 0; i < count; ++i) d[i] = s[i];
+    } else if (stride == 2) {
+      for (int64_t i = 0; i < count; ++i) d[i] = s[2 * i];
+    } else {
+      for (int64_t i = 0; i < count; ++i) d[i] = s[stride * i];
+    }
+  }
+}
+
+inline void ZeroRows(float* d, int64_t d_step, int64_t count, int64_t times) {
+  for (int64_t t = 0; count > 0 && t < times; ++t, d += d_step) {
+    for (int64_t i = 0; i < count; ++i) d[i] = 0.0f;
+  }
+}
+
 // Channels first: rows [k0, k0+ks) of (channel, i, j) by pixels [p0, p0+ps); `image` is the
-// group's first channel. Written to out, row by row without gaps.
+// group's first channel. Written to out, row by row without gaps. What is inside the image is
+// the same for every channel, so channels are the innermost loop.
 inline void GatherColumns(const Window& w, const float* image, int64_t k0, int64_t ks, int64_t p0,
                           int64_t ps, float* out) {
-  for (int64_t k = k0; k < k0 + ks; ++k, out += ps) {
-    int64_t j = k % w.kernel_w, i = k / w.kernel_w % w.kernel_h;
-    const float* plane = image + k / (w.kernel_w * w.kernel_h) * w.height * w.width;
-    int64_t shift = j * w.dilation_w - w.pad_w;
-    float* d = out;
+  const int64_t taps = w.kernel_h * w.kernel_w, plane = w.height * w.width;
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    // Channels whose row of this tap is wanted.
+    int64_t c0 = k0 <= tap ? 0 : (k0 - tap + taps - 1) / taps;
+    int64_t times = c0 * taps + tap >= k0 + ks ? 0 : (k0 + ks - 1 - tap) / taps - c0 + 1;
+    if (times == 0) continue;
+    int64_t i = tap / w.kernel_w, shift = tap % w.kernel_w * w.dilation_w - w.pad_w;
+    float* d = out + (c0 * taps + tap - k0) * ps;
+    const int64_t step = taps * ps;
     for (int64_t p = p0; p < p0 + ps;) {
       int64_t oy = p / w.out_width, from = p % w.out_width;
       int64_t to = std::min(w.out_width, from + (p0 + ps - p));
       int64_t y = oy * w.stride_h + i * w.dilation_h - w.pad_h;
       if (y < 0 || y >= w.height) {
-        std::memset(d, 0, sizeof(float) * static_cast<size_t>(to - from));
-        d += to - from;
+        ZeroRows(d, step, to - from, times);
       } else {
         int64_t first, last;
         Inside(from, to, w.stride_w, shift, w.width, &first, &last);
-        for (int64_t q = from; q < first; ++q) *d++ = 0.0f;
-        const float* row = plane + y * w.width + shift;
-        if (w.stride_w == 1) {
-          std::memcpy(d, row + first, sizeof(float) * static_cast<size_t>(last - first));
-          d += last - first;
-        } else {
-          for (int64_t q = first; q < last; ++q) *d++ = row[q * w.stride_w];
-        }
-        for (int64_t q = last; q < to; ++q) *d++ = 0.0f;
+        ZeroRows(d, step, first - from, times);
+        CopyRows(d + (first - from), step,
+                 image + c0 * plane + y * w.width + shift + first * w.stride_w, plane, w.stride_w,
+                 last - first, times);
+        ZeroRows(d + (last - from), step, to - last, times);
       }
+      d += to - from;
       p += to - from;
     }
   }
