@@ -33,6 +33,8 @@ TOOLCHAINS: dict[str, str] = {
     "onnxruntime": "collage_engine.toolchains.onnxruntime.toolchain:OnnxRuntimeToolchain",
     "onednn": "collage_engine.toolchains.onednn.toolchain:OneDnnToolchain",
     "openvino": "collage_engine.toolchains.openvino.toolchain:OpenVinoToolchain",
+    "openblas": "collage_engine.toolchains.openblas.toolchain:OpenBlasToolchain",
+    "mkl": "collage_engine.toolchains.mkl.toolchain:MklToolchain",
 }
 
 PROBE_SECONDS = 180.0
