@@ -32,6 +32,7 @@ _LOOKS: dict[str, ToolchainLook] = {
     "onednn": ToolchainLook("#009e73", "#000000", "DN", "falling", "oneDNN"),
     "openvino": ToolchainLook("#56b4e9", "#000000", "OV", "level", "OpenVINO"),
     "openblas": ToolchainLook("#f0e442", "#000000", "OB", "upright", "OpenBLAS"),
+    "mkl": ToolchainLook("#8c6d31", "#ffffff", "MK", "grid", "MKL"),
     "cublas": ToolchainLook("#cc79a7", "#000000", "CB", "grid", "cuBLAS"),
     "cudnn": ToolchainLook("#d55e00", "#000000", "CD", "cross", "cuDNN"),
     "cutlass": ToolchainLook("#a6a6a6", "#000000", "CU", "dots", "CUTLASS"),
