@@ -15,6 +15,11 @@
 
 namespace collage {
 
+// Element types of a product's operands and of its result.
+struct ProductTypes {
+  Type src, weights, dst;
+};
+
 class Compiler {
  public:
   Compiler(Program& program, const char* weights, bool bfloat16)
@@ -85,8 +90,19 @@ class Compiler {
     return to;
   }
 
+  // Row-major, or in any dense layout; the element type stays.
   View UsePlain(const View& view) { return Use(view, PlainDesc(view.dims, view.type())); }
   View UseDense(const View& view) { return view.dense() ? view : UsePlain(view); }
+  // The same for operators that compute in float32.
+  View UsePlainFloat(const View& view) { return Use(view, PlainDesc(view.dims)); }
+  View UseDenseFloat(const View& view) {
+    return view.dense() ? Use(view, Retyped(view.desc, kFloat)) : UsePlainFloat(view);
+  }
+  // Descs in which a product reads a value when it multiplies elements of a type.
+  static Desc OperandAs(const View& view, Type type) {
+    if (view.type() == type) return view.desc;
+    return view.dense() ? Retyped(view.desc, type) : PlainDesc(view.dims, type);
+  }
 
   View Reorder(const View& view, const Desc& wanted) {
     View to = NewView(wanted);
@@ -212,6 +228,11 @@ class Compiler {
     a = UseDense(a);
     if (b.dims == dims) {
       b = UseDense(b);
+      // Of two element types the wider one stays, unless the other operand is a constant.
+      if (a.type() != b.type() && !IsConstant(b)) {
+        a = UseDenseFloat(a);
+        b = UseDenseFloat(b);
+      }
       // The layout that is not row-major comes from a convolution and goes on to one.
       if (a.plain() && !b.plain() && !IsConstant(b)) {
         a = Use(a, b.desc);
@@ -259,7 +280,7 @@ class Compiler {
   View Expand(const View& source, const Dims& dims) {
     if (source.dims == dims) return source;
     View zeros = constants_.Zeros(dims);
-    View plain = UsePlain(source);
+    View plain = UsePlainFloat(source);
     dnnl::binary::primitive_desc pd(Engine(), algorithm::binary_add, zeros.desc, plain.desc,
                                     zeros.desc, Attributes());
     View to = NewView(zeros.desc);
@@ -286,9 +307,19 @@ class Compiler {
   primitive_attr Attributes(const Scaling& scaling = {}) const {
     primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (bfloat16_) attr.set_fpmath_mode(dnnl::fpmath_mode::bf16);
     scaling.AddTo(attr);
     return attr;
+  }
+
+  // Element types to multiply in, the preferred ones first: quantised operands as they are, others
+  // rounded to bfloat16 if the plan asks for that and there is a kernel, else as float32.
+  std::vector<ProductTypes> TypesOf(const View& src, const View& weights, Type dst) const {
+    if (IsSmall(src.type()) || IsSmall(weights.type())) {
+      return {{src.type(), weights.type(), dst}};
+    }
+    std::vector<ProductTypes> found = {{kFloat, kFloat, dst == kBrain ? kFloat : dst}};
+    if (bfloat16_) found.insert(found.begin(), {kBrain, kBrain, dst});
+    return found;
   }
 
   Constants& constants() { return constants_; }
@@ -329,11 +360,7 @@ class Compiler {
 
   // Desc under which a post-op reads its operand.
   Desc OperandDesc(const View& other, const Dims& dims, const Desc& dst) const {
-    if (other.dims == dims) {
-      return other.type() == dst.get_data_type()
-                 ? dst
-                 : StridedDesc(dims, dst.get_strides(), other.type());
-    }
+    if (other.dims == dims) return IsStrided(dst) ? Retyped(dst, other.type()) : dst;
     return other.plain() ? other.desc : PlainDesc(other.dims, other.type());
   }
 

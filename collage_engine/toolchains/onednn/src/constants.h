@@ -46,10 +46,17 @@ class Constants {
     for (const Slot& slot : program_.slots()) read[slot.buffer] = true;
     for (Constant& constant : constants_) {
       Buffer& buffer = program_.buffer(constant.buffer);
+      bool exactly = false;  // whether anything reads all bits of the constant
       for (const Packed& packed : packed_) {
-        if (packed.source.buffer == constant.buffer && packed.whole && read[packed.buffer]) {
-          if (Recoverable(packed)) constant.packed = &packed;
+        if (packed.source.buffer != constant.buffer || !read[packed.buffer]) continue;
+        exactly |= packed.exact();
+        if (packed.whole && Recoverable(packed) &&
+            (constant.packed == nullptr || packed.exact())) {
+          constant.packed = &packed;
         }
+      }
+      if (constant.packed != nullptr && exactly && !constant.packed->exact()) {
+        constant.packed = nullptr;
       }
       if (!read[constant.buffer] && constant.packed != nullptr) {
         buffer.data = nullptr;
@@ -65,7 +72,8 @@ class Constants {
     }
   }
 
-  // The weights as they were given. Packing only moves elements, so it is undone exactly.
+  // The weights as they were given. Packing only moves elements, so it is undone exactly; what
+  // is read in bfloat16 alone comes back rounded to it, which packs to the same bits again.
   void Restore(char* to) {
     for (const Constant& constant : constants_) {
       const Buffer& buffer = program_.buffer(constant.buffer);
@@ -91,6 +99,8 @@ class Constants {
     Desc desc;
     int buffer;
     bool whole;  // holds every element of the constant
+
+    bool exact() const { return desc.get_data_type() == source.type(); }
   };
 
   // 8-bit weights may be packed with sums of their own behind them, which no reorder undoes: the

@@ -19,6 +19,7 @@ using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 using Type = dnnl::memory::data_type;
 inline constexpr Type kFloat = Type::f32;
+inline constexpr Type kBrain = Type::bf16;
 
 // Bytes of an element.
 inline size_t ItemBytes(Type type) { return dnnl::memory::data_type_size(type); }
@@ -31,6 +32,7 @@ inline Type TypeOf(const std::string& name) {
   if (name == "uint8") return Type::u8;
   if (name == "int8") return Type::s8;
   if (name == "int32") return Type::s32;
+  if (name == "bfloat16") return kBrain;
   TVM_FFI_THROW(TypeError) << "the oneDNN runtime takes no " << name;
   TVM_FFI_UNREACHABLE();
 }
@@ -92,6 +94,7 @@ inline bool IsStrided(const Desc& desc) {
          desc.get_inner_nblks() == 0 && desc.get_padded_dims() == desc.get_dims();
 }
 
+// Equal element type and place in memory.
 inline bool SameLayout(const Desc& a, const Desc& b) {
   if (a == b) return true;
   return IsStrided(a) && IsStrided(b) && a.get_data_type() == b.get_data_type() &&
@@ -105,8 +108,9 @@ struct View {
   int buffer = -1;
   int64_t offset = 0;  // elements from the buffer's start
 
-  bool strided() const { return IsStrided(desc); }
   Type type() const { return desc.get_data_type(); }
+  size_t byte_offset() const { return static_cast<size_t>(offset) * ItemBytes(type()); }
+  bool strided() const { return IsStrided(desc); }
   bool plain() const { return SameLayout(desc, PlainDesc(dims, type())); }
   bool channels_last() const {
     return dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims, type()));
@@ -142,6 +146,13 @@ inline Desc StridedDesc(const Dims& dims, const Dims& strides, Type type = kFloa
     if (dims[d] == 1) chosen[d] = d + 1 < dims.size() ? chosen[d + 1] * dims[d + 1] : 1;
   }
   return Desc(dims, type, chosen);
+}
+
+// The same strides under another element type; row-major where the layout has none.
+inline Desc Retyped(const Desc& desc, Type type) {
+  if (desc.get_data_type() == type) return desc;
+  if (!IsStrided(desc)) return PlainDesc(desc.get_dims(), type);
+  return StridedDesc(desc.get_dims(), desc.get_strides(), type);
 }
 
 inline View Permuted(const View& view, const std::vector<int64_t>& axes) {
@@ -208,19 +219,21 @@ inline std::optional<View> Reshaped(const View& view, const Dims& dims) {
 inline std::string LayoutName(const Desc& desc) {
   if (desc.is_zero()) return "none";
   Dims dims = desc.get_dims();
+  Type type = desc.get_data_type();
+  std::string suffix = type == kBrain ? " bf16" : "";
   if (IsStrided(desc)) {
-    if (SameLayout(desc, PlainDesc(dims, desc.get_data_type()))) return "plain";
-    if (dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims, desc.get_data_type()))) {
-      return "channels-last";
+    if (SameLayout(desc, PlainDesc(dims, type))) return "plain" + suffix;
+    if (dims.size() >= 3 && SameLayout(desc, ChannelsLastDesc(dims, type))) {
+      return "channels-last" + suffix;
     }
-    return "strided";
+    return "strided" + suffix;
   }
   std::string name = "blocked";
   Dims blocks = desc.get_inner_blks(), indices = desc.get_inner_idxs();
   for (size_t i = 0; i < blocks.size(); ++i) {
     name += (i ? "" : " ") + std::to_string(blocks[i]) + std::string(1, 'a' + indices[i]);
   }
-  return name;
+  return name + suffix;
 }
 
 }  // namespace collage

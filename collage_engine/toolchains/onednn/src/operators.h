@@ -15,10 +15,7 @@ inline View MatMul(Compiler& c, const Site& site) {
   bool constant = c.IsConstant(weights);
   Desc bias_desc = bias ? bias->desc : Desc();
   Scaling scaling = site.scaling();
-  Type type = site.type();
-  // The order in which the result's axes lie in memory, when a transposition follows.
-  Desc to = Has(site.step, "order") ? StridedDesc(dims, StridesInOrder(dims, site.ints("order")), type)
-                                    : PlainDesc(dims, type);
+  bool ordered = Has(site.step, "order");
 
   auto describe = [&](const Desc& left, const Desc& right, const Desc& dst,
                       const primitive_attr& attr) -> PrimitiveDesc {
@@ -29,18 +26,25 @@ inline View MatMul(Compiler& c, const Site& site) {
   };
 
   // Transposed and sliced operands as they lie, where a kernel takes them; else row-major copies.
-  Desc left = src.desc, right = constant ? AnyDesc(weights.dims, weights.type())
-                                           : weights.desc;
   struct Choice {
     Desc left, right, to;
   };
-  Desc plain_left = PlainDesc(src.dims, src.type()), plain_to = PlainDesc(dims, type);
-  Desc plain_right = constant ? right : PlainDesc(weights.dims, weights.type());
-  std::vector<Choice> choices = {{left, right, to},
-                                 {left, right, plain_to},
-                                 {left, plain_right, plain_to},
-                                 {plain_left, right, plain_to},
-                                 {plain_left, plain_right, plain_to}};
+  std::vector<Choice> choices;
+  for (const ProductTypes& types : c.TypesOf(src, weights, site.type())) {
+    Desc left = Compiler::OperandAs(src, types.src);
+    Desc right = constant ? AnyDesc(weights.dims, types.weights)
+                          : Compiler::OperandAs(weights, types.weights);
+    Desc plain_left = PlainDesc(src.dims, types.src), plain_to = PlainDesc(dims, types.dst);
+    Desc plain_right = constant ? right : PlainDesc(weights.dims, types.weights);
+    // The order in which the result's axes lie in memory, when a transposition follows.
+    Desc to = ordered ? StridedDesc(dims, StridesInOrder(dims, site.ints("order")), types.dst)
+                      : plain_to;
+    choices.insert(choices.end(), {{left, right, to},
+                                   {left, right, plain_to},
+                                   {left, plain_right, plain_to},
+                                   {plain_left, right, plain_to},
+                                   {plain_left, plain_right, plain_to}});
+  }
   const Choice* chosen = nullptr;
   for (const Choice& choice : choices) {
     PrimitiveDesc pd = describe(choice.left, choice.right, choice.to, c.Attributes(scaling));
@@ -66,7 +70,7 @@ inline View MatMul(Compiler& c, const Site& site) {
 // Operators that read one dense tensor and keep its layout.
 inline View Softmax(Compiler& c, const Site& site) {
   View given = c.Value(site.id("src"));
-  View src = c.UseDense(given);
+  View src = c.UseDenseFloat(given);
   bool log = GetInt(site.step, "log", 0) != 0;
   int axis = static_cast<int>(Get<int64_t>(site.step, "axis"));
   auto describe = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
@@ -89,16 +93,16 @@ inline View Softmax(Compiler& c, const Site& site) {
 // Over the last axis, with an optional scale and shift.
 inline View LayerNorm(Compiler& c, const Site& site) {
   View given = c.Value(site.id("src"));
-  View src = c.UsePlain(given);
+  View src = c.UsePlainFloat(given);
   auto flags = dnnl::normalization_flags::none;
   std::vector<std::pair<int, View>> used = {{DNNL_ARG_SRC, src}};
   if (site.id("scale") >= 0) {
     flags |= dnnl::normalization_flags::use_scale;
-    used.push_back({DNNL_ARG_SCALE, c.UsePlain(c.Value(site.id("scale")))});
+    used.push_back({DNNL_ARG_SCALE, c.UsePlainFloat(c.Value(site.id("scale")))});
   }
   if (site.id("shift") >= 0) {
     flags |= dnnl::normalization_flags::use_shift;
-    used.push_back({DNNL_ARG_SHIFT, c.UsePlain(c.Value(site.id("shift")))});
+    used.push_back({DNNL_ARG_SHIFT, c.UsePlainFloat(c.Value(site.id("shift")))});
   }
   float epsilon = site.number("epsilon", 1e-5);
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
@@ -114,13 +118,13 @@ inline View LayerNorm(Compiler& c, const Site& site) {
 // Per channel (axis 1); with the data's own statistics unless a mean and variance are given.
 inline View BatchNorm(Compiler& c, const Site& site) {
   View given = c.Value(site.id("src"));
-  View src = c.UseDense(given);
+  View src = c.UseDenseFloat(given);
   auto flags = dnnl::normalization_flags::none;
   std::vector<std::pair<int, View>> used = {{DNNL_ARG_SRC, src}};
   auto add = [&](const char* key, int name, dnnl::normalization_flags flag) {
     if (site.id(key) < 0) return;
     flags |= flag;
-    used.push_back({name, c.UsePlain(c.Value(site.id(key)))});
+    used.push_back({name, c.UsePlainFloat(c.Value(site.id(key)))});
   };
   add("scale", DNNL_ARG_SCALE, dnnl::normalization_flags::use_scale);
   add("shift", DNNL_ARG_SHIFT, dnnl::normalization_flags::use_shift);
@@ -139,7 +143,7 @@ inline View BatchNorm(Compiler& c, const Site& site) {
 
 // Local response normalisation across channels.
 inline View LocalResponse(Compiler& c, const Site& site) {
-  View src = c.UseDense(c.Value(site.id("src")));
+  View src = c.UseDenseFloat(c.Value(site.id("src")));
   auto describe = [&](const Desc& desc) {
     return dnnl::lrn_forward::primitive_desc(
         Engine(), kInference, algorithm::lrn_across_channels, desc, desc,
@@ -170,7 +174,7 @@ inline View Reduce(Compiler& c, const Site& site) {
       {"mul", algorithm::reduction_mul}};
   auto it = known.find(site.text("alg"));
   if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown reduction " << site.text("alg");
-  View src = c.UsePlain(c.Value(site.id("src")));
+  View src = c.UsePlainFloat(c.Value(site.id("src")));
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
     return dnnl::reduction::primitive_desc(Engine(), it->second, src.desc, dst, 0.f, 0.f, attr,
                                            true);
@@ -182,8 +186,8 @@ inline View Reduce(Compiler& c, const Site& site) {
 }
 
 inline View Prelu(Compiler& c, const Site& site) {
-  View src = c.UseDense(c.Value(site.id("src")));
-  View slope = c.UsePlain(c.Value(site.id("weights")));
+  View src = c.UseDenseFloat(c.Value(site.id("src")));
+  View slope = c.UsePlainFloat(c.Value(site.id("weights")));
   dnnl::prelu_forward::primitive_desc pd(Engine(), kInference, src.desc, slope.desc, src.desc,
                                          c.Attributes());
   View to = c.NewView(src.desc);
@@ -198,19 +202,23 @@ inline View Prelu(Compiler& c, const Site& site) {
 inline View Concat(Compiler& c, const Site& site) {
   std::vector<View> sources;
   bool channels_last = false;
+  bool same_type = true;
   for (int64_t id : site.ints("srcs")) {
     sources.push_back(c.Value(id));
     const View& v = sources.back();
     channels_last |= v.channels_last() && !v.plain();
+    same_type &= v.type() == sources.front().type();
   }
+  Type type = same_type ? sources.front().type() : kFloat;
   LayoutOf layout = channels_last ? ChannelsLastDesc : PlainDesc;
   std::vector<Desc> descs;
   for (View& v : sources) {
     // Slices are read where they lie.
-    if (!v.strided() || v.dense()) v = c.Use(v, layout(v.dims, v.type()));
+    if (!v.strided() || v.dense()) v = c.Use(v, layout(v.dims, type));
+    if (v.type() != type) v = c.Use(v, layout(v.dims, type));
     descs.push_back(v.desc);
   }
-  Desc dst = layout(site.dims(), sources[0].type());
+  Desc dst = layout(site.dims(), type);
   dnnl::concat::primitive_desc pd(Engine(), dst, static_cast<int>(Get<int64_t>(site.step, "axis")),
                                   descs, c.Attributes());
   View to = c.NewView(dst);

@@ -73,7 +73,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   Dims dims = site.dims(), dilation = site.ints("dilation");
   Convolution conv{src.dims, weights.dims, dims, site.ints("strides"), site.ints("pads_begin"),
                    site.ints("pads_end")};
-  Desc any_weights = AnyDesc(weights.dims, weights.type());
+  Desc any_weights;
   Desc bias_desc = bias ? bias->desc : Desc();
   Scaling scaling = site.scaling();
 
@@ -94,15 +94,20 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain() &&
                src.type() == kFloat;
   typename Forward::primitive_desc chosen;
-  for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
-    auto pd = describe(layout.src(src.dims, src.type()), layout.dst(dims, site.type()),
-                       c.Attributes(scaling));
-    if (!pd) continue;
-    if (!chosen || IsReference(chosen)) chosen = pd;
-    if (!IsReference(chosen)) break;
+  for (const ProductTypes& types : c.TypesOf(src, weights, site.type())) {
+    any_weights = AnyDesc(weights.dims, types.weights);
+    for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
+      auto pd = describe(layout.src(src.dims, types.src), layout.dst(dims, types.dst),
+                         c.Attributes(scaling));
+      if (!pd) continue;
+      if (!chosen || IsReference(chosen)) chosen = pd;
+      if (!IsReference(chosen)) break;
+    }
+    if (chosen && !IsReference(chosen)) break;
   }
   if (!chosen) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this " << name;
   Desc from = chosen.src_desc(), to = chosen.dst_desc();
+  any_weights = AnyDesc(weights.dims, chosen.weights_desc().get_data_type());
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
     return describe(from, dst, attr);
   };
@@ -129,10 +134,11 @@ inline View Pooling(Compiler& c, const Site& site) {
         site.ints("dilation"), site.ints("pads_begin"), site.ints("pads_end"), attr, true);
   };
   dnnl::pooling_forward::primitive_desc chosen;
+  Type type = src.type();
   for (const Desc& from :
-       {src.desc, ChannelsLastDesc(src.dims, src.type()), PlainDesc(src.dims, src.type())}) {
+       {src.desc, ChannelsLastDesc(src.dims, type), PlainDesc(src.dims, type)}) {
     if (chosen && SameLayout(from, src.desc)) continue;
-    auto pd = describe(from, AnyDesc(dims, src.type()), c.Attributes());
+    auto pd = describe(from, AnyDesc(dims, type), c.Attributes());
     if (!pd) continue;
     if (!chosen) chosen = pd;
     if (IsReference(pd)) continue;
@@ -159,7 +165,7 @@ inline View Resample(Compiler& c, const Site& site) {
     return dnnl::resampling_forward::primitive_desc(Engine(), kInference, alg, from, to, attr,
                                                     true);
   };
-  auto pd = describe(src.desc, AnyDesc(dims), c.Attributes());
+  auto pd = describe(src.desc, AnyDesc(dims, src.type()), c.Attributes());
   if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this resize";
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
     return describe(src.desc, dst, attr);

@@ -1,0 +1,43 @@
+"""Which results of a plan are kept in bfloat16 between its steps.
+
+In a bfloat16 instance convolutions and matrix products read both operands rounded to bfloat16 and
+sum in float32. What is read by such products in that form is best stored in it: half the bytes,
+no conversion before the next product. Everything else (softmax, normalisations, reductions, values
+that leave) stays float32, and so do quantised products.
+"""
+
+from __future__ import annotations
+
+from collage_engine.toolchains.onednn.fuse import HEAVY
+from collage_engine.toolchains.onednn.steps import Plan, Step
+
+CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
+"""Steps whose result has the element type of what they read."""
+
+
+def keep_in_bfloat16(plan: Plan) -> None:
+    """Mark the products whose results another product will read, directly or through other steps.
+
+    A backward pass: a product wants its operands in bfloat16; a step that keeps its operands'
+    type wants them as its own result is wanted; so does a product of what is added to it.
+    """
+    wanted: set[int] = set()
+    for step in reversed(plan.steps):
+        product = step.op in HEAVY and _is_float(plan, step)
+        if product:
+            wanted.update((step.fields["src"], step.fields["weights"]))
+        if step.out not in wanted:
+            continue
+        if product and plan.types[step.out] == "float32":
+            plan.types[step.out] = "bfloat16"
+        if product or step.op in CARRIES:
+            wanted.update(p.value for p in step.posts if p.kind == "binary")
+        if step.op in CARRIES:
+            sources = [step.fields[key] for key in ("src", "other") if key in step.fields]
+            wanted.update([*sources, *step.fields.get("srcs", [])])
+
+
+def _is_float(plan: Plan, step: Step) -> bool:
+    return all(
+        plan.types[step.fields[key]] in ("float32", "bfloat16") for key in ("src", "weights")
+    )
