@@ -1,0 +1,177 @@
+"""The fastest cover within a bound on rounding, and the procedure around it, against brute force."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from collage_engine.pipeline.accuracy import TRIES, Kept, keep_tolerance
+from collage_engine.search.problem import CandidateId, Problem, problem_from
+from collage_engine.search.tolerance import BurdenedSearch
+from tests.search_graphs import problem_on, residual
+from tests.search_instances import BruteForce, random_problem
+
+
+def errors_of(problem: Problem, seed: int) -> dict[CandidateId, float]:
+    """Half of the candidates round, by more or less."""
+    rng = random.Random(seed)
+    return {c.id: rng.uniform(1e-3, 5e-3) for c in problem.candidates if rng.random() < 0.5}
+
+
+def every_cover(data: dict[str, object], errors: dict[CandidateId, float]):
+    """(cost, burden) of every cover."""
+    force = BruteForce(data)
+    ids = [c["id"] for c in data["candidates"]]
+    return [
+        (float(cost), sum(errors.get(ids[i], 0.0) ** 2 for i in cover))
+        for cost, cover in force.covers
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fastest_within_a_bound_is_brute_forces(seed: int) -> None:
+    data = random_problem(seed) | {"pins": []}
+    problem = problem_from(data)
+    errors = errors_of(problem, seed)
+    covers = every_cover(data, errors)
+    search = BurdenedSearch(problem, errors)
+    free = search.fastest()
+    if not covers:
+        assert free is None
+        return
+    assert free is not None
+    assert free.cost_us == pytest.approx(min(cost for cost, _ in covers), abs=1e-6)
+    rng = random.Random(seed)
+    largest = max(burden for _, burden in covers)
+    for bound in (largest * rng.random() for _ in range(4)):
+        admitted = [cost for cost, burden in covers if burden <= bound]
+        found = search.fastest(bound)
+        if not admitted:
+            assert found is None
+            continue
+        assert found is not None and found.burden <= bound
+        assert found.cost_us == pytest.approx(min(admitted), abs=1e-6)
+        assert found.lower_bound_us <= found.cost_us
+    # The prices are gone again.
+    again = search.fastest()
+    assert again is not None and again.cost_us == free.cost_us
+
+
+def in_two_precisions(count: int, seed: int) -> tuple[Problem, dict[CandidateId, float]]:
+    """Every candidate once more, faster by a third or so and with an error."""
+    rng = random.Random(seed)
+    problem = problem_from(problem_on(residual(count), seed=seed))
+    twins, errors = [], {}
+    for c in problem.candidates:
+        if c.state != "measured" or c.cost_us is None:
+            continue
+        name = f"{c.id}+"
+        twins.append(
+            msgspec.structs.replace(
+                c, id=name, toolchain=f"{c.toolchain}[precision=bf16]",
+                cost_us=c.cost_us * rng.uniform(0.45, 0.95), spread_us=None,
+            )  # fmt: skip
+        )
+        errors[name] = rng.uniform(1e-3, 4e-3)
+    plain = tuple(msgspec.structs.replace(c, spread_us=None) for c in problem.candidates)
+    return msgspec.structs.replace(problem, candidates=(*plain, *twins)), errors
+
+
+class Machine:
+    """End-to-end errors: every rounding arrives at the result, damped by a factor of its own."""
+
+    def __init__(self, problem: Problem, errors: dict[CandidateId, float], spread: float) -> None:
+        rng = random.Random(len(errors))
+        self.share = {name: e * rng.uniform(1 - spread, 1 + spread) for name, e in errors.items()}
+        self.runs = 0
+
+    def __call__(self, cover: Sequence[CandidateId]) -> float:
+        self.runs += 1
+        return 0.3 * math.sqrt(math.fsum(self.share.get(name, 1e-7) ** 2 for name in cover))
+
+
+def kept(problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine) -> Kept:
+    """With a tolerance that is this share of what the fastest cover has."""
+    free = BurdenedSearch(problem, errors).fastest()
+    assert free is not None
+    return keep_tolerance(problem, errors, errors, share * machine(free.cover), machine)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.3])
+@pytest.mark.parametrize("seed", range(6))
+def test_procedure_finds_the_fastest_when_errors_add_up_as_it_supposes(
+    seed: int, share: float
+) -> None:
+    problem, errors = in_two_precisions(24, seed)
+    machine = Machine(problem, errors, spread=0.0)
+    found = kept(problem, errors, share, machine)
+    assert found.full is not None and found.within
+    best = found.within[0]
+    search = BurdenedSearch(problem, errors)
+    free = search.fastest()
+    assert free is not None
+    exact = search.fastest(free.burden * share**2)
+    assert exact is not None and best.cost_us == pytest.approx(exact.cost_us, rel=1e-3)
+    assert best.cost_us < found.full.cost_us
+    assert machine.runs <= TRIES + 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_procedure_keeps_the_tolerance_when_errors_arrive_unequally(seed: int) -> None:
+    problem, errors = in_two_precisions(24, seed)
+    machine = Machine(problem, errors, spread=0.9)
+    found = kept(problem, errors, 0.5, machine)
+    assert found.full is not None and found.within
+    free = found.tried[0]
+    # Nothing over the tolerance is among them, and most of what can be won is.
+    assert all(t.max_rel_error is not None for t in found.within)
+    assert free not in found.within
+    limit = 0.5 * (free.max_rel_error or 0.0)
+    assert max(t.max_rel_error or 0.0 for t in found.within) <= limit
+    won = (found.full.cost_us - found.within[0].cost_us) / (found.full.cost_us - free.cost_us)
+    assert won > 0.2
+    assert machine.runs <= TRIES + 2
+
+
+def test_float32_remains_when_nothing_else_keeps_the_tolerance() -> None:
+    problem, errors = in_two_precisions(12, 1)
+    found = keep_tolerance(
+        problem, errors, errors, 1e-6,
+        lambda cover: 1e-7 if not any(name in errors for name in cover) else 0.5,
+    )  # fmt: skip
+    assert found.full is not None and found.within == (found.full,)
+    assert not set(found.full.cover) & set(errors)
+
+
+def test_a_cover_that_cannot_be_run_is_passed_over() -> None:
+    problem, errors = in_two_precisions(12, 2)
+    free = BurdenedSearch(problem, errors).fastest()
+    assert free is not None
+    broken = frozenset(free.cover)
+    found = keep_tolerance(
+        problem, errors, errors, 1.0,
+        lambda cover: "it crashed" if frozenset(cover) == broken else 1e-3,
+    )  # fmt: skip
+    assert found.tried[0].reason == "it crashed"
+    assert found.within and frozenset(found.within[0].cover) != broken
+
+
+def test_a_whole_model_candidate_over_the_tolerance_is_not_even_built() -> None:
+    problem, errors = in_two_precisions(8, 3)
+    whole = msgspec.structs.replace(
+        problem.candidates[0], id="whole", nodes=tuple(n.id for n in problem.nodes), cost_us=0.001
+    )
+    problem = msgspec.structs.replace(problem, candidates=(*problem.candidates, whole))
+    errors["whole"] = 0.5
+    seen: list[CandidateId] = []
+
+    def measure(cover: Sequence[CandidateId]) -> float:
+        seen.extend(cover)
+        return 1e-3
+
+    found = keep_tolerance(problem, errors, errors, 0.01, measure)
+    assert found.within and "whole" not in seen
