@@ -129,6 +129,4 @@ class BurdenedSearch:
     def _judged(self, cover: tuple[CandidateId, ...]) -> Bounded:
         cost = check_cover(self.problem, cover)
         assert isinstance(cost, float), cost
-        return Bounded(
-            cover=cover, cost_us=cost, burden=self.burden(cover), lower_bound_us=cost
-        )
+        return Bounded(cover=cover, cost_us=cost, burden=self.burden(cover), lower_bound_us=cost)

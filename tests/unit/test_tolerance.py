@@ -1,4 +1,4 @@
-"""The fastest cover within a bound on rounding, and the procedure around it, against brute force."""
+"""The fastest cover within a bound on rounding, and the procedure around it: by brute force."""
 
 from __future__ import annotations
 
@@ -72,9 +72,12 @@ def in_two_precisions(count: int, seed: int) -> tuple[Problem, dict[CandidateId,
         name = f"{c.id}+"
         twins.append(
             msgspec.structs.replace(
-                c, id=name, toolchain=f"{c.toolchain}[precision=bf16]",
-                cost_us=c.cost_us * rng.uniform(0.45, 0.95), spread_us=None,
-            )  # fmt: skip
+                c,
+                id=name,
+                toolchain=f"{c.toolchain}[precision=bf16]",
+                cost_us=c.cost_us * rng.uniform(0.45, 0.95),
+                spread_us=None,
+            )
         )
         errors[name] = rng.uniform(1e-3, 4e-3)
     plain = tuple(msgspec.structs.replace(c, spread_us=None) for c in problem.candidates)
@@ -94,7 +97,9 @@ class Machine:
         return 0.3 * math.sqrt(math.fsum(self.share.get(name, 1e-7) ** 2 for name in cover))
 
 
-def kept(problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine) -> Kept:
+def kept(
+    problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine
+) -> Kept:
     """With a tolerance that is this share of what the fastest cover has."""
     free = BurdenedSearch(problem, errors).fastest()
     assert free is not None
