@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.builder import RuntimeSource
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
 
-PRECISIONS = {"f32": "f32", "bf16": "bf16"}
-"""The option ``precision`` → OpenVINO's inference precision hint."""
+PRECISIONS = ("f32", "bf16")
+"""OpenVINO's inference precision hints that are offered; it ships with the processor's lowest."""
 
 
 class OpenVinoToolchain(NativeToolchain):
@@ -38,6 +39,8 @@ class OpenVinoToolchain(NativeToolchain):
 
     def source(self) -> RuntimeSource:
         library = wheel.library("openvino_c")
+        # In this process OpenVINO's Python interface also reads ONNX, through the same library.
+        found = (*wheel.runtime_files(), wheel.library("openvino_onnx_frontend"))
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "openvino_module.cc",
@@ -45,18 +48,14 @@ class OpenVinoToolchain(NativeToolchain):
             library_version=self.version(),
             includes=(wheel.headers(),),
             links=(library,),
-            beside=tuple((file.name, file) for file in wheel.runtime_files()),
+            beside=tuple((file.name, file) for file in found),
         )
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         plain = ToolchainInstance(toolchain=self.name, threads=threads)
-        if precision != "bfloat16" or not supports.has_bfloat16():
+        if precision != BFLOAT16 or not supports.has_bfloat16():
             return (plain,)
-        lower = ToolchainInstance(
-            toolchain=self.name, config=(("precision", "bf16"),), threads=threads,
-            precision=precision,
-        )  # fmt: skip
-        return plain, lower
+        return plain, in_bfloat16(plain)
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         return supports.reason_against(graph, index)
@@ -75,7 +74,7 @@ class OpenVinoToolchain(NativeToolchain):
             raise ToolchainError(f"openvino has no precision {precision!r}")
         onnx = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
         xml, constants = to_ir(from_onnx(onnx))
-        plan = {"xml_bytes": len(xml), "precision": PRECISIONS[precision]}
+        plan = {"xml_bytes": len(xml), "precision": precision}
         return plan, constants + xml
 
     def inside(self, module: Any) -> dict[str, Any]:

@@ -1,0 +1,477 @@
+"""OpenVINO through its C API: results, settings, precisions, and what a module leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.regions import regions, supported_set
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+from tests import zoo
+from tests.engine.test_toolchain_onnxruntime import MODELS, small_net
+from tests.toolchain_cases import (
+    Net,
+    error,
+    imported,
+    load_again,
+    one_node,
+    reference,
+    run,
+    saved,
+    tensors,
+    whole,
+)
+
+F32 = np.float32
+X = (1, 8, 10, 12)
+PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> OpenVinoToolchain:
+    found = OpenVinoToolchain()
+    state = found.probe()
+    assert state.available, state.reason
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_results(toolchain: OpenVinoToolchain, name: str) -> None:
+    model = MODELS[name]
+    net = imported(model)
+    instance = toolchain.instances(1, "float32")[0]
+    function = whole(net, instance)
+    for index in net.graph.operators:
+        assert toolchain.supports(net.graph, index, instance) is None
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    results = run(module, function, feeds)
+    for result, truth in zip(results, reference(model, function, feeds), strict=True):
+        assert error(result, truth) < 1e-5
+    again = load_again(module)
+    assert saved(again) == saved(module)
+    for result, repeated in zip(results, run(again, function, feeds), strict=True):
+        np.testing.assert_array_equal(result, repeated)
+
+
+def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:
+    """Equal results, an output that is read inside too, integers, booleans, an empty tensor."""
+    net = Net()
+    a, b = net.input(2, 3), net.input(2, 3)
+    total = net.add("Add", a, b)
+    twin = net.add("Add", a, b)
+    bigger = net.add("Greater", total, net.scalar(0.0))
+    count = net.add("ReduceSum", net.add("Cast", bigger, to=7), keepdims=0)
+    empty = net.add("Slice", total, net.const([0]), net.const([0]), net.const([1]))
+    model = net.model(twin, net.add("Exp", total), total, bigger, count, empty)
+    made = imported(model)
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    feeds = made.random_inputs(3)
+    results = run(toolchain.compile(function), function, feeds)
+    for result, truth in zip(results, reference(model, function, feeds), strict=True):
+        assert result.shape == truth.shape and error(result, truth) < 1e-6
+
+
+def test_inputs_are_not_written(toolchain: OpenVinoToolchain) -> None:
+    net = Net()
+    x = net.input(4, 64)
+    made = imported(net.model(net.add("Relu", net.add("Neg", x))))
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    feeds = made.random_inputs(0)
+    before = {name: value.copy() for name, value in feeds.items()}
+    run(toolchain.compile(function), function, feeds)
+    for name, value in feeds.items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+# ---- the zoo: whole models and regions ---------------------------------------------------------
+
+
+def _compare(toolchain: OpenVinoToolchain, function: Function, feeds: dict[int, np.ndarray]) -> int:
+    """Against ONNX Runtime, unoptimised; returns how many values were compared."""
+    truth = Function(
+        "f", function.model, function.graph, function.nodes, function.inputs, function.outputs,
+        PLAIN,
+    )  # fmt: skip
+    found = _run(toolchain.compile(function), function, feeds)
+    right = _run(registry.get("onnxruntime").compile(truth), truth, feeds)
+    for index, result, wanted in zip(function.outputs, found, right, strict=True):
+        kind = function.graph.nodes[index].type
+        if kind.dtype in ("int8", "uint8"):
+            apart = np.abs(result.astype(np.int32) - wanted.astype(np.int32))
+            assert apart.max(initial=0) <= 1, kind
+        else:
+            limit = 1e-2 if kind.dtype == "float16" else 1e-4
+            assert error(result, wanted) < limit, (function.graph.nodes[index].op, kind)
+    return len(found)
+
+
+def _run(module: object, function: Function, feeds: dict[int, np.ndarray]) -> list[np.ndarray]:
+    import tvm_ffi
+
+    nodes = function.graph.nodes
+    results = [np.zeros(nodes[i].type.shape, nodes[i].type.dtype) for i in function.outputs]
+    arguments = [np.ascontiguousarray(feeds[i]) for i in function.inputs] + results
+    module[function.symbol](*map(tvm_ffi.from_dlpack, arguments))  # type: ignore[index]
+    return results
+
+
+QUANTISED = ("qdq",)
+"""Models whose values are right to one step; the step is checked below."""
+
+
+@pytest.mark.parametrize("name", [n for n in zoo.SMALL if n not in QUANTISED])
+def test_whole_models_and_regions(toolchain: OpenVinoToolchain, name: str) -> None:
+    """The whole model, and the regions that remain without its products."""
+    model = imported(zoo.build(name)) if name not in zoo.SHAPES else _shaped(name)
+    graph = model.graph
+    instance = toolchain.instances(1, "float32")[0]
+    calls = call_graph(graph)
+    supported = supported_set(calls, lambda i: toolchain.supports(graph, i, instance))
+    given = {
+        index: value
+        for index, (_, value) in zip(
+            graph.record.inputs, model.random_inputs(1).items(), strict=True
+        )
+    }
+    compared = 0
+    if supported == calls.everything and calls.everything:
+        function = whole(model, instance)
+        compared += _compare(toolchain, function, given)
+    random = np.random.default_rng(2)
+    products = ("matmul", "nn.conv2d")
+    rest = supported_set(
+        calls,
+        lambda i: (
+            None
+            if graph.nodes[i].op not in products and supported >> graph.operator_number[i] & 1
+            else "a product"
+        ),
+    )
+    for region in regions(calls, rest)[:12]:
+        nodes = graph.close(calls.to_nodes(region))
+        inputs, outputs = graph.boundary(nodes)
+        if not outputs:
+            continue
+        feeds = {}
+        for index in inputs:
+            kind = graph.nodes[index].type
+            if kind.dtype.startswith("float"):
+                feeds[index] = random.uniform(0.1, 1.5, kind.shape).astype(kind.dtype)
+            else:
+                feeds[index] = random.integers(0, 2, kind.shape).astype(kind.dtype)
+        function = Function("f", model, graph, nodes, inputs, outputs, instance)
+        compared += _compare(toolchain, function, feeds)
+    assert compared or not calls.everything
+
+
+def _shaped(name: str):
+    from collage_engine.model.importer import import_onnx
+
+    return import_onnx(zoo.build(name), name, zoo.SHAPES[name])
+
+
+# ---- settings and precisions -------------------------------------------------------------------
+
+
+def test_settings_reach_the_library(toolchain: OpenVinoToolchain) -> None:
+    net = imported(small_net())
+    for spin in (False, True):
+        inside = toolchain.inside(
+            toolchain.compile(whole(net, toolchain.instances(1, "float32")[0], spin=spin))
+        )
+        properties = inside["properties"]
+        assert properties["INFERENCE_NUM_THREADS"] == "1"
+        assert properties["NUM_STREAMS"] == "1"
+        assert properties["INFERENCE_PRECISION_HINT"] == "f32"
+        assert properties["PERFORMANCE_HINT"] == "LATENCY"
+        assert properties["ENABLE_CPU_PINNING"] == "NO"
+    assert inside["library"].startswith("openvino 20")
+
+
+def test_inside_shows_executed_layers(toolchain: OpenVinoToolchain) -> None:
+    net = imported(small_net())
+    steps = toolchain.inside(toolchain.compile(whole(net, toolchain.instances(1, "float32")[0])))[
+        "steps"
+    ]
+    kinds = [step["what"] for step in steps]
+    assert "Convolution" in kinds and "Const" not in kinds
+    convolution = steps[kinds.index("Convolution")]
+    assert convolution["precision"] == "f32"
+    # The activation is part of the convolution; Winograd is no kernel that it has.
+    assert "Relu" not in kinds and "wino" not in convolution["kernel"]
+
+
+def test_bfloat16_is_an_instance_of_its_own(
+    toolchain: OpenVinoToolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collage_engine.toolchains.openvino import supports
+
+    assert [i.id for i in toolchain.instances(2, "float32")] == ["openvino"]
+    monkeypatch.setattr(supports, "has_bfloat16", lambda: False)
+    assert [i.id for i in toolchain.instances(2, "bfloat16")] == ["openvino"]
+    monkeypatch.setattr(supports, "has_bfloat16", lambda: True)
+    plain, lower = toolchain.instances(2, "bfloat16")
+    assert (plain.precision, lower.precision) == ("float32", "bfloat16")
+    assert lower.id == "openvino[precision=bf16]"
+    assert plain.threads == lower.threads == 2
+
+
+def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
+    from collage_engine.toolchains.openvino.supports import has_bfloat16
+
+    if not has_bfloat16():
+        pytest.skip("this processor does not multiply in bfloat16")
+    net = Net()
+    x = net.input(1, 16, 28, 28)
+    y = net.add("Conv", x, net.randn(32, 16, 3, 3, scale=0.1), net.randn(32), pads=[1] * 4)
+    model = net.model(net.add("Relu", y))
+    made = imported(model)
+    feeds = made.random_inputs(0)
+    errors, precisions = [], []
+    for instance in toolchain.instances(1, "bfloat16"):
+        function = whole(made, instance)
+        module = toolchain.compile(function)
+        truth = reference(model, function, feeds)
+        errors.append(error(run(module, function, feeds)[0], truth[0]))
+        steps = toolchain.inside(module)["steps"]
+        precisions += [s["precision"] for s in steps if s["what"] == "Convolution"]
+    assert precisions == ["f32", "bf16"]
+    assert errors[0] < 1e-5 < errors[1] < 2e-2
+
+
+def test_unknown_precision_is_refused(toolchain: OpenVinoToolchain) -> None:
+    net = imported(one_node("Relu", X))
+    instance = ToolchainInstance(toolchain="openvino", config=(("precision", "int3"),))
+    with pytest.raises(ToolchainError, match="int3"):
+        toolchain.compile(whole(net, instance))
+
+
+def test_unsupported_is_a_reason(toolchain: OpenVinoToolchain) -> None:
+    net = imported(one_node("Cast", X, to=11))
+    instance = toolchain.instances(1, "float32")[0]
+    reasons = [toolchain.supports(net.graph, i, instance) for i in net.graph.operators]
+    assert any(reason and "float64" in reason for reason in reasons)
+
+
+# ---- 8-bit ---------------------------------------------------------------------------------------
+
+
+def test_quantised_convolutions_run_in_8_bits(toolchain: OpenVinoToolchain) -> None:
+    model = zoo.build("qdq")
+    made = imported(model)
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    steps = toolchain.inside(module)["steps"]
+    convolutions = [s for s in steps if s["what"] == "Convolution"]
+    assert len(convolutions) == 2
+    assert all(s["kernel"].upper().endswith("I8") for s in convolutions), convolutions
+    for seed in range(3):
+        feeds = made.random_inputs(seed)
+        result, truth = run(module, function, feeds)[0], reference(model, function, feeds)[0]
+        assert np.abs(result - truth).max() <= 0.05 * 1.001  # one step of the last quantisation
+
+
+# ---- errors ------------------------------------------------------------------------------------
+
+
+def test_broken_models_are_reported(toolchain: OpenVinoToolchain) -> None:
+    plan = {
+        "inputs": [], "outputs": [], "threads": 1, "spin": False, "precision": "f32",
+        "xml_bytes": 7,
+    }  # fmt: skip
+    with pytest.raises(ToolchainError, match="cannot read the model"):
+        toolchain.create("f", dict(plan), b"no more")
+    with pytest.raises(ToolchainError, match="cut off"):
+        toolchain.create("f", plan | {"xml_bytes": 8}, b"no more")
+
+
+def test_other_types_than_the_models_are_refused(toolchain: OpenVinoToolchain) -> None:
+    """The plan's types are what arguments are checked against: they must be the model's."""
+    made = imported(one_node("Relu", X))
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    plan, model = toolchain.plan(function)
+    spec = {"shape": list(X), "dtype": "float32"}
+    plan |= {"threads": 1, "spin": False}
+    other = {"shape": list(X), "dtype": "int32"}
+    for inputs, outputs, words in (
+        ([spec, spec], [spec], "2 inputs"),
+        ([other], [spec], "input 0"),
+        ([spec], [{"shape": [1], "dtype": "float32"}], "output 0"),
+    ):
+        with pytest.raises(ToolchainError, match=words):
+            toolchain.create("f", plan | {"inputs": inputs, "outputs": outputs}, model)
+
+
+def test_what_the_frontend_cannot_take_is_a_reason(toolchain: OpenVinoToolchain) -> None:
+    from onnx import helper
+
+    from collage_engine.toolchains.openvino.intermediate import from_onnx
+
+    node = helper.make_node("Nonsense", ["x"], ["y"], domain="nowhere")
+    values = [helper.make_tensor_value_info(n, 1, [2]) for n in "xy"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("nowhere", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
+    with pytest.raises(ToolchainError, match="Nonsense"):
+        from_onnx(model)
+
+
+def test_truncated_module_is_refused(toolchain: OpenVinoToolchain) -> None:
+    import tvm_ffi
+
+    made = imported(small_net())
+    module = toolchain.compile(whole(made, toolchain.instances(1, "float32")[0]))
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    for broken in (b"", saved(module)[:-1]):
+        with pytest.raises(ValueError, match="truncated"):
+            load(broken)
+
+
+# ---- what a call costs -------------------------------------------------------------------------
+
+
+def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None:
+    made = imported(small_net())
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    feeds = made.random_inputs(0)
+    calls = [tensors(function, {k: v.copy() for k, v in feeds.items()}) for _ in range(3)]
+    module[function.symbol](*calls[0][0])
+    truth = calls[0][1][0].copy()
+    for _ in range(10):
+        for arguments, results in calls:
+            results[0].fill(0)
+            module[function.symbol](*arguments)
+            np.testing.assert_array_equal(results[0], truth)
+    # One input at three addresses, one output at three: each made once, none per call.
+    assert toolchain.inside(module)["tensors_made"] == 6
+
+
+def test_calls_do_not_allocate(toolchain: OpenVinoToolchain) -> None:
+    """Resident memory stands still over many calls."""
+    import psutil
+
+    made = imported(one_node("Relu", X))
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    arguments, _ = tensors(function, made.random_inputs(0))
+    call = module[function.symbol]
+    for _ in range(1000):
+        call(*arguments)
+    before = psutil.Process().memory_info().rss
+    for _ in range(20_000):
+        call(*arguments)
+    assert psutil.Process().memory_info().rss - before < 1 << 20
+
+
+def test_modules_of_an_artifact_keep_their_model_in_a_file(toolchain: OpenVinoToolchain) -> None:
+    """A loaded module maps its model from an unlinked file, and still gives it back."""
+    net = Net()
+    y = net.add("MatMul", net.input(1, 1500), net.randn(1500, 1500))
+    y = net.add("Add", y, net.randn(1, 1500))
+    model = net.model(net.add("Gather", net.randn(1500, 1500), net.const([3]), axis=0), y)
+    made = imported(model)
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    module = load_again(toolchain.compile(function))
+    maps = [m for m in Path("/proc/self/maps").read_text().splitlines() if "(deleted)" in m]
+    assert any(
+        int(e, 16) - int(b, 16) > 9_000_000 for b, e in (m.split()[0].split("-") for m in maps)
+    )
+    assert len(saved(module)) > 9_000_000
+    feeds = made.random_inputs(0)
+    for result, truth in zip(
+        run(module, function, feeds), reference(model, function, feeds), strict=True
+    ):
+        assert error(result, truth) < 1e-5
+
+
+# ---- one process --------------------------------------------------------------------------------
+
+
+def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
+    """Both orders in one process; one copy of the library serves both."""
+    script = """
+        import sys
+        if sys.argv[1] == "first":
+            import openvino
+        from collage_engine.toolchains.native import builder
+        from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_cases import error, imported, reference, run, whole
+        toolchain, model = OpenVinoToolchain(), small_net()
+        if sys.argv[1] == "second":
+            builder.load(toolchain.source())
+            toolchain.check(toolchain.source().kind)
+        net = imported(model)
+        function = whole(net, toolchain.instances(1, "float32")[0])
+        modules = [toolchain.compile(function) for _ in range(2)]
+        feeds = net.random_inputs(0)
+        truth = reference(model, function, feeds)
+        assert error(run(modules[1], function, feeds)[0], truth[0]) < 1e-5
+        import openvino
+        compiled = openvino.Core().compile_model(
+            openvino.Core().read_model(model.SerializeToString()), "CPU",
+            {"INFERENCE_PRECISION_HINT": "f32"},
+        )
+        assert error(compiled(feeds)[0], truth[0]) < 1e-5
+        lines = [line.split()[-1] for line in open("/proc/self/maps")]
+        for name in ("libopenvino.so", "libopenvino_intel_cpu_plugin", "libtbb.so"):
+            assert len({line for line in lines if name in line}) == 1, name
+    """
+    for order in ("first", "second"):
+        code = textwrap.dedent(script)
+        subprocess.run([sys.executable, "-c", code, order], check=True)
+
+
+def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:
+    made = imported(small_net())
+    feeds = made.random_inputs(0)
+    results = []
+    for threads in (1, 2, 1):
+        function = whole(made, toolchain.instances(threads, "float32")[0])
+        module = toolchain.compile(function)
+        assert toolchain.inside(module)["properties"]["INFERENCE_NUM_THREADS"] == str(
+            min(threads, os.cpu_count() or 1)
+        )
+        results.append(run(module, function, feeds)[0])
+    for result in results[1:]:
+        assert error(result, results[0]) < 1e-5
+
+
+def test_runtime_libraries_are_what_is_loaded(toolchain: OpenVinoToolchain) -> None:
+    """Nothing of the wheel but what an artifact carries is opened to load and run a module."""
+    made = imported(small_net())
+    function = whole(made, toolchain.instances(1, "float32")[0])
+    data = saved(toolchain.compile(function))
+    *libraries, own = toolchain.runtime_libraries()
+    assert own.linked and own.name == f"lib{toolchain.source().kind}.so"
+    assert all(Path(library.file).exists() and not library.linked for library in libraries)
+    script = f"""
+        import sys, tvm_ffi, ctypes
+        ctypes.CDLL({own.file!r})
+        load = tvm_ffi.get_global_func("ffi.Module.load_from_bytes.{toolchain.source().kind}")
+        load(sys.stdin.buffer.read())
+        print(*{{line.split()[-1].rpartition("/")[2] for line in open("/proc/self/maps")}})
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], input=data, capture_output=True, check=True
+    )
+    ours = {library.name for library in libraries}
+    opened = {
+        name
+        for name in done.stdout.decode().split()
+        if name.startswith(("libopenvino", "libtbb", "libhwloc"))
+    }
+    assert opened <= ours, opened - ours
