@@ -35,6 +35,7 @@ TOOLCHAINS: dict[str, str] = {
     "openvino": "collage_engine.toolchains.openvino.toolchain:OpenVinoToolchain",
     "openblas": "collage_engine.toolchains.openblas.toolchain:OpenBlasToolchain",
     "mkl": "collage_engine.toolchains.mkl.toolchain:MklToolchain",
+    "cublas": "collage_engine.toolchains.cublas.toolchain:CublasToolchain",
 }
 
 PROBE_SECONDS = 180.0

@@ -46,13 +46,16 @@ class RuntimeSource:
     includes: tuple[Path, ...] = ()
     links: tuple[Path, ...] = ()
     """Shared libraries it names as NEEDED."""
+    shared: tuple[Path, ...] = ()
+    """Folders of headers that it shares with other toolchains' runtimes, part of its sources."""
     beside: tuple[tuple[str, Path], ...] = ()
     """(SONAME, file) of libraries that must lie in its folder, where ``$ORIGIN`` finds them."""
 
     @property
     def files(self) -> tuple[Path, ...]:
         own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
-        return tuple(sorted(own) + sorted(HEADERS.glob("*.h")))
+        folders = (HEADERS, *self.shared)
+        return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
 
     @property
     def kind(self) -> str:
@@ -133,7 +136,7 @@ def build(source: RuntimeSource) -> Runtime:
                 _link_beside(folder, source)
                 ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
                 includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
-                includes += [str(p) for p in source.includes]
+                includes += [str(p) for p in (*source.shared, *source.includes)]
                 _compile(compiler, source, kind, includes, (ffi_library, *source.links), library)
     except OSError as error:
         raise ToolchainError(f"cannot write the runtime cache {folder}: {error}") from error

@@ -1,8 +1,8 @@
 // What every external toolchain's runtime module shares.
 //
 // A module is a symbol, a plan (JSON) and weights (bytes). It is callable as
-// module[symbol](inputs..., outputs...) with row-major CPU tensors whose types the plan states,
-// serialises itself, and allocates nothing per call. Its kind, COLLAGE_KIND, carries a hash of
+// module[symbol](inputs..., outputs...) with row-major tensors of its device whose types the plan
+// states, serialises itself, and allocates nothing per call. Its kind, COLLAGE_KIND, carries a hash of
 // these sources, so that runtimes of two versions live in one process.
 #ifndef COLLAGE_MODULE_H_
 #define COLLAGE_MODULE_H_
@@ -218,12 +218,16 @@ class PlanModule : public ffi::ModuleObj {
   virtual std::string Describe() const = 0;
   // The weights as they were given.
   virtual ffi::Bytes Weights() const = 0;
+  // Where its arguments lie.
+  virtual DLDeviceType device_type() const { return kDLCPU; }
 
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
   const std::vector<void*>& pointers() const { return pointers_; }
   const std::string& symbol() const { return symbol_; }
   const std::string& plan_text() const { return plan_text_; }
+  // What is serialised from now on: the plan with choices made by measuring.
+  void set_plan_text(std::string text) { plan_text_ = std::move(text); }
 
  private:
   void Call(const ffi::PackedArgs& args) {
@@ -253,8 +257,9 @@ class PlanModule : public ffi::ModuleObj {
                                  << ", got "
                                  << TypeName(tensor->dtype, tensor->shape, tensor->ndim);
       }
-      if (tensor->device.device_type != kDLCPU) {
-        TVM_FFI_THROW(TypeError) << Name(i) << " is not on the CPU";
+      if (tensor->device.device_type != device_type()) {
+        TVM_FFI_THROW(TypeError) << Name(i) << " is not on the "
+                                 << (device_type() == kDLCPU ? "CPU" : "CUDA device");
       }
       if (!ffi::IsContiguous(*tensor)) {
         TVM_FFI_THROW(TypeError) << Name(i) << " is not row-major and contiguous";

@@ -1,0 +1,1 @@
+"""cuBLASLt as a toolchain."""

@@ -1,0 +1,363 @@
+// Matrix products on NVIDIA devices by cuBLASLt, with what follows them as epilogues.
+//
+// The plan is a list of products over row-major operands. cuBLAS counts columns first, so
+// D[m,n] = A[m,k] B[k,n] is computed as its transpose: B and A change places, and a bias along n
+// is a bias along cuBLAS's rows. Descriptors are made once; of the algorithms that the library
+// proposes several are timed, and the choice is serialised with the plan.
+#include <cublasLt.h>
+
+#include <array>
+#include <limits>
+
+#include "collage_cuda.h"
+
+namespace collage {
+namespace {
+
+constexpr size_t kWorkspace = 32u << 20;
+constexpr int kProposals = 16;
+
+void CheckLt(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    TVM_FFI_THROW(RuntimeError) << what << ": " << cublasLtGetStatusString(status);
+  }
+}
+
+cudaDataType_t DataType(const std::string& dtype) {
+  if (dtype == "float32") return CUDA_R_32F;
+  if (dtype == "float16") return CUDA_R_16F;
+  if (dtype == "bfloat16") return CUDA_R_16BF;
+  if (dtype == "float64") return CUDA_R_64F;
+  if (dtype == "int8") return CUDA_R_8I;
+  if (dtype == "int32") return CUDA_R_32I;
+  if (dtype == "float8_e4m3fn") return CUDA_R_8F_E4M3;
+  if (dtype == "float8_e5m2") return CUDA_R_8F_E5M2;
+  TVM_FFI_THROW(TypeError) << "cuBLASLt takes no " << dtype;
+  TVM_FFI_UNREACHABLE();
+}
+
+struct Math {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+};
+
+Math MathOf(const std::string& name) {
+  if (name == "float32") return {CUBLAS_COMPUTE_32F, CUDA_R_32F};
+  if (name == "tf32") return {CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F};
+  if (name == "float64") return {CUBLAS_COMPUTE_64F, CUDA_R_64F};
+  if (name == "int32") return {CUBLAS_COMPUTE_32I, CUDA_R_32I};
+  TVM_FFI_THROW(ValueError) << "no compute type " << name;
+  TVM_FFI_UNREACHABLE();
+}
+
+// The process's handle; it lives as long as the process.
+cublasLtHandle_t Handle() {
+  static cublasLtHandle_t handle = [] {
+    cublasLtHandle_t made = nullptr;
+    CheckLt(cublasLtCreate(&made), "starting cuBLASLt");
+    return made;
+  }();
+  return handle;
+}
+
+std::string ToHex(const cublasLtMatmulAlgo_t& algorithm) {
+  static const char* digits = "0123456789abcdef";
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
+  std::string text;
+  for (size_t i = 0; i < sizeof algorithm; ++i) {
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> FromHex(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm{};
+  if (text.size() != 2 * sizeof algorithm) return std::nullopt;
+  auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
+  for (size_t i = 0; i < sizeof algorithm; ++i) {
+    bytes[i] = static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  }
+  return algorithm;
+}
+
+// One product; all descriptors are made in the constructor, which needs no device.
+class Product {
+ public:
+  explicit Product(const json::Object& about)
+      : a_(Field(about, "a").cast<json::Object>()),
+        b_(Field(about, "b").cast<json::Object>()),
+        d_(Field(about, "d").cast<json::Object>()) {
+    name_ = GetString(about, "name");
+    math_ = MathOf(GetString(about, "compute"));
+    int64_t m = Get<int64_t>(about, "m"), n = Get<int64_t>(about, "n"), k = Get<int64_t>(about, "k");
+    batch_ = static_cast<int32_t>(Get<int64_t>(about, "batch"));
+    bool transpose_a = Get<bool>(about, "transpose_a"), transpose_b = Get<bool>(about, "transpose_b");
+    cudaDataType_t in = DataType(GetString(about, "dtype"));
+    cudaDataType_t out = DataType(GetString(about, "out_dtype"));
+
+    CheckLt(cublasLtMatmulDescCreate(&operation_, math_.compute, math_.scale), "describing a product");
+    // First for cuBLAS is B, read as columns; a row-major [k,n] is a column-major [n,k].
+    Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    first_ = Layout(in, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
+    second_ = Layout(in, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
+    result_ = Layout(out, n, m, about, "stride_d");
+    if (Has(about, "c")) {
+      c_.emplace(Field(about, "c").cast<json::Object>());
+      added_ = Layout(out, n, m, about, "stride_c");
+    }
+    if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
+    const std::string function = GetString(about, "epilogue");
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    if (function == "relu") {
+      epilogue = bias_ ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    } else if (function == "gelu") {
+      epilogue = bias_ ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    } else if (bias_) {
+      epilogue = CUBLASLT_EPILOGUE_BIAS;
+    }
+    Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    if (bias_) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
+    if (Has(about, "algorithm")) algorithm_ = FromHex(GetString(about, "algorithm"));
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    for (cublasLtMatrixLayout_t layout : {first_, second_, result_, added_}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (operation_ != nullptr) cublasLtMatmulDescDestroy(operation_);
+  }
+
+  struct Pointers {
+    void *a, *b, *c, *d, *bias;
+  };
+
+  Pointers Resolve(const std::vector<void*>& arguments, const DeviceBuffer& weights,
+                   const DeviceBuffer& scratch) const {
+    auto at = [&](const Operand& operand) { return operand.Resolve(arguments, weights, scratch); };
+    void* d = at(d_);
+    return {at(a_), at(b_), c_ ? at(*c_) : d, d, bias_ ? at(*bias_) : nullptr};
+  }
+
+  void Launch(const Pointers& p, void* workspace, cudaStream_t stream) {
+    Enqueue(p, *algorithm_, workspace, stream);
+  }
+
+  // Times what the library proposes, unless the choice came with the plan.
+  void Choose(const Pointers& p, void* workspace, cudaStream_t stream) {
+    BindBias(p);
+    if (algorithm_) {
+      cublasLtMatmulHeuristicResult_t checked{};
+      if (cublasLtMatmulAlgoCheck(Handle(), operation_, first_, second_, c_ ? added_ : result_,
+                                  result_, &*algorithm_, &checked) == CUBLAS_STATUS_SUCCESS &&
+          checked.workspaceSize <= kWorkspace) {
+        return;  // chosen on such a device, by this library
+      }
+      algorithm_.reset();
+    }
+    cublasLtMatmulPreference_t preference = nullptr;
+    CheckLt(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
+    size_t most = kWorkspace;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
+                                         sizeof most);
+    std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
+    int count = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        Handle(), operation_, first_, second_, c_ ? added_ : result_, result_, preference, kProposals,
+        found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    CheckLt(status, "asking for algorithms");
+    float best = std::numeric_limits<float>::infinity();
+    Stopwatch watch(stream);
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > kWorkspace) continue;
+      float ms;
+      try {
+        ms = watch.Time([&] { Enqueue(p, found[i].algo, workspace, stream); });
+      } catch (const ffi::Error&) {
+        continue;  // proposed, and refused when it came to it
+      }
+      ++tried_;
+      if (ms < best) {
+        best = ms;
+        algorithm_ = found[i].algo;
+      }
+    }
+    if (!algorithm_) TVM_FFI_THROW(RuntimeError) << name_ << ": cuBLASLt has no algorithm for it";
+  }
+
+  json::Object Describe() const {
+    json::Object out;
+    out.Set(ffi::String("what"), ffi::String("matmul"));
+    out.Set(ffi::String("name"), ffi::String(name_));
+    out.Set(ffi::String("algorithms_tried"), static_cast<int64_t>(tried_));
+    if (algorithm_) {
+      int32_t id = 0;
+      size_t written = 0;
+      cublasLtMatmulAlgoConfigGetAttribute(&*algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id,
+                                           &written);
+      out.Set(ffi::String("algorithm"), static_cast<int64_t>(id));
+    }
+    return out;
+  }
+  std::optional<std::string> choice() const {
+    if (!algorithm_) return std::nullopt;
+    return ToHex(*algorithm_);
+  }
+
+ private:
+  template <typename T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    CheckLt(cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value),
+            "describing a product");
+  }
+
+  // A column-major matrix whose columns touch; a stride of 0 repeats it for the whole batch.
+  cublasLtMatrixLayout_t Layout(cudaDataType_t type, int64_t rows, int64_t columns,
+                                const json::Object& about, const char* stride_key) {
+    cublasLtMatrixLayout_t layout = nullptr;
+    CheckLt(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows),
+                                       static_cast<uint64_t>(columns), rows),
+            "describing a matrix");
+    if (batch_ > 1) {
+      int64_t stride = Get<int64_t>(about, stride_key);
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch_,
+                                       sizeof batch_);
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                       sizeof stride);
+    }
+    return layout;
+  }
+
+  void BindBias(const Pointers& p) {
+    if (bias_ && p.bias != bound_bias_) {
+      Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+      bound_bias_ = p.bias;
+    }
+  }
+
+  void Enqueue(const Pointers& p, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+               cudaStream_t stream) {
+    BindBias(p);
+    union Scalar {
+      float f32;
+      double f64;
+      int32_t i32;
+    } one{}, beta{};
+    if (math_.scale == CUDA_R_64F) {
+      one.f64 = 1, beta.f64 = c_ ? 1 : 0;
+    } else if (math_.scale == CUDA_R_32I) {
+      one.i32 = 1, beta.i32 = c_ ? 1 : 0;
+    } else {
+      one.f32 = 1, beta.f32 = c_ ? 1 : 0;
+    }
+    CheckLt(cublasLtMatmul(Handle(), operation_, &one, p.b, first_, p.a, second_, &beta, p.c,
+                           c_ ? added_ : result_, p.d, result_, &algorithm, workspace, kWorkspace,
+                           stream),
+            name_.c_str());
+  }
+
+  std::string name_;
+  Math math_{};
+  int32_t batch_ = 1;
+  Operand a_, b_, d_;
+  std::optional<Operand> c_, bias_;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr, added_ = nullptr;
+  std::optional<cublasLtMatmulAlgo_t> algorithm_;
+  void* bound_bias_ = nullptr;
+  int tried_ = 0;
+};
+
+class CublasModule : public CudaModule {
+ public:
+  CublasModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
+    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
+      products_.push_back(std::make_unique<Product>(step.cast<json::Object>()));
+    }
+    PrepareIfPossible();
+  }
+
+ protected:
+  void Prepare(cudaStream_t stream) final {
+    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
+    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
+    workspace_ = DeviceBuffer(kWorkspace);
+    // Arguments are not known yet: algorithms are chosen on memory of their sizes. Its contents
+    // are small numbers, since products of zeros run faster than real ones.
+    std::vector<DeviceBuffer> stand_ins;
+    std::vector<void*> arguments;
+    for (const std::vector<TensorSpec>* specs : {&inputs(), &outputs()}) {
+      for (const TensorSpec& spec : *specs) {
+        std::vector<uint8_t> noise(std::max<size_t>(spec.bytes, 16));
+        uint32_t state = 2463534242u;
+        for (size_t i = 0; i < noise.size(); ++i) {
+          state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+          // The high byte of a float of any width stays below that of 2.
+          bool high = i % ElementBytes(spec.dtype_name) == ElementBytes(spec.dtype_name) - 1;
+          noise[i] = static_cast<uint8_t>(high ? 0x30 + state % 12 : state);
+        }
+        stand_ins.emplace_back(noise.data(), noise.size());
+        arguments.push_back(stand_ins.back().data());
+      }
+    }
+    for (auto& product : products_) {
+      product->Choose(product->Resolve(arguments, device_weights_, scratch_), workspace_.data(),
+                      stream);
+    }
+    CheckCuda(cudaStreamSynchronize(stream), "choosing algorithms");
+    KeepChoices();
+  }
+
+  void Launch(cudaStream_t stream) final {
+    for (auto& product : products_) {
+      product->Launch(product->Resolve(pointers(), device_weights_, scratch_), workspace_.data(),
+                      stream);
+    }
+  }
+
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String("cublasLt " + std::to_string(cublasLtGetVersion())));
+    out.Set(ffi::String("ready"), ready());
+    json::Array steps;
+    for (const auto& product : products_) steps.push_back(product->Describe());
+    out.Set(ffi::String("steps"), steps);
+    return std::string(json::Stringify(out));
+  }
+
+ private:
+  // The plan with the chosen algorithms: whoever loads it next has nothing to choose.
+  void KeepChoices() {
+    json::Array steps;
+    size_t place = 0;
+    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
+      json::Object with;
+      for (const auto& [key, value] : step.cast<json::Object>()) with.Set(key, value);
+      if (auto choice = products_[place]->choice()) {
+        with.Set(ffi::String("algorithm"), ffi::String(*choice));
+      }
+      steps.push_back(with);
+      ++place;
+    }
+    plan_.Set(ffi::String("steps"), steps);
+    set_plan_text(std::string(json::Stringify(plan_)));
+  }
+
+  json::Object plan_;
+  std::vector<std::unique_ptr<Product>> products_;
+  DeviceBuffer device_weights_, scratch_, workspace_;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  collage::RegisterModule<collage::CublasModule>();
+  tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
+    return tvm::ffi::String(std::to_string(cublasLtGetVersion()));
+  });
+}

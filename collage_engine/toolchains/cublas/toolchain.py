@@ -1,0 +1,98 @@
+"""cuBLASLt: matrix products on NVIDIA devices with fused epilogues."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native.builder import RuntimeSource
+from collage_engine.toolchains.native.cuda import (
+    LICENCE,
+    SHARED,
+    CudaToolchain,
+    cuda_includes,
+    cuda_runtime,
+    cudart_library,
+    find_file,
+)
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+WHEELS = ("nvidia-cublas", "nvidia-cublas-cu13")
+LIBRARY = "libcublasLt.so.13"
+
+
+class CublasToolchain(CudaToolchain):
+    """cuBLASLt with bias, ReLU, GELU and residual sums as epilogues; algorithms chosen by time."""
+
+    name = "cublas"
+    licence = LICENCE
+    install = "pip install 'collage-explorer[cuda]'"
+    depends = ("collage_engine.partition.patterns",)
+
+    def version(self) -> str:
+        """Of the wheel; else of the header of a system installation."""
+        for package in WHEELS:
+            try:
+                return importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        numbers = {}
+        for line in self.header().with_name("cublas_api.h").read_text().splitlines():
+            words = line.split()
+            if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUBLAS_VER_"):
+                numbers[words[1].removeprefix("CUBLAS_VER_")] = words[2]
+        if not numbers:
+            raise ToolchainError(f"{self.header()} tells no version")
+        return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
+
+    def header(self) -> Path:
+        return find_file(WHEELS, "cublasLt.h")
+
+    def library(self) -> Path:
+        return find_file(WHEELS, LIBRARY)
+
+    def source(self) -> RuntimeSource:
+        _, cudart = cuda_runtime()
+        library = self.library()
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / "cublas_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            includes=(*cuda_includes(), self.header().parent),
+            links=(library, cudart),
+            shared=(SHARED,),
+            beside=((LIBRARY, library), ("libcudart.so.13", cudart)),
+        )
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        from collage_engine.toolchains.cublas.rules import reason_against
+
+        return reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.cublas.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.toolchains.cublas.products import plan_of
+
+        return plan_of(
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.instance.precision,
+        )  # fmt: skip
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        library = RuntimeLibrary(
+            file=str(self.library()), name=LIBRARY, toolchain=self.name, version=self.version(),
+            licence=self.licence,
+        )  # fmt: skip
+        return library, cudart_library(self.name), self.own_library()

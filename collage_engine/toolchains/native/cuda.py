@@ -1,0 +1,108 @@
+"""What the toolchains for NVIDIA devices share: where CUDA's files are, and how they are probed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.native.builder import find_in_wheel
+from collage_engine.toolchains.native.toolchain import NativeToolchain
+
+SHARED = Path(__file__).resolve().parent / "cuda_src"
+SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
+"""Where a system installation puts include/ and lib64/."""
+LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu")
+RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
+LICENCE = "NVIDIA-CUDA-EULA"
+
+
+def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
+    """A file of CUDA's, from the first wheel that carries it, else from a system installation.
+
+    ``folder`` is the end of its folder in a wheel. ``ToolchainError`` names the wheel to install.
+    """
+    for package in packages:
+        try:
+            return find_in_wheel(package, name, folder)
+        except ToolchainError:
+            continue
+    for root in SYSTEM:
+        for place in ("include", *LIBRARY_FOLDERS):
+            if (root / place / name).exists():
+                return (root / place / name).resolve()
+    raise ToolchainError(f"{name} is not here (package {packages[0]})")
+
+
+@cache
+def cuda_runtime() -> tuple[Path, Path]:
+    """(folder of the CUDA runtime's headers, libcudart.so.13)."""
+    header = find_file(RUNTIME_WHEELS, "cuda_runtime_api.h")
+    return header.parent, find_file(RUNTIME_WHEELS, "libcudart.so.13")
+
+
+@cache
+def cuda_includes() -> tuple[Path, ...]:
+    """Folders that compiling against the CUDA runtime needs: its headers, and theirs."""
+    folders = [cuda_runtime()[0]]
+    for package, name, folder in (
+        ("nvidia-cuda-crt", "host_defines.h", "crt"), ("nvidia-cuda-cccl", "target", "nv"),
+    ):  # fmt: skip
+        try:
+            folders.append(find_file((package,), name, folder).parents[1])
+        except ToolchainError:
+            continue  # a system installation has them beside the runtime's
+    return tuple(dict.fromkeys(folders))
+
+
+def cudart_library(toolchain: str) -> RuntimeLibrary:
+    """The CUDA runtime, as a library that an artifact carries."""
+    _, library = cuda_runtime()
+    return RuntimeLibrary(
+        file=str(library), name="libcudart.so.13", toolchain=toolchain, version="13",
+        licence=LICENCE,
+    )  # fmt: skip
+
+
+class CudaToolchain(NativeToolchain):
+    """A toolchain whose C++ runtime drives an NVIDIA device.
+
+    It is available where a device is; where only its packages are, it still compiles, and what
+    it compiled can be exported (``ToolchainState.builds``).
+    """
+
+    targets = ("cuda",)
+
+    def probe(self) -> ToolchainState:
+        try:
+            version = self.version()
+            builder.load(self.source())
+        except ToolchainError as error:
+            return ToolchainState(
+                name=self.name, available=False, reason=str(error), licence=self.licence,
+                install=self.install,
+            )  # fmt: skip
+        found = cuda_probe()
+        return ToolchainState(
+            name=self.name,
+            available=bool(found.devices),
+            version=version,
+            reason=found.reason,
+            install=None if found.devices else "install the NVIDIA driver",
+            devices=tuple(device.record().name for device in found.devices),
+            licence=self.licence,
+            builds=True,
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return ()
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (
+            ToolchainInstance(
+                toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
+            ),
+        )

@@ -1,0 +1,177 @@
+// What the runtime modules of toolchains for NVIDIA devices share.
+//
+// Everything is made ready before the first call where a device is there, at load or when the
+// module is created: handles, weights on the device, workspaces, the choice of algorithms. A call
+// only launches, on the caller's stream; it allocates nothing and waits for nothing, so it can be
+// captured into a CUDA graph. Without a device a module can be made and serialised, not called.
+#ifndef COLLAGE_CUDA_H_
+#define COLLAGE_CUDA_H_
+
+#include <cuda_runtime_api.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <memory>
+
+#include "collage_module.h"
+
+namespace collage {
+
+inline void CheckCuda(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // what is not sticky must not be blamed on the next call
+    TVM_FFI_THROW(RuntimeError) << what << ": " << cudaGetErrorString(status);
+  }
+}
+
+inline bool HasDevice() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return count > 0;
+}
+
+// Memory on the current device, owned.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(size_t size) : size_(size) {
+    if (size > 0) CheckCuda(cudaMalloc(&data_, size), "allocating device memory");
+  }
+  DeviceBuffer(const void* from, size_t size) : DeviceBuffer(size) {
+    if (size > 0) {
+      CheckCuda(cudaMemcpy(data_, from, size, cudaMemcpyHostToDevice), "copying to the device");
+    }
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) cudaFree(data_);
+  }
+  void* data() const { return data_; }
+  char* at(size_t offset) const { return static_cast<char*>(data_) + offset; }
+  size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Two events around work on a stream; for choosing between algorithms, never in a call.
+class Stopwatch {
+ public:
+  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
+    CheckCuda(cudaEventCreate(&begin_), "creating an event");
+    CheckCuda(cudaEventCreate(&end_), "creating an event");
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  // Median milliseconds of one call of `work`, after a call to warm up.
+  template <typename F>
+  float Time(F work, int rounds = 5, int calls = 4) {
+    work();
+    std::vector<float> taken;
+    for (int r = 0; r < rounds; ++r) {
+      CheckCuda(cudaEventRecord(begin_, stream_), "recording an event");
+      for (int c = 0; c < calls; ++c) work();
+      CheckCuda(cudaEventRecord(end_, stream_), "recording an event");
+      CheckCuda(cudaEventSynchronize(end_), "waiting for the device");
+      float ms = 0;
+      CheckCuda(cudaEventElapsedTime(&ms, begin_, end_), "reading events");
+      taken.push_back(ms / calls);
+    }
+    std::nth_element(taken.begin(), taken.begin() + rounds / 2, taken.end());
+    return taken[rounds / 2];
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+// A plan module whose arguments lie on an NVIDIA device.
+class CudaModule : public PlanModule {
+ public:
+  CudaModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : PlanModule(symbol, plan_text),
+        weights_(weights.owner ? *weights.owner : ffi::Bytes(weights.data, weights.size)) {}
+
+ protected:
+  // Handles, weights, workspaces and algorithms; called once, where a device is there.
+  virtual void Prepare(cudaStream_t stream) = 0;
+  // Enqueue the work on the stream; pointers() holds the arguments.
+  virtual void Launch(cudaStream_t stream) = 0;
+
+  // To be called at the end of a derived constructor.
+  void PrepareIfPossible() {
+    if (HasDevice()) {
+      EnsureReady(nullptr);
+      CheckCuda(cudaStreamSynchronize(nullptr), "making ready");
+    }
+  }
+
+  void Execute() final {
+    auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDLCUDA, device_));
+    EnsureReady(stream);
+    Launch(stream);
+  }
+
+  DLDeviceType device_type() const final { return kDLCUDA; }
+  ffi::Bytes Weights() const final { return weights_; }
+  const char* weight(size_t offset) const { return weights_.data() + offset; }
+  size_t weight_bytes() const { return weights_.size(); }
+  bool ready() const { return ready_; }
+
+ private:
+  void EnsureReady(cudaStream_t stream) {
+    if (ready_) return;
+    CheckCuda(cudaGetDevice(&device_), "finding the device");
+    Prepare(stream);
+    ready_ = true;
+  }
+
+  ffi::Bytes weights_;
+  int device_ = 0;
+  bool ready_ = false;
+};
+
+// Element sizes by the names that plans use.
+inline size_t ElementBytes(const std::string& dtype) {
+  if (dtype == "float32" || dtype == "int32") return 4;
+  if (dtype == "float16" || dtype == "bfloat16") return 2;
+  if (dtype == "int8" || dtype == "uint8" || dtype == "bool" || dtype.rfind("float8", 0) == 0) return 1;
+  if (dtype == "int64" || dtype == "float64") return 8;
+  TVM_FFI_THROW(TypeError) << "no element type " << dtype;
+  TVM_FFI_UNREACHABLE();
+}
+
+// Where a step's operand lies: an argument of the call, a weight, or a temporary.
+class Operand {
+ public:
+  Operand(const json::Object& about)
+      : where_(GetString(about, "where")), at_(Get<int64_t>(about, "at")) {}
+  void* Resolve(const std::vector<void*>& arguments, const DeviceBuffer& weights,
+                const DeviceBuffer& scratch) const {
+    if (where_ == "argument") return arguments[static_cast<size_t>(at_)];
+    if (where_ == "weight") return weights.at(static_cast<size_t>(at_));
+    return scratch.at(static_cast<size_t>(at_));
+  }
+  bool is_argument() const { return where_ == "argument"; }
+
+ private:
+  std::string where_;
+  int64_t at_;
+};
+
+}  // namespace collage
+
+#endif  // COLLAGE_CUDA_H_

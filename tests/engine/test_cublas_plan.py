@@ -1,0 +1,179 @@
+"""cuBLAS plans, carried out in numpy: what the device is asked to do is what the model says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.cublas.products import layout_of, plan_of
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    constants: dict[str, np.ndarray],
+    shape: tuple[int, ...],
+    kind: int = TensorProto.FLOAT,
+) -> ImportedModel:
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info("y", kind, shape)],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model.ir_version = 9
+    return import_onnx(model)
+
+
+def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
+    """Do a plan's products on flat memory, results into the last arguments."""
+    scratch = np.zeros(plan["scratch_bytes"], np.uint8)
+    memory = {"weight": np.frombuffer(weights, np.uint8), "scratch": scratch}
+
+    def flat(place: dict[str, Any], dtype: str) -> np.ndarray:
+        if place["where"] == "argument":
+            return arguments[place["at"]].reshape(-1)
+        return memory[place["where"]][place["at"] :].view(np.uint8)[
+            : len(memory[place["where"]][place["at"] :]) // 8 * 8
+        ].view(dtype)
+
+    for s in plan["steps"]:
+        m, n, k = s["m"], s["n"], s["k"]
+        for i in range(s["batch"]):
+            a = flat(s["a"], s["dtype"])[i * s.get("stride_a", 0) :][: m * k]
+            b = flat(s["b"], s["dtype"])[i * s.get("stride_b", 0) :][: k * n]
+            a = a.reshape(k, m).T if s["transpose_a"] else a.reshape(m, k)
+            b = b.reshape(n, k).T if s["transpose_b"] else b.reshape(k, n)
+            y = a @ b
+            if "c" in s:
+                c = flat(s["c"], s["out_dtype"])[i * s.get("stride_c", 0) :][: m * n]
+                y = y + c.reshape(m, n)
+            if "bias" in s:
+                y = y + flat(s["bias"], s["out_dtype"])[:n]
+            if s["epilogue"] == "relu":
+                y = np.maximum(y, 0)
+            elif s["epilogue"] == "gelu":
+                y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
+            out = flat(s["d"], s["out_dtype"])
+            out[i * s.get("stride_d", 0) :][: m * n] = y.reshape(-1)
+
+
+def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """(plan, its result, the model's own)."""
+    graph = model.graph
+    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
+    inputs, outputs = graph.boundary(nodes)
+    plan, weights = plan_of(graph, nodes, inputs, outputs, model.constant, "float32")
+    values = model.random_inputs(0)
+    names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
+    kind = graph.nodes[outputs[0]].type
+    result = np.zeros(kind.shape, kind.dtype)
+    carry_out(plan, weights, [*(values[names[i]] for i in inputs), result])
+    return plan, result, original_outputs(model, values)["y"]
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, [output], output, **attributes)
+
+
+CASES: dict[str, tuple[ImportedModel, int]] = {
+    "bias and relu": (
+        model_of(
+            [node("MatMul", ["x", "w"], "p"), node("Add", ["b", "p"], "q"),
+             node("Relu", ["q"], "y")],
+            {"x": (2, 5, 8)}, {"w": normal(8, 6), "b": normal(6)}, (2, 5, 6),
+        ), 1,
+    ),
+    "residual before the activation": (
+        model_of(
+            [node("MatMul", ["x", "w"], "p"), node("Add", ["p", "b"], "q"),
+             node("Add", ["q", "r"], "s"), node("Relu", ["s"], "y")],
+            {"x": (4, 8), "r": (4, 6)}, {"w": normal(8, 6), "b": normal(6)}, (4, 6),
+        ), 1,
+    ),
+    "transposed right": (
+        model_of(
+            [node("Transpose", ["k"], "t", perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], "y")],
+            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)}, {}, (1, 3, 4, 5),
+        ), 1,
+    ),
+    "transposed left": (
+        model_of(
+            [node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
+            {"x": (8, 4)}, {"w": normal(8, 6)}, (4, 6),
+        ), 1,
+    ),
+    "one left matrix for a batch": (
+        model_of(
+            [node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)}, (3, 4, 6)
+        ), 1,
+    ),
+    "two products, the second adds the first": (
+        model_of(
+            [node("MatMul", ["x", "u"], "p"), node("MatMul", ["x", "w"], "q"),
+             node("Add", ["p", "q"], "y")],
+            {"x": (4, 8)}, {"u": normal(8, 6), "w": normal(8, 6)}, (4, 6),
+        ), 2,
+    ),
+    "a chain through scratch memory": (
+        model_of(
+            [node("MatMul", ["x", "u"], "p"), node("Relu", ["p"], "q"),
+             node("MatMul", ["q", "w"], "y")],
+            {"x": (4, 8)}, {"u": normal(8, 10), "w": normal(10, 6)}, (4, 6),
+        ), 2,
+    ),
+    "a vector": (
+        model_of([node("MatMul", ["x", "w"], "y")], {"x": (8,)}, {"w": normal(8, 6)}, (6,)), 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plans_compute_what_the_model_says(name: str) -> None:
+    model, steps = CASES[name]
+    plan, result, truth = run(model)
+    assert len(plan["steps"]) == steps
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+
+
+def refused(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]],
+            constants: dict[str, np.ndarray], shape: tuple[int, ...]) -> str:  # fmt: skip
+    with pytest.raises(UnsupportedError) as caught:
+        run(model_of(nodes, inputs, constants, shape))
+    return str(caught.value)
+
+
+def test_what_fits_in_no_epilogue_is_refused() -> None:
+    reason = refused(
+        [node("MatMul", ["x", "w"], "p"), node("Sigmoid", ["p"], "y")],
+        {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6),
+    )  # fmt: skip
+    assert reason == "sigmoid: cuBLAS runs it only in a product's epilogue"
+
+
+def test_a_bias_after_the_activation_is_refused() -> None:
+    reason = refused(
+        [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "q"), node("Add", ["q", "b"], "y")],
+        {"x": (4, 8)}, {"w": normal(8, 6), "b": normal(6)}, (4, 6),
+    )  # fmt: skip
+    assert reason.startswith("add:")
+
+
+def test_a_batch_broadcast_along_some_axes_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="some of its axes"):
+        layout_of((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))
