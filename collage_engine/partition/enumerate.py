@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.formats import channels_last_border
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_graph
@@ -27,7 +26,6 @@ from collage_engine.partition.patterns import describe
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.format import NHWC, Formats
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
@@ -246,18 +244,8 @@ class _Collector:
                 gives=gives,
             )
             for operators, found in ordered
-            for takes, gives in self.borders(operators)
+            for takes, gives in self.offer.borders(self.calls.graph, tuple(members(operators)))
         ]
-
-    def borders(self, operators: OperatorSet) -> list[tuple[Formats, Formats]]:
-        """Formats in which a set is offered: plain, and all NHWC where that is not the same."""
-        found: list[tuple[Formats, Formats]] = [({}, {})]
-        if NHWC in self.offer.formats:
-            graph = self.calls.graph
-            takes, gives = channels_last_border(graph, graph.to_indices(tuple(members(operators))))
-            if takes or gives:
-                found.append((takes, gives))
-        return found
 
 
 def _worthwhile(calls: CallGraph, offer: Offer) -> OperatorSet:

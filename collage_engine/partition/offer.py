@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+<<<<<<< /tmp/_s
+from collage_engine.model.formats import channels_last_border
+=======
 from collage_engine.model.index_set import IndexSet
+>>>>>>> /tmp/_h
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.format import PLAIN
+from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.toolchain import ToolchainInstance
 
 Composites = tuple[tuple[str, tuple[int, ...]], ...]
@@ -36,6 +40,17 @@ class Offer:
     """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
+
+    def borders(
+        self, graph: DataflowGraph, operators: tuple[int, ...]
+    ) -> tuple[tuple[Formats, Formats], ...]:
+        """What a set of operators is offered to take and give: plain, and all NHWC where that is
+        something else."""
+        if NHWC in self.formats:
+            takes, gives = channels_last_border(graph, graph.to_indices(operators))
+            if takes or gives:
+                return ({}, {}), (takes, gives)
+        return (({}, {}),)
 
     def refusal(self, graph: DataflowGraph, index: int) -> str | None:
         """Why it cannot run a call on its device; None when it can."""

@@ -42,7 +42,10 @@ def merged_candidates(
     found = []
     for proposal in coalesce(problem, covers, may_merge=may_merge, limit=LIMIT):
         instance = menu.instances[proposal.toolchain]
-        record = make_record(model.graph, instance, proposal.nodes, rule="coalesced")
-        form = makers.form(model.graph.to_indices(proposal.nodes))
-        found.append(msgspec.structs.replace(record, key=menu.keys.key(form, instance)))
+        record = make_record(
+            model.graph, instance, proposal.nodes, rule="coalesced",
+            takes=proposal.takes, gives=proposal.gives,
+        )  # fmt: skip
+        key = menu.keys.key(makers.form_of(record), instance)
+        found.append(msgspec.structs.replace(record, key=key))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.pipeline.problem import make_placement, make_problem
+from collage_engine.pipeline.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
@@ -56,6 +56,7 @@ def explain_document(
             document.graph, by_id, [str(i) for i in second.cover], second.cost_us,
             document.settings.percentile,
         )  # fmt: skip
+        runner_up = with_conversions(runner_up, problem)
     return ExplainAnswer(
         words=(*_of_the_run(document, node, labels), *told.text),
         candidates=tuple(holding[:MOST]),

@@ -49,21 +49,24 @@ def measure_now(
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"
         )
     menu = workspace.menu(settings)
-    form = KeyMaker(graph, workspace.model.constant).form(graph.to_indices(operators))
+    makers = KeyMaker(graph, workspace.model.constant)
     records, refused = [], []
     for offer in menu.offers:
         if toolchains and offer.instance.toolchain not in toolchains:
             continue
-        record = make_record(graph, offer.instance, operators, rule="asked for")
-        record = msgspec.structs.replace(record, key=menu.keys.key(form, offer.instance))
         reason = next(
             (f"{graph.nodes[graph.operators[o]].op}: {why}" for o in operators
              if (why := offer.supports(graph.operators[o])) is not None), None
         )  # fmt: skip
-        if reason is None:
-            records.append(record)
-        else:
-            refused.append(msgspec.structs.replace(record, key="", cost=invalid(reason)))
+        for takes, gives in offer.borders(graph, operators):
+            record = make_record(
+                graph, offer.instance, operators, rule="asked for", takes=takes, gives=gives
+            )
+            if reason is None:
+                key = menu.keys.key(makers.form_of(record), offer.instance)
+                records.append(msgspec.structs.replace(record, key=key))
+            elif not takes and not gives:
+                refused.append(msgspec.structs.replace(record, key="", cost=invalid(reason)))
     if records:
         inputs = representative_inputs(workspace.model, settings)
         with Measuring(workspace, menu, settings, inputs, emit) as measuring:

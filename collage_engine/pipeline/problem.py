@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from collage_engine.pipeline.conversions import conversions_of, format_transitions
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.limits import constraints_of, limit_verdicts
 from collage_engine.records.answers import SearchAnswer
@@ -95,6 +98,7 @@ def make_problem(
                 if name.startswith(PAIR)
                 for source, target in [split_pair(name)]
             ),
+            formats=format_transitions(graph, candidates, constants, constants.get(LAUNCH, 0.0)),
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
@@ -270,8 +274,17 @@ def best_placements(
 ) -> list[Placement]:
     """The least-cost covers, best first, as placements that were not measured yet."""
     return [
-        make_placement(
-            graph, by_id, [str(i) for i in rival.cover], rival.cost_us, settings.percentile
+        with_conversions(
+            make_placement(
+                graph, by_id, [str(i) for i in rival.cover], rival.cost_us, settings.percentile
+            ),
+            problem,
         )
         for rival in k_best(problem, RUNNERS_UP + 1, previous=search)
     ]
+
+
+def with_conversions(placement: Placement, problem: Problem) -> Placement:
+    """The placement with what it converts between its partitions."""
+    cover = [part.candidate for part in placement.partitions]
+    return msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))

@@ -32,6 +32,7 @@ from collage_engine.pipeline.problem import (
     best_placements,
     make_placement,
     make_problem,
+    with_conversions,
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
@@ -347,7 +348,7 @@ class _Run:
             self.graph, by_id, [str(name) for name in found.cover],
             estimate if isinstance(estimate, float) else None, self.settings.percentile,
         )  # fmt: skip
-        return [refined, *placements]
+        return [with_conversions(refined, problem), *placements]
 
     def confirm(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collage_engine.measure.conversions import conversion_constants
 from collage_engine.measure.handover import transition_constants as measured_constants
 from collage_engine.measure.measurer import measuring_environment
 from collage_engine.pipeline import cancel
+from collage_engine.pipeline.conversions import wanted_conversions
 from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.records.settings import RunSettings
 
@@ -14,17 +16,29 @@ from collage_engine.records.settings import RunSettings
 def transition_constants(
     workspace: Workspace, menu: Menu, settings: RunSettings, now: Callable[[str], None]
 ) -> dict[str, float]:
-    """``launch`` and ``pair:<from>:<to>`` in µs for every pair of instances of the menu.
+    """``launch`` and ``pair:<from>:<to>`` in µs for every pair of instances of the menu, and
+    ``format:…`` for every conversion that its candidates could need.
 
-    Kept in the store under what they depend on (see ``measure.handover``).
+    Kept in the store under what they depend on (see ``measure.handover``, ``measure.conversions``).
     """
     instances = [offer.instance for offer in menu.offers]
     toolchains = dict.fromkeys(instance.toolchain for instance in instances)
-    return measured_constants(
+    env = measuring_environment(toolchains, threads_of(settings))
+    constants = measured_constants(
         instances,
         menu.keys,
         store=workspace.store,
-        env=measuring_environment(toolchains, threads_of(settings)),
+        env=env,
         cancel=cancel.EVENT,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
+    )
+    wanted = wanted_conversions(workspace.model.graph.record, menu.records)
+    return constants | conversion_constants(
+        (conversion for of_one in wanted.values() for conversion in of_one),
+        threads_of(settings),
+        menu.keys,
+        store=workspace.store,
+        env=env,
+        cancel=cancel.EVENT,
+        on_measuring=lambda: now("conversions between formats on this machine, once"),
     )

@@ -45,3 +45,13 @@ def stored_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 def stored_type(kind: TensorType, name: str) -> TensorType:
     return kind if name == PLAIN else TensorType(stored_shape(kind.shape, name), kind.dtype)
+
+
+CONVERSION = "format:"
+
+
+def conversion_constant(kind: TensorType, source: str, target: str) -> str:
+    """Name of the machine constant that says what a conversion takes:
+    ``format:plain:nhwc:float32:1x64x56x56``, in microseconds."""
+    shape = "x".join(map(str, kind.shape))
+    return f"{CONVERSION}{source}:{target}:{kind.dtype}:{shape}"

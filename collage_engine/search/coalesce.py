@@ -25,6 +25,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...]
     """Ascending."""
     toolchain: str
+    takes: dict[int, str] = {}
+    """As its parts do, for what comes from outside."""
+    gives: dict[int, str] = {}
     parts: tuple[CandidateId, ...]
     """The candidates it merges."""
 
@@ -43,18 +46,23 @@ def coalesce(
     ``may_merge`` can refuse (too large, not supported).
     """
     known = {str(c.id): c for c in problem.candidates}
-    have = {(frozenset(c.nodes), c.toolchain) for c in problem.candidates}
-    found: dict[tuple[frozenset[int], str], Proposal] = {}
+    have = {
+        (frozenset(c.nodes), c.toolchain, *_sorted(c.takes, c.gives)) for c in problem.candidates
+    }
+    found: dict[tuple[object, ...], Proposal] = {}
     for cover in covers:
         quotient = _Quotient(problem, [known[str(name)] for name in cover])
         for group in quotient.merges(may_merge):
             parts = [quotient.parts[p] for p in sorted(group)]
             nodes = frozenset(n for part in parts for n in part.nodes)
-            key = (nodes, parts[0].toolchain)
+            takes, gives = quotient.border(parts, nodes)
+            key = (nodes, parts[0].toolchain, *_sorted(takes, gives))
             if key not in have and key not in found:
                 found[key] = Proposal(
                     nodes=tuple(sorted(nodes)),
                     toolchain=parts[0].toolchain,
+                    takes=takes,
+                    gives=gives,
                     parts=tuple(part.id for part in parts),
                 )
             if len(found) >= limit:
@@ -62,17 +70,43 @@ def coalesce(
     return list(found.values())
 
 
+def _sorted(takes: dict[int, str], gives: dict[int, str]) -> tuple[object, ...]:
+    return tuple(sorted(takes.items())), tuple(sorted(gives.items()))
+
+
 class _Quotient:
     """Partitions of a cover and who feeds whom."""
 
     def __init__(self, problem: Problem, parts: list[ProblemCandidate]) -> None:
         self.parts = parts
+        self._problem = problem
         owner = {node: at for at, part in enumerate(parts) for node in part.nodes}
         self.users: list[set[int]] = [set() for _ in parts]
         for node in problem.nodes:
             for producer in node.inputs:
                 if owner[producer] != owner[node.id]:
                     self.users[owner[producer]].add(owner[node.id])
+
+    def border(
+        self, parts: list[ProblemCandidate], nodes: frozenset[int]
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """What the merged parts take and give, each value in the format its part has it in.
+
+        A value that two parts take in different formats is taken as the first one does: the
+        other conversion becomes the toolchain's own.
+        """
+        takes: dict[int, str] = {}
+        for part in parts:
+            for source, name in part.takes.items():
+                if source not in nodes:
+                    takes.setdefault(source, name)
+        leaving = set(self._problem.outputs) | {
+            source for node in self._problem.nodes if node.id not in nodes for source in node.inputs
+        }
+        gives = {
+            node: name for part in parts for node, name in part.gives.items() if node in leaving
+        }
+        return takes, gives
 
     def merges(self, may_merge: Callable[[tuple[int, ...], str], bool]) -> list[set[int]]:
         """Groups of partitions that can be one: all touching pairs, then the maximal ones."""

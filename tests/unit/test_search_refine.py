@@ -124,14 +124,17 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
         data = random_problem(seed, cyclic=seed % 2 == 0)
         problem = problem_from(data)
         rivals = k_best(problem, 2)
-        have = {(frozenset(c.nodes), c.toolchain) for c in problem.candidates}
+        have = [(frozenset(c.nodes), c.toolchain, c.takes, c.gives) for c in problem.candidates]
         for proposal in coalesce(problem, [r.cover for r in rivals]):
             merged += 1
-            assert (frozenset(proposal.nodes), proposal.toolchain) not in have
+            made = (proposal.toolchain, proposal.takes, proposal.gives)
+            assert (frozenset(proposal.nodes), *made) not in have
             assert len(proposal.parts) >= 2
             data["candidates"].append({
                 "id": "merged", "nodes": list(proposal.nodes), "cost_us": 0.0,
                 "toolchain": proposal.toolchain,
+                "takes": {str(n): name for n, name in proposal.takes.items()},
+                "gives": {str(n): name for n, name in proposal.gives.items()},
             })  # fmt: skip
             for rival in rivals:
                 if set(proposal.parts) <= set(rival.cover):

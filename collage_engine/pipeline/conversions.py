@@ -1,0 +1,96 @@
+"""Conversions between formats, as the search prices them and a placement shows them.
+
+Imports records and the search only (see ``pipeline.problem``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.format import PLAIN, conversion_constant, differs
+from collage_engine.records.graph import GraphRecord, TensorType
+from collage_engine.records.placement import Conversion
+from collage_engine.search.problem import Problem
+
+
+def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
+    """Types of the tensor values of each operator, by number: its own, or its projections'."""
+    fields: dict[int, list[TensorType]] = {}
+    for node in graph.nodes:
+        if node.form == "projection":
+            fields.setdefault(node.inputs[0], []).append(node.type)
+    return [
+        tuple(fields.get(node.index, ())) if node.is_tuple else node.types
+        for node in graph.nodes
+        if node.form == "call"
+    ]
+
+
+def wanted_conversions(
+    graph: GraphRecord, candidates: Sequence[CandidateRecord]
+) -> dict[int, tuple[tuple[TensorType, str, str], ...]]:
+    """By operator: every conversion that some cover of the candidates could need, both ways
+    between plain and each other format that someone takes or gives a value in."""
+    types = operator_types(graph)
+    formats: dict[int, set[str]] = {}
+    for candidate in candidates:
+        for chosen in (candidate.takes, candidate.gives):
+            for number, name in chosen.items():
+                formats.setdefault(number, set()).add(name)
+    found = {}
+    for number, names in sorted(formats.items()):
+        every = sorted({*names, PLAIN})
+        found[number] = tuple(
+            (kind, source, target)
+            for source in every
+            for target in every
+            if source != target
+            for kind in types[number]
+            if differs(kind, source) or differs(kind, target)
+        )
+    return found
+
+
+def format_transitions(
+    graph: GraphRecord,
+    candidates: Sequence[CandidateRecord],
+    constants: Mapping[str, float],
+    launch_us: float,
+) -> tuple[tuple[int, str, str, float], ...]:
+    """(operator, from, to, µs); what was not measured is left out, and so cannot be done.
+
+    All values of an operator go together; each is a kernel of its own to launch.
+    """
+    found = []
+    for number, conversions in wanted_conversions(graph, candidates).items():
+        sums: dict[tuple[str, str], float] = {}
+        for kind, source, target in conversions:
+            us = constants.get(conversion_constant(kind, source, target), float("nan"))
+            sums[source, target] = sums.get((source, target), 0.0) + us + launch_us
+        found += [(number, *pair, us) for pair, us in sums.items() if us == us]
+    return tuple(found)
+
+
+def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, ...]:
+    """What a cover converts, with what the problem says it costs."""
+    chosen = {str(c.id): c for c in problem.candidates}
+    parts = [chosen[name] for name in cover]
+    if not any(part.takes or part.gives for part in parts):
+        return ()
+    prices = {(node, have, want): us for node, have, want, us in problem.transitions.formats}
+    owner = {node: part for part in parts for node in part.nodes}
+    wanted: dict[tuple[int, str], None] = {}
+    for node in problem.nodes:
+        for source in node.inputs:
+            if owner[source] is not owner[node.id]:
+                wanted[source, owner[node.id].takes.get(source, PLAIN)] = None
+    for node_id in problem.outputs:
+        wanted[node_id, PLAIN] = None
+    found = []
+    for source, want in sorted(wanted):
+        have = owner[source].gives.get(source, PLAIN)
+        if have != want:
+            us = prices.get((source, have, want))
+            found.append(Conversion(node=source, source=have, target=want, us=us))
+    return tuple(found)
