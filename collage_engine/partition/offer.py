@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-<<<<<<< /tmp/_s
 from collage_engine.model.formats import channels_last_border
-=======
 from collage_engine.model.index_set import IndexSet
->>>>>>> /tmp/_h
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.toolchain import ToolchainInstance
