@@ -73,7 +73,8 @@ def constraints_of(settings: RunSettings, constants: Mapping[str, float]) -> Con
     licences = None
     if settings.licences:
         known = {licence for _, found in runtimes.values() for licence in found}
-        licences = tuple(sorted(k for k in known if _is_meant(k, settings.licences)))
+        meant = {k for k in known if _is_meant(k, settings.licences)}
+        licences = (*settings.licences, *sorted(meant - set(settings.licences)))
     constraints = Constraints(
         allow=settings.allow_runtimes or None,
         max_runtimes=settings.max_runtimes or None,
