@@ -10,9 +10,10 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from collage_engine.toolchains.tvm.choices import has_traces, trace_for
 from collage_engine.toolchains.tvm.expressions import NotUnderstood
 from collage_engine.toolchains.tvm.program import Program, Stage, inline, read_program
-from collage_engine.toolchains.tvm.schedules import conv, matmul, rows
+from collage_engine.toolchains.tvm.schedules import conv, matmul, quantized, rows
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -25,6 +26,7 @@ Writer = Callable[[Program, Stage, Context], Any]
 FAMILIES: dict[str, Writer] = {
     "conv": conv.write,
     "matmul": matmul.write,
+    "quantized": quantized.write,
 }
 
 
@@ -53,12 +55,34 @@ _kernels: dict[tuple[int, Cpu], Kernel] = {}
 
 def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     """The scheduled form of a fused PrimFunc; equal functions are scheduled once a process."""
+    if has_traces():
+        traced = _traced(function, cpu)
+        if traced is not None:
+            return traced
     key = (tvm_ffi.structural_hash(function), cpu)
     found = _kernels.get(key)
     if found is None or not tvm_ffi.structural_equal(found.plain, function):
         found = schedule(function, cpu)
         _kernels[key] = found
     return found
+
+
+def workload_of(function: tirx.PrimFunc, cpu: Cpu) -> str:
+    """A line that equal unscheduled kernels share, in every process."""
+    shapes = " ".join(
+        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
+    )
+    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes} threads {cpu.threads}"
+
+
+def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:
+    """The kernel by the MetaSchedule trace that the choices in use hold for it."""
+    trace = trace_for(workload_of(function, cpu))
+    if trace is None:
+        return None
+    from collage_engine.toolchains.tvm.tuning.metaschedule import by_trace
+
+    return _kernel(function, by_trace(function, trace), "metaschedule", whole=True)
 
 
 def worth_sharing(program: Program) -> bool:
@@ -97,13 +121,20 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     return _kernel(function, context.kernel(body), name, reason)
 
 
-def _kernel(plain: tirx.PrimFunc, body: Any, name: str, reason: str = "") -> Kernel:
-    """A PrimFunc of the plain one's parameters with this body; without one, its own loops."""
+def _kernel(
+    plain: tirx.PrimFunc, body: Any, name: str, reason: str = "", whole: bool = False
+) -> Kernel:
+    """A PrimFunc of the plain one's parameters with this body; without one, its own loops.
+
+    ``whole``: the body is a PrimFunc that is complete.
+    """
     attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, SCHEDULE: name}
     if reason:
         attributes[REASON] = reason
     function = plain
-    if body is not None:
+    if whole:
+        function = body
+    elif body is not None:
         # Relax's passes look into every kernel and expect a root block around its loops.
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
         function = tirx.PrimFunc(list(plain.params), root, plain.ret_type)

@@ -10,10 +10,14 @@ from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.tvm.quantized import Integers
 
 
 def relax_module(function: Function) -> tvm.IRModule:
-    """``main(inputs) → outputs`` with the model's own operators, constants in place."""
+    """``main(inputs) → outputs`` with the model's own operators, constants in place.
+
+    Quantised composites are integer computations from here on.
+    """
     model, graph = function.model, function.graph
     builder = relax.BlockBuilder()
     callees = {
@@ -44,9 +48,16 @@ def relax_module(function: Function) -> tvm.IRModule:
 
     with builder.function("main", parameters):
         with builder.dataflow():
+            integers = Integers(function)
             for index in function.members:
-                if graph.nodes[index].form in ("call", "projection"):
-                    known[model.var(index)] = builder.emit(moved(model.expr(index)))
+                if graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
+                    continue
+                whole = integers.emit(builder, index, lambda i: moved(model.var(i)))
+                if whole is not None:
+                    known[model.var(index)] = whole
+                    continue
+                for each in integers.opened(index):
+                    known[model.var(each)] = builder.emit(moved(model.expr(each)))
             results = [known.get(model.var(index)) for index in function.outputs]
             if any(r is None for r in results):
                 raise ToolchainError(f"{function.symbol} gives a value it does not compute")

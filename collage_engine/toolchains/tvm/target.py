@@ -20,6 +20,8 @@ class Cpu:
     l1_bytes: int
     l2_bytes: int
     threads: int = 1
+    vnni: bool = False
+    """Whether one instruction adds four 8-bit products to each lane of a full vector."""
 
     def lanes(self, dtype: str) -> int:
         """Elements of one vector."""
@@ -72,11 +74,14 @@ def cpu(threads: int = 1) -> Cpu:
     with target:
         wide = codegen.llvm_cpu_has_features("avx512f", target)
         medium = codegen.llvm_cpu_has_features("avx2", target)
+        # Before LLVM 22 the intrinsic had other operand types.
+        vnni = wide and codegen.llvm_cpu_has_features("avx512vnni", target)
+        vnni = bool(vnni and codegen.llvm_version_major() >= 22)
     arm = "aarch64" in str(codegen.llvm_get_system_triple())
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
     l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 512 << 10)
-    return Cpu(description.get("mcpu", "generic"), vector_bytes, registers, l1, l2, threads)
+    return Cpu(description.get("mcpu", "generic"), vector_bytes, registers, l1, l2, threads, vnni)
 
 
 def _cache_bytes(level: int, default: int) -> int:

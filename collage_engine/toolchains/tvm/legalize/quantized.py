@@ -1,0 +1,167 @@
+"""Quantised operators as integer computations: packing, sums, and what is done with them.
+
+``integer_sums`` is the specification that schedules/quantized.py writes; the value that leaves a
+kernel is made of its sums in float32, in registers, and rounded half to even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from collage_engine.partition.quantized import Scaling
+from collage_engine.toolchains.tvm.emit import product
+from collage_engine.toolchains.tvm.legalize.common import note
+from collage_engine.toolchains.tvm.schedules.conv_plan import block_of
+from collage_engine.toolchains.tvm.schedules.quantized import QUAD
+from collage_engine.toolchains.tvm.target import Cpu
+
+Function = Callable[[Expr], Expr]
+"""An activation of an element."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An integer convolution over channels-last data, or a product over the last axis."""
+
+    way: str
+    """``conv``, ``depthwise`` or ``product``."""
+    weights: np.ndarray
+    """int8, output channels first, then input channels of a group, then the kernel."""
+    out: tuple[int, ...]
+    """Shape of the result, channels last."""
+    data: Scaling
+    groups: int = 1
+    strides: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return tuple(self.weights.shape[2:])
+
+    @property
+    def signed(self) -> bool:
+        return self.data.dtype == "int8"
+
+    @property
+    def zero(self) -> int:
+        """The data's zero point among the unsigned numbers that the kernel multiplies."""
+        return self.data.single("the data")[1] + (128 if self.signed else 0)
+
+    def correction(self) -> np.ndarray:
+        """What the sums lack because the data's zero is not 0: −zero · Σ w, int32 per channel."""
+        totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
+        return (-self.zero * totals).astype(np.int32)
+
+    def packed(self, cpu: Cpu) -> np.ndarray:
+        """[groups, blocks, *kernel, quads, block, 4], or [taps, channels] when depthwise."""
+        if self.way == "depthwise":
+            return np.ascontiguousarray(self.weights.reshape(self.weights.shape[0], -1).T)
+        co, ci = self.weights.shape[0] // self.groups, self.weights.shape[1]
+        taps = product(self.kernel)
+        positions = product(self.out[:-1]) if self.way == "product" else product(self.out[1:-1])
+        flat = taps == 1 and not any(self.padding) and all(s == 1 for s in self.strides)
+        image = (positions, 1)
+        if not flat and len(self.out) > 3:
+            image = (self.out[-3], self.out[-2])
+        block = block_of(cpu, co, image)
+        blocks, quads = -(-co // block), -(-ci // QUAD)
+        wide = np.zeros((self.groups, blocks * block, quads * QUAD, taps), np.int8)
+        wide[:, :co, :ci] = self.weights.reshape(self.groups, co, ci, taps)
+        split = wide.reshape(self.groups, blocks, block, quads, QUAD, taps)
+        return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(
+            self.groups, blocks, *self.kernel, quads, block, QUAD
+        )
+
+    def sums(self, data: Any, weight: Any) -> Any:
+        """Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
+        depthwise, dims = self.way == "depthwise", len(self.kernel)
+        taps = [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(self.kernel)]
+        channel = te.reduce_axis((0, self.weights.shape[1]), "rc")
+        co = self.weights.shape[0] // self.groups
+
+        def unsigned(value: Any) -> Any:
+            wide = value.astype("int32")
+            return wide + 128 if self.signed else wide
+
+        def element(*index: Any) -> Any:
+            c = index[-1]
+            if self.way == "product":
+                x = unsigned(data(*index[:-1], channel))
+            else:
+                at = [
+                    p * s + k * d - b
+                    for p, s, k, d, b in zip(
+                        index[1:-1], self.strides, taps, self.dilation, self.padding, strict=False
+                    )
+                ]
+                source: Any = c if depthwise else channel
+                if self.groups > 1 and not depthwise:
+                    source = tirx.floordiv(c, co) * self.weights.shape[1] + channel
+                x = unsigned(data(index[0], *at, source))
+                if any(self.padding):
+                    sizes = [int(e) for e in data.shape[1:-1]]
+                    tests = [t for a, e in zip(at, sizes, strict=True) for t in (a >= 0, a < e)]
+                    x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(self.zero, "int32"))
+            if depthwise:
+                tap: Any = 0
+                for k, e in zip(taps, self.kernel, strict=True):
+                    tap = tap * e + k
+                return te.sum(x * weight(tap, c).astype("int32"), axis=taps)
+            block = int(weight.shape[-2])
+            g, inner = (tirx.floordiv(c, co), tirx.floormod(c, co)) if self.groups > 1 else (0, c)
+            w = weight(
+                g, tirx.floordiv(inner, block), *taps, tirx.floordiv(channel, QUAD),
+                tirx.floormod(inner, block), tirx.floormod(channel, QUAD),
+            )  # fmt: skip
+            return te.sum(x * w.astype("int32"), axis=[channel, *taps])
+
+        assert dims == len(taps)
+        described = note(
+            family="quantized", way=self.way, groups=self.groups, kernel=list(self.kernel),
+            strides=list(self.strides), padding=list(self.padding), dilation=list(self.dilation),
+            zero=self.zero, signed=self.signed,
+        )  # fmt: skip
+        return te.compute(self.out, element, name="sums", attrs=described)
+
+
+# What is done with an element ------------------------------------------------------------------
+
+
+def f32(value: float) -> Expr:
+    return tirx.const(float(value), "float32")
+
+
+def real(value: Expr, scaling: Scaling) -> Expr:
+    """An 8-bit element as the number it stands for."""
+    scale, zero = scaling.single("an operand")
+    wide = value.astype("int32")
+    return (wide - zero if zero else wide).astype("float32") * f32(scale)
+
+
+def rounded(value: Expr, scaling: Scaling, scale: bool = True) -> Expr:
+    """A number as an 8-bit element, half to even, saturated; ``scale`` False: divided already."""
+    step, zero = scaling.single("the result")
+    steps = value * f32(1.0 / step) if scale else value
+    low, high = f32(scaling.lowest - zero), f32(scaling.highest - zero)
+    kept = tirx.max(tirx.min(tirx.nearbyint(steps), high), low)
+    whole = kept.astype("int32")
+    return (whole + zero if zero else whole).astype(scaling.dtype)
+
+
+def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
+    """ONNX's QuantizeLinear of an element: divided as it is written there."""
+    low, high = tirx.min_value(dtype), tirx.max_value(dtype)
+    steps = tirx.nearbyint(value / scale) + zero.astype("float32")
+    kept = tirx.max(tirx.min(steps, f32(int(high.value))), f32(int(low.value)))
+    return kept.astype("int32").astype(dtype)
+
+
+def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
+    return te.compute(tuple(shape), body, name=name)
