@@ -44,8 +44,6 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
     space = layout.replace("N", "").replace("C", "")
     rank = len(space)
     last = layout == f"N{space}C"
-    if rank > 2:
-        raise UnsupportedError(f"{node.op}: columns are gathered from signals and images only")
     if layout not in (f"NC{space}", f"N{space}C"):
         raise UnsupportedError(f"{node.op}: no layout {layout}")
     if attributes.get("out_layout", layout) not in (layout, ""):

@@ -32,6 +32,8 @@ _SCALAR: dict[str, tuple[Callable[[float], Post], Callable[[float], Post]]] = {
     "divide": (lambda c: Post("affine", 1.0 / c, 0.0), lambda c: Post("reciprocal", c)),
 }
 """With a scalar constant on the right, on the left."""
+_TWICE = {"add": Post("affine", 2.0, 0.0), "multiply": Post("square")}
+"""Of a value with itself."""
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", 1.0: "affine"}
 
 ELEMENTWISE = frozenset((*UNARY, *BINARY, "clip", "nn.leakyrelu", "negative", "power"))
@@ -71,8 +73,8 @@ def choices(values: Values, node: Node) -> list[tuple[int, list[Post]]]:
         number = values.scalar(other)
         if number is not None and op in _SCALAR and not (op == "divide" and number == 0.0):
             return [(host, [_SCALAR[op][place](number)])]
-    if left == right:
-        return [(left, [Post(BINARY[op][0], view=values.view(left))])]
+    if left == right and op in _TWICE:
+        return [(left, [_TWICE[op]])]
     return [
         (left, [Post(BINARY[op][0], view=values.view(right))]),
         (right, [Post(BINARY[op][1], view=values.view(left))]),

@@ -14,6 +14,13 @@ from collage_engine.toolchains.blas.generate import CONVOLUTIONS, RESHAPES
 
 ANCHORS = CONVOLUTIONS | {"matmul"}
 VIEWS = RESHAPES | {"permute_dims"}
+REASONS = {
+    "nn.conv3d": "columns are gathered from signals and images only",
+    **dict.fromkeys(
+        (f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
+        "a transposed convolution scatters columns, which the runtime does not",
+    ),
+}
 
 _known: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
 
@@ -62,6 +69,8 @@ def _judge(graph: DataflowGraph) -> dict[int, str | None]:
 def _alone(graph: DataflowGraph, index: int) -> str | None:
     """What is against the call, whatever stands around it."""
     node = graph.nodes[index]
+    if node.op in REASONS:
+        return f"{node.op}: {REASONS[node.op]}"
     if node.op not in ANCHORS | VIEWS | ELEMENTWISE:
         return f"a BLAS computes no {node.op}"
     if node.is_tuple or not node.types:
