@@ -97,6 +97,25 @@ class Store:
             rows = database.execute("select value from constants where name = ?", [name]).fetchall()
         return json.loads(rows[0][0]) if rows else None
 
+    def rows(self, table: str, keys: Iterable[str]) -> dict[str, str]:
+        """Values by key from a side table (tuning records); none where there is no such table."""
+        wanted = list(keys)
+        found: dict[str, str] = {}
+        with self._using(write=False) as database:
+            if database is None or not database[table].exists():
+                return found
+            for start in range(0, len(wanted), CHUNK):
+                part = wanted[start : start + CHUNK]
+                marks = ",".join("?" * len(part))
+                query = f"select key, value from {table} where key in ({marks})"
+                found.update(database.execute(query, part).fetchall())
+        return found
+
+    def put_row(self, table: str, row: Mapping[str, Any]) -> None:
+        """Keep a row of a side table, which is made when it is not there."""
+        with self._using(write=True) as database, database.conn:
+            database[table].upsert(dict(row), pk="key")
+
     def info(self) -> StoreInfo:
         with self._using(write=False) as database:
             if database is None:
@@ -154,6 +173,8 @@ class Store:
                 with database.conn:
                     database.execute("delete from measurements")
                     database.execute("delete from constants")
+                    if database["tuning"].exists():
+                        database.execute("delete from tuning")
                 database.vacuum()
             return removed
 

@@ -9,7 +9,7 @@ import msgspec
 from collage_engine.records.cost import Cost
 
 StageName = Literal[
-    "import", "enumerate", "measure", "search", "refine", "build", "confirm", "export"
+    "import", "enumerate", "measure", "tune", "search", "refine", "build", "confirm", "export"
 ]
 
 

@@ -165,6 +165,10 @@ class Toolchain(ABC):
         """
         raise NotImplementedError(f"{self.name} is external")
 
+    def tuner(self) -> Any | None:
+        """What searches for better kernels (see ``tvm/tuning/tuner.py``), or None."""
+        return None
+
     def environment(self, threads: int, spin: bool) -> dict[str, str]:
         """Environment variables its libraries read when they load."""
         return {}

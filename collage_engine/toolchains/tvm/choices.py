@@ -20,6 +20,7 @@ from typing import Any
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
 NEWEST = "newest"
@@ -77,6 +78,15 @@ def has_traces() -> bool:
     """Whether the table in use has any trace: only then kernels are looked up by their hash."""
     current = _current.get()
     return current is not None and any("trace" in choice for choice in current.table.values())
+
+
+TUNED = ("tuned", "yes")
+"""What an instance's configuration says when it is lowered with a table."""
+
+
+def choices_of(instance: ToolchainInstance) -> Choices:
+    """The table that an instance is lowered with. ``ToolchainError`` when it is gone."""
+    return Choices(read_table(instance.tuning)) if TUNED in instance.config else Choices()
 
 
 # Tables in files ---------------------------------------------------------------------------

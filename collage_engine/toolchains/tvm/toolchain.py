@@ -12,9 +12,15 @@ from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.tvm.operators import reason_against
 
 if TYPE_CHECKING:
+    from collage_engine.partition.quantized import Kind
     from collage_engine.partition.spec import PartitionSpec
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
+
+INTEGER_KINDS: tuple[Kind, ...] = (
+    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
+)  # fmt: skip
+"""Quantised composites that are offered as one candidate."""
 
 
 class TvmToolchain(Toolchain):
@@ -24,6 +30,7 @@ class TvmToolchain(Toolchain):
     licence = "Apache-2.0"
     native = True
     direct_convolutions = True
+    depends = ("collage_engine.partition.quantized",)
     targets = ("cpu", "cuda")
 
     def probe(self) -> ToolchainState:
@@ -62,7 +69,8 @@ class TvmToolchain(Toolchain):
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        from collage_engine.partition.rule_trees import tvm_rules
+        from collage_engine.partition.quantized import pattern_table
+        from collage_engine.partition.rule_trees import composite_rules, tvm_rules, union_rules
         from collage_engine.partition.spec import PartitionSpec
         from collage_engine.partition.sub_graph import SubGraph
 
@@ -73,12 +81,17 @@ class TvmToolchain(Toolchain):
                     return reason
             return None
 
-        return PartitionSpec(instance.id, instance, tvm_rules(), validate, external=False)
+        rule = tvm_rules()
+        if not instance.architecture:
+            table = pattern_table(self.name, INTEGER_KINDS)
+            rule = union_rules(self.name, composite_rules("quantized", table), rule)
+        return PartitionSpec(instance.id, instance, rule, validate, external=False)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         return ()
 
     def lower(self, function: Function) -> Any:
+        from collage_engine.toolchains.tvm.choices import choices_of, using
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
         from collage_engine.toolchains.tvm.target import cpu
@@ -89,7 +102,9 @@ class TvmToolchain(Toolchain):
 
                 architecture = function.instance.architecture
                 return cuda.lower_module(relax_module(function), architecture).module
-            return lower_module(relax_module(function), cpu(function.instance.threads)).module
+            module = relax_module(function)
+            with using(choices_of(function.instance)):
+                return lower_module(module, cpu(function.instance.threads)).module
         except ToolchainError:
             raise
         except Exception as error:
@@ -97,6 +112,11 @@ class TvmToolchain(Toolchain):
             text = str(error).strip().splitlines()
             reason = text[-1].strip() if text else type(error).__name__
             raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
+
+    def tuner(self) -> Any:
+        from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
+
+        return TvmTuner()
 
     def environment(self, threads: int, spin: bool) -> dict[str, str]:
         settings = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}

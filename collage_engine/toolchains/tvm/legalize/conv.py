@@ -228,7 +228,7 @@ class Geometry:
         few = self.ci_group * product(self.kernel) < SHALLOW
         return "spatial" if few and product(self.out) >= cpu.lanes("float32") else "channels"
 
-    def _positions(self) -> int:
+    def positions(self) -> int:
         """Vector lanes' worth of positions the spatial way computes, surplus included."""
         pitches = [
             -(-(b + s + a) // stride)
@@ -261,7 +261,7 @@ class Geometry:
             cut = conv_plan.chosen_plan(cpu, co, ci, taps, image, plan or {})
             block, chunk = cut.block, cut.chunk
         else:
-            block = conv_spatial.rows_of(cpu, co, self._positions())
+            block = conv_spatial.rows_of(cpu, co, self.positions())
             block = max(1, min(16, co, int((plan or {}).get("block", block))))
         blocks = -(-co // block)
         padded = np.zeros((groups, blocks * block, ci, *self.kernel), np.float32)

@@ -1,0 +1,170 @@
+"""TVM's tuner: which kernels of a function can be tuned, and the search for one of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.toolchains.base import Function
+
+TRACE_PACKAGES = ("psutil",)
+"""What MetaSchedule imports beside TVM when kernels are built and timed by ourselves."""
+
+
+class TvmTuner:
+    """Called in a child process; the pipeline's own process never imports TVM for it."""
+
+    def tasks(self, function: Function) -> list[TuneTask]:
+        """What can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
+        from collage_engine.toolchains.tvm.choices import Choices, using
+        from collage_engine.toolchains.tvm.kernels import workload_of
+        from collage_engine.toolchains.tvm.lowering import lower_module
+        from collage_engine.toolchains.tvm.rebuild import relax_module
+        from collage_engine.toolchains.tvm.target import cpu
+        from collage_engine.toolchains.tvm.tuning.metaschedule import saved
+
+        machine = cpu(function.instance.threads)
+        try:
+            with using(Choices()) as choices:
+                lowered = lower_module(relax_module(function), machine)
+        except ToolchainError:
+            raise
+        except Exception as error:
+            raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
+        found = [
+            TuneTask(
+                workload=workload, kind="plan", description=description,
+                schedule=str(description["family"]), weight=work_of(description),
+            )
+            for workload, description in choices.asked.items()
+        ]  # fmt: skip
+        for kernel in lowered.kernels.values():
+            # Where a schedule of ours did its best, a search over schedules gains nothing.
+            if kernel.schedule == "plain":
+                found.append(
+                    TuneTask(
+                        workload=workload_of(kernel.plain, machine), kind="trace",
+                        description={"function": saved(kernel.plain)}, schedule=kernel.schedule,
+                        weight=_loops_of(kernel.plain) * SLOW,
+                    )
+                )  # fmt: skip
+        return list({task.workload: task for task in found}.values())
+
+    def missing(self) -> str | None:
+        """Why there is no search over schedules here; plans are tuned all the same."""
+        absent = [name for name in TRACE_PACKAGES if importlib.util.find_spec(name) is None]
+        if not absent:
+            return None
+        return f"MetaSchedule needs {', '.join(absent)}: pip install 'collage-explorer[tune]'"
+
+    def tune(
+        self,
+        task: TuneTask,
+        instance: ToolchainInstance,
+        known: TuneRecord | None,
+        seconds: float,
+        about_to_try: Callable[[str], None],
+        better: Callable[[TuneRecord], None],
+    ) -> TuneRecord:
+        """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
+        so far, should this process not live to return."""
+        begun = time.monotonic()
+        known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
+        deadline = begun + seconds
+        if task.kind == "plan":
+            return _climb(task, instance, known, deadline, begun, about_to_try, better)
+        from collage_engine.toolchains.tvm.tuning.metaschedule import search
+
+        return search(task, instance, known, deadline, about_to_try, better)
+
+
+SLOW = 40.0
+"""Loops nobody scheduled take about this many times longer than scheduled ones."""
+
+
+def work_of(description: dict[str, Any]) -> float:
+    """Multiply-adds of an anchor."""
+    if description["family"] == "conv":
+        return float(math.prod(description["out"]) * math.prod(description["weight"][1:]))
+    if description["family"] == "packed":
+        return float(description["rows"] * description["depth"] * description["columns"])
+    return float(math.prod(description["out"]) * description["left"][-1])
+
+
+def _loops_of(function: Any) -> float:
+    from collage_engine.toolchains.tvm.expressions import NotUnderstood
+    from collage_engine.toolchains.tvm.program import read_program
+
+    try:
+        stages = read_program(function).stages
+    except NotUnderstood:
+        return float(max(math.prod(int(e) for e in p.shape) for p in function.params))
+    return float(sum(math.prod(s.extents) * math.prod(s.reduce_extents) for s in stages))
+
+
+def _climb(
+    task: TuneTask,
+    instance: ToolchainInstance,
+    known: TuneRecord,
+    deadline: float,
+    begun: float,
+    about_to_try: Callable[[str], None],
+    better: Callable[[TuneRecord], None],
+) -> TuneRecord:
+    import msgspec
+
+    from collage_engine.toolchains.tvm.target import cpu
+    from collage_engine.toolchains.tvm.tuning.anchors import FINAL_ROUNDS, AnchorBench
+    from collage_engine.toolchains.tvm.tuning.climb import WORTH, Plan, climb, name_of
+    from collage_engine.toolchains.tvm.tuning.spaces import neighbours_of, start_of
+
+    machine = cpu(instance.threads)
+    about_to_try("")
+    bench = AnchorBench(task.description, machine)
+    bench.make({})
+    tried, failed = list(known.tried), list(known.failed)
+
+    def record(choice: Plan, complete: bool = False, **times: float) -> TuneRecord:
+        return msgspec.structs.replace(
+            known, choice=dict(choice), tried=tuple(tried), failed=tuple(failed),
+            complete=complete, seconds=known.seconds + time.monotonic() - begun, **times,
+        )  # fmt: skip
+
+    def compare(challenger: Plan, best: Plan) -> float:
+        name = name_of(challenger)
+        try:
+            ratio = bench.compare(challenger, best)
+        except ToolchainError:
+            failed.append(name)
+            return math.inf
+        except Exception:  # TVM's own, of several types: this plan is no use
+            failed.append(name)
+            return math.inf
+        tried.append(name)
+        bench.forget(challenger if ratio <= WORTH else best)
+        return ratio
+
+    start = known.choice or start_of(task.description, machine)
+    found = climb(
+        start,
+        lambda plan: neighbours_of(task.description, machine, plan),
+        compare,
+        stop=lambda: time.monotonic() >= deadline,
+        tried=[*known.tried, *known.failed],
+        about_to_try=lambda plan: about_to_try(name_of(plan)),
+    )
+    about_to_try(name_of(found.best))
+    # Many small wins over noise are none: what counts are fresh rounds against the default.
+    ratio = bench.compare(found.best, {}, FINAL_ROUNDS)
+    default = bench.seconds({}) * 1e6
+    if ratio > WORTH:
+        return record({}, found.complete, default_us=default, tuned_us=default)
+    result = record(found.best, found.complete, default_us=default, tuned_us=default * ratio)
+    better(result)
+    return result
