@@ -68,10 +68,16 @@ def read_ir(data: bytes, xml_bytes: int) -> Any:
     return openvino.Core().read_model(data[split:], openvino.Tensor(constants))
 
 
+_NOISE = (
+    "Exception from ", "Check '", "[", "FrontEnd API failed", "Model wasn't fully converted",
+    "Summary", "To facilitate", "While validating",
+)  # fmt: skip
+
+
 def reason_of(error: Exception) -> str:
-    """What OpenVINO says without the places in its sources."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    kept = [
-        line for line in lines if line and not line.startswith(("Exception from ", "Check '", "["))
-    ]
-    return kept[0] if kept else (lines[0] if lines else type(error).__name__)
+    """What OpenVINO says, without places in its sources and advice for its developers."""
+    lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(_NOISE)]
+    if kept and kept[0].endswith("with a message:"):
+        kept = [f"{kept[0].removesuffix('with a message:')}{' '.join(kept[1:2])}"]
+    return kept[0] if kept else next((line for line in lines if line), type(error).__name__)

@@ -66,14 +66,13 @@ class OpenVinoToolchain(NativeToolchain):
         return partition_spec(self, instance, graph)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        from collage_engine.model.onnx_writer import to_onnx
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
+        from collage_engine.toolchains.openvino.reading import onnx_of
 
         precision = function.instance.option("precision", "f32")
         if precision not in PRECISIONS:
             raise ToolchainError(f"openvino has no precision {precision!r}")
-        onnx = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
-        xml, constants = to_ir(from_onnx(onnx))
+        xml, constants = to_ir(from_onnx(onnx_of(function)))
         plan = {"xml_bytes": len(xml), "precision": precision}
         return plan, constants + xml
 
