@@ -13,6 +13,7 @@ from collage_engine.lowering.accuracy import TOLERANCES, errors
 from collage_engine.lowering.compile import Compiled, compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart
 from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.machine.device import last_level_cache_bytes
 from collage_engine.measure.job import WRONG_NUMBERS, OpenRequest
@@ -21,9 +22,6 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
-
-QUANTIZED_TOLERANCE = 2 / 255
-"""max|y−r| / max|r| where the candidate rounds to 8 bits inside: one step, carried on."""
 
 EVICT_LIMIT_BYTES = 1 << 30
 
@@ -99,6 +97,7 @@ class ModelBench:
 def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
     """The largest ``max|y−r| / max|r|``; ``MeasureError`` when an output is wrong."""
     largest = 0.0
+    depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
         kind = function.graph.nodes[index].type
         absolute, relative = errors(computed, true)
@@ -107,11 +106,12 @@ def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]
             wrong = "not finite, or not finite in the same places"
             if computed.shape != true.shape:
                 wrong = f"shape {list(computed.shape)} instead of {list(true.shape)}"
-        elif kind.dtype in ("int8", "uint8"):
-            if absolute > 1:
-                wrong = f"off by {absolute:g} steps"
+        elif kind.dtype in ("int8", "uint8") and depths[index]:
+            wrong = steps_apart(computed, true, 1.0, depths[index])
+        elif (step := _step_of(function, index, depths[index])) is not None:
+            wrong = steps_apart(computed, true, step, depths[index])
         elif kind.dtype in TOLERANCES:
-            bound = tolerance_of(function, kind.dtype)
+            bound = tolerance_of(function, kind.dtype, depths[index])
             if relative > bound:
                 wrong = f"relative error {relative:.3g}, {bound:.3g} is allowed"
         elif absolute > 0:
@@ -124,11 +124,26 @@ def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]
     return largest
 
 
-def tolerance_of(function: Function, dtype: str) -> float:
-    """The loosest of what the output's type, the instance's precision and 8-bit steps allow."""
+def _step_of(function: Function, index: int, depth: int) -> float | None:
+    """The step of an output that is a dequantised value rounded inside; None for any other."""
+    node = function.graph.nodes[index]
+    if not depth or node.op != "dequantize" or node.type.dtype != "float32":
+        return None
+    scale = function.graph.nodes[node.inputs[1]]
+    if scale.form != "constant" or scale.type.elements != 1:
+        return None
+    return float(np.asarray(function.constant(scale.index)).reshape(()))
+
+
+def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
+    """The loosest of what the output's type, the instance's precision and 8-bit steps allow.
+
+    ``depth``: roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values
+    that are only dequantised, weights above all, loosen nothing.
+    """
     bound = max(TOLERANCES[dtype], TOLERANCES.get(function.instance.precision, 0.0))
+    if depth:
+        return max(bound, relative_bound(depth))
     inside = (function.graph.nodes[i] for i in function.members)
     kinds = {kind.dtype for node in inside for kind in node.types} - {"float64"}
-    if kinds & {"int8", "uint8"}:
-        return max(bound, QUANTIZED_TOLERANCE)
     return max([bound, *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])

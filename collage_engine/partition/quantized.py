@@ -39,6 +39,10 @@ Constants = Callable[[int], np.ndarray]
 
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]
 
+KINDS: tuple[Kind, ...] = (
+    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
+)  # fmt: skip
+
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
 BINARY = ("add", "subtract", "multiply")
 POOLS = tuple(f"nn.{kind}_pool{d}d" for kind in ("max", "avg") for d in (1, 2, 3)) + tuple(
@@ -189,8 +193,12 @@ def quantized_patterns() -> list[tuple[Kind, Pattern]]:
     return table
 
 
-def pattern_table(prefix: str, kinds: tuple[Kind, ...]) -> list[tuple[str, Pattern]]:
-    """(composite name, pattern) of these kinds, for a toolchain's rules."""
+def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[str, Pattern]]:
+    """(composite name, pattern) of these kinds, for a toolchain's rules.
+
+    ``<toolchain>.quantized_conv`` and so on. A toolchain whose own optimiser finds them (ONNX
+    Runtime, OpenVINO) needs no more than to be offered each composite whole.
+    """
     return [
         (f"{prefix}.quantized_{kind}", pattern)
         for kind, pattern in quantized_patterns()

@@ -90,6 +90,12 @@ def byoc_rules(
     return PrimitiveRule(name, OnlyValidRule("", tree, config))
 
 
+def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
+    """Composites of a pattern table as they are, joined with nothing."""
+    rules = [CompositeRule(entry[0], PatternRule(entry[0], entry[1])) for entry in patterns]
+    return OnlyValidRule(name, UnionRule("", tuple(rules)), SubGraphConfig(max_exits=1))
+
+
 def anchor_rules(
     vertical: bool = True,
     horizontal: bool = True,

@@ -22,10 +22,6 @@ from collage_engine.toolchains.onednn.steps import Plan, PostOp
 
 Lower = Callable[[Plan, Node], int]
 
-KINDS: tuple[quantized.Kind, ...] = (
-    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
-)  # fmt: skip
-
 
 def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Found]:
     """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""

@@ -13,7 +13,6 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.native.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.onednn.generate import reason_against
-from collage_engine.toolchains.onednn.quantized import KINDS
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
@@ -43,7 +42,7 @@ def partition_spec(
     table = [
         (label, pattern, _supported)
         for label, pattern in (
-            *pattern_table(name, KINDS), *anchor_patterns(name, residual=True),
+            *pattern_table(name), *anchor_patterns(name, residual=True),
             *chain_patterns(name),
         )
     ]  # fmt: skip

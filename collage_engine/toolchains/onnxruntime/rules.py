@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match
-from collage_engine.partition.quantized import Kind, pattern_table
+from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
@@ -16,12 +16,6 @@ from collage_engine.toolchains.onnxruntime.supports import reason_against
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-
-
-KINDS: tuple[Kind, ...] = (
-    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
-)  # fmt: skip
-"""Its optimiser makes QLinearConv, QLinearAdd and the like of these by itself."""
 
 
 def _refused(graph: DataflowGraph, nodes: int) -> str | None:
@@ -53,7 +47,7 @@ def partition_spec(
     table = [
         (label, pattern, _supported)
         for label, pattern in (
-            *pattern_table(name, KINDS), *anchor_patterns(name, residual=True),
+            *pattern_table(name), *anchor_patterns(name, residual=True),
             *chain_patterns(name),
         )
     ]  # fmt: skip

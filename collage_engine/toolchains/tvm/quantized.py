@@ -25,10 +25,6 @@ from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const
 from collage_engine.toolchains.tvm.legalize.quantized import Kernel, f32
 from collage_engine.toolchains.tvm.target import Cpu, cpu
 
-KINDS: tuple[table.Kind, ...] = (
-    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
-)  # fmt: skip
-
 
 class _NoForm(Exception):
     """The composite stays as the model has it."""
@@ -40,7 +36,9 @@ class Integers:
     def __init__(self, function: Function) -> None:
         self.function, self.graph = function, function.graph
         leaving = sum(1 << i for i in function.outputs)
-        self.found = table.within(self.graph, function.nodes, leaving)
+        self.found = {}
+        if not function.instance.architecture:  # these kernels are for processors
+            self.found = table.within(self.graph, function.nodes, leaving)
         self.inside: IndexSet = sum(each.nodes for each in self.found.values())
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
@@ -156,9 +154,7 @@ class _Writer:
 
     def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
         return self.builder.emit(
-            self.builder.call_te(
-                body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR
-            )
+            self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
         )
 
     def given_as_image(self, value: Any) -> Any:
@@ -300,9 +296,7 @@ class _Writer:
         return self.given_as_image(value) if images else value
 
     def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
-        return self.builder.emit(
-            self.builder.call_te(body, *arguments, primfunc_name_hint=name)
-        )
+        return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
     def rescaled(self, value: Any, source: Scaling) -> Any:
         """From one scale to the result's."""

@@ -12,15 +12,9 @@ from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.tvm.operators import reason_against
 
 if TYPE_CHECKING:
-    from collage_engine.partition.quantized import Kind
     from collage_engine.partition.spec import PartitionSpec
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
-
-INTEGER_KINDS: tuple[Kind, ...] = (
-    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
-)  # fmt: skip
-"""Quantised composites that are offered as one candidate."""
 
 
 class TvmToolchain(Toolchain):
@@ -83,8 +77,8 @@ class TvmToolchain(Toolchain):
 
         rule = tvm_rules()
         if not instance.architecture:
-            table = pattern_table(self.name, INTEGER_KINDS)
-            rule = union_rules(self.name, composite_rules("quantized", table), rule)
+            integers = composite_rules("quantized", pattern_table(self.name))
+            rule = union_rules(self.name, integers, rule)
         return PartitionSpec(instance.id, instance, rule, validate, external=False)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
