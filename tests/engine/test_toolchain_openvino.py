@@ -282,11 +282,15 @@ def test_quantised_convolutions_run_in_8_bits(toolchain: OpenVinoToolchain, name
     last = next(n for n in model.graph.node if n.output[0] == model.graph.output[0].name)
     assert last.op_type == "DequantizeLinear"
     scale = next(i for i in model.graph.initializer if i.name == last.input[1])
-    one_step = float(numpy_helper.to_array(scale)) * 1.001
+    one_step = float(numpy_helper.to_array(scale))
+    # Where quantised layers follow each other, a step in one moves the next ones.
+    most = 1 if name == "qdq" else 3
     for seed in range(3):
         feeds = made.random_inputs(seed)
         result, truth = run(module, function, feeds)[0], reference(model, function, feeds)[0]
-        assert np.abs(result - truth).max() <= one_step
+        apart = np.abs(result - truth) / one_step
+        assert apart.max() <= most + 1e-3
+        assert (apart > 1.5).mean() < 0.05
 
 
 # ---- errors ------------------------------------------------------------------------------------
