@@ -60,6 +60,13 @@ def compile_function(function: Function) -> Compiled:
     from collage_engine.toolchains.registry import get
 
     toolchain = get(function.instance.toolchain)
+    if function.instance.architecture:
+        from collage_engine.lowering.compile_cuda import CudaCompiled, copies_wanted, weight_bytes
+        from collage_engine.machine.cuda import cuda_probe
+
+        cache = max((device.l2_bytes for device in cuda_probe().devices), default=0)
+        weights = function.model.record.weights_bytes
+        return CudaCompiled(function, toolchain, copies_wanted(weight_bytes(function), weights, cache))
     if toolchain.native:
         return NativeCompiled(function, toolchain)
     return ExternalCompiled(function, toolchain)

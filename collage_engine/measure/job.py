@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import resource
 import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
+from collage_engine.machine.cuda_runtime import DeviceFault
 from collage_engine.measure.measurement import now_text
 from collage_engine.measure.protocol import (
     ProtocolSettings,
@@ -176,6 +179,8 @@ def run_group(
             try:
                 takes, gives = request.formats.get(place, (None, None))
                 ready[place] = bench.prepare(request.nodes, instance, about_to_run, takes, gives)
+            except DeviceFault as fault:
+                end_process(fault)
             except (Exception, SystemExit) as error:
                 send(Answer(place, invalid(reason_of(error))))
             marker.set(-1, 0)
@@ -214,6 +219,8 @@ def _time(
         def run(calls: int) -> float:
             try:
                 return ready[place].time(calls)
+            except DeviceFault as fault:
+                end_process(fault)
             except Exception as error:
                 raise _Failed(place, error) from error
 
@@ -265,6 +272,18 @@ def _time(
         )
         send(Answer(place, cost))
     return None
+
+
+LOST_DEVICE = 70
+"""Exit status of a child whose device's context is spoiled for good."""
+
+
+def end_process(fault: DeviceFault) -> NoReturn:
+    """End the child at once, the marker still on the culprit: whatever ran in it afterwards would
+    fail for no fault of its own."""
+    sys.stderr.write(f"{fault}\n")
+    sys.stderr.flush()
+    os._exit(LOST_DEVICE)
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,0 +1,239 @@
+"""Compile one candidate for an NVIDIA device, so that it can be called and timed alone.
+
+Timed as a deployment runs it: calls captured into a CUDA graph and replayed between events,
+activations hot, weights cold where the whole model's exceed the last-level cache (several copies
+of them take turns). What cannot be captured is timed call by call; it then costs what the host
+takes to issue it, if that is longer than the device's work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.lowering.compile import Compiled, Timer
+from collage_engine.lowering.tensors import numpy_dtype, to_numpy
+from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
+from collage_engine.records.errors import MeasureError, ToolchainError
+from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.base import Function, Toolchain
+
+if TYPE_CHECKING:
+    import numpy as np
+
+GRAPH_S = 0.001
+"""A graph holds as many calls as last about this long: launching it then costs nothing."""
+MOST_CALLS = 64
+"""Of one graph."""
+MOST_COPIES = 12
+"""Of a candidate's weights."""
+CACHES = 2.0
+"""So many times the last-level cache must pass between two uses of the same weights."""
+WARM_S = 0.005
+"""Before the first timing: clocks rise when work comes."""
+
+
+def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
+    """How many copies of a candidate's weights (bytes) take turns, so that they come from memory
+    as in the whole model; 1 where that holds them in the cache too, or has none."""
+    if weights == 0 or model_weights <= cache:
+        return 1
+    return max(1, min(MOST_COPIES, math.ceil(CACHES * cache / weights) + 1))
+
+
+def weight_bytes(function: Function) -> int:
+    """Bytes of the constants inside."""
+    nodes = (function.graph.nodes[index] for index in function.members)
+    return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
+
+
+class DeviceTimer:
+    """Times calls on a stream of its own: graphs of them, or one by one."""
+
+    def __init__(
+        self,
+        calls: Sequence[Callable[[], object]],
+        cuda: CudaRuntime,
+        use_stream: Callable[[ctypes.c_void_p], Any],
+    ) -> None:
+        """``calls`` do the same work with different copies of the weights, in turns;
+        ``use_stream`` makes a stream the current one for as long as its context lasts."""
+        self._calls = calls
+        self._cuda = cuda
+        self._use = use_stream
+        self._stream = cuda.stream()
+        self._begin, self._end = cuda.event(), cuda.event()
+        self._graph: ctypes.c_void_p | None = None
+        self.captured = 0
+        """Calls in the graph; 0: it could not be captured."""
+        self.refused: str | None = None
+        """Why not."""
+        with self._use(self._stream):
+            once = self._warm()
+        count = max(1, min(MOST_CALLS, round(GRAPH_S / once))) if once > 0 else MOST_CALLS
+        count = -(-count // len(calls)) * len(calls)
+        try:
+            with self._use(self._stream):
+                self._graph = cuda.capture(self._stream, lambda: self._issue(count))
+            self.captured = count
+        except MeasureError as error:
+            self.refused = str(error)
+            cuda.synchronize()
+
+    def close(self) -> None:
+        if self._graph is not None:
+            self._cuda.destroy_graph(self._graph)
+            self._graph = None
+
+    def _issue(self, count: int) -> None:
+        for number in range(count):
+            self._calls[number % len(self._calls)]()
+
+    def _warm(self) -> float:
+        """Seconds of one call, once the clocks have risen."""
+        self._issue(len(self._calls))
+        self._cuda.synchronize()
+        began, done = time.perf_counter(), 0
+        while True:
+            self._issue(len(self._calls))
+            self._cuda.synchronize()
+            done += len(self._calls)
+            taken = time.perf_counter() - began
+            if taken >= WARM_S:
+                return taken / done
+
+    def __call__(self, calls: int) -> float:
+        """Total seconds of so many calls, whatever multiple of them was run for it."""
+        with self._use(self._stream):
+            if self._graph is not None:
+                launches = -(-calls // self.captured)
+                self._cuda.record(self._begin, self._stream)
+                for _ in range(launches):
+                    self._cuda.launch(self._graph, self._stream)
+                self._cuda.record(self._end, self._stream)
+                seconds = self._cuda.seconds_between(self._begin, self._end)
+                return seconds * calls / (launches * self.captured)
+            start = time.perf_counter()
+            self._cuda.record(self._begin, self._stream)
+            self._issue(calls)
+            issued = time.perf_counter() - start
+            self._cuda.record(self._end, self._stream)
+            return max(issued, self._cuda.seconds_between(self._begin, self._end))
+
+
+class CudaCompiled(Compiled):
+    """A candidate on the device, external or native."""
+
+    def __init__(self, function: Function, toolchain: Toolchain, copies: int = 1) -> None:
+        super().__init__(function, toolchain)
+        from collage_engine.lowering.target import device_of
+
+        self.device = device_of(function.instance.device)
+        if not self.device.exist:
+            raise ToolchainError(f"there is no device {function.instance.device} here")
+        self._cuda = CudaRuntime()
+        self._timer: DeviceTimer | None = None
+        self._modules: list[Any] = []
+        self._outputs: list[Any] = []
+        build = self._native if toolchain.native else self._external
+        self._bodies: list[Callable[..., Any]] = build(max(1, copies))
+
+    def _external(self, copies: int) -> list[Callable[..., Any]]:
+        self._outputs = [
+            self._empty(self.function.output_type(index)) for index in self.function.outputs
+        ]
+        bodies: list[Callable[..., Any]] = []
+        for _ in range(copies):
+            module = self.toolchain.compile(self.function)
+            self._modules.append(module)
+            entry = module.get_function(self.function.symbol)
+
+            def body(*inputs: Any, entry: Any = entry) -> list[Any]:
+                entry(*inputs, *self._outputs)
+                return self._outputs
+
+            bodies.append(body)
+        return bodies
+
+    def _native(self, copies: int) -> list[Callable[..., Any]]:
+        from tvm import relax
+
+        from collage_engine.lowering.target import build_target
+
+        lowered = self.toolchain.lower(self.function)
+        self._modules.append(lowered)
+        executable = relax.build(lowered, build_target(self.function.instance.architecture))
+        bodies: list[Callable[..., Any]] = []
+        for _ in range(copies):
+            vm = relax.VirtualMachine(executable, self.device)
+            self._modules.append(vm)
+            main = vm["main"]
+            single = len(self.function.outputs) == 1
+
+            def body(*inputs: Any, main: Any = main, single: bool = single) -> list[Any]:
+                result = main(*inputs)
+                return [result] if single else list(result)
+
+            bodies.append(body)
+        return bodies
+
+    def _empty(self, kind: TensorType) -> Any:
+        import tvm
+
+        return tvm.runtime.empty(kind.shape, kind.dtype, self.device)
+
+    def _bind(self, inputs: Sequence[np.ndarray]) -> list[Any]:
+        import numpy as np
+
+        bound = []
+        for array, index in zip(inputs, self.function.inputs, strict=True):
+            kind = self.function.input_type(index)
+            if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+                raise ToolchainError(f"expected {kind}, got {array.dtype}{list(array.shape)}")
+            tensor = self._empty(kind)
+            tensor.copyfrom(np.ascontiguousarray(array))
+            bound.append(tensor)
+        return bound
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        try:
+            results = self._bodies[0](*self._bind(inputs))
+        except Exception:
+            self._cuda.synchronize()  # raises DeviceFault if the context is lost
+            raise
+        self._cuda.synchronize()
+        return [
+            to_numpy(tensor, self.function.output_type(index))
+            for tensor, index in zip(results, self.function.outputs, strict=True)
+        ]
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        import tvm_ffi
+
+        arguments = self._bind(inputs)
+        raw = tvm_ffi.device("cuda", 0)
+        calls = [lambda body=body: body(*arguments) for body in self._bodies]
+        self._timer = DeviceTimer(
+            calls, self._cuda, lambda stream: tvm_ffi.use_raw_stream(raw, stream)
+        )
+        return self._timer
+
+    def inside(self) -> dict[str, Any]:
+        found = dict(self.toolchain.inside(self._modules[0]))
+        if self._timer is not None:
+            found["cuda_graph"] = self._timer.captured > 0
+            if self._timer.refused:
+                found["cuda_graph_refused"] = self._timer.refused
+        return found
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        self._bodies, self._modules, self._outputs = [], [], []
+
+
+__all__ = ["CudaCompiled", "DeviceFault", "DeviceTimer", "copies_wanted", "weight_bytes"]

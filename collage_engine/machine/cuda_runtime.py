@@ -1,0 +1,114 @@
+"""The few calls of the CUDA runtime that timing needs: streams, events, graphs.
+
+Through ctypes on the copy of ``libcudart`` that TVM has loaded. Every status is looked at: an
+error that spoils the context for good (a *fault*) must end the process, not be blamed on the
+next candidate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from collage_engine.records.errors import MeasureError
+
+SUCCESS = 0
+NON_BLOCKING = 1
+CAPTURE_THREAD_LOCAL = 1
+FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 719})
+"""cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
+faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
+
+LIBRARY = "libcudart.so.13"
+
+
+class DeviceFault(Exception):
+    """The device's context is lost; the process must end."""
+
+
+class CudaRuntime:
+    """Checked calls. ``library`` has the C functions; for tests it may be anything like it."""
+
+    def __init__(self, library: Any = None) -> None:
+        self.library = ctypes.CDLL(LIBRARY) if library is None else library
+
+    def check(self, status: int, what: str) -> None:
+        """``MeasureError`` for an error, ``DeviceFault`` for one that spoils the context."""
+        if status == SUCCESS:
+            return
+        self.library.cudaGetLastError()
+        text = f"{what}: {self.text(status)}"
+        if status in FAULTS:
+            raise DeviceFault(text)
+        raise MeasureError(text)
+
+    def text(self, status: int) -> str:
+        describe = self.library.cudaGetErrorString
+        describe.restype = ctypes.c_char_p
+        found = describe(status)
+        return f"{found.decode()} ({status})" if found else f"CUDA error {status}"
+
+    def synchronize(self) -> None:
+        """Until the device is done; whatever went wrong before comes out here."""
+        self.check(self.library.cudaDeviceSynchronize(), "the device")
+
+    def _handle(self, call: Callable[..., int], what: str, *arguments: Any) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        self.check(call(ctypes.byref(handle), *arguments), what)
+        return handle
+
+    def stream(self) -> ctypes.c_void_p:
+        call = self.library.cudaStreamCreateWithFlags
+        return self._handle(call, "creating a stream", ctypes.c_uint(NON_BLOCKING))
+
+    def event(self) -> ctypes.c_void_p:
+        call = self.library.cudaEventCreateWithFlags
+        return self._handle(call, "creating an event", ctypes.c_uint(0))
+
+    def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        self.check(self.library.cudaEventRecord(event, stream), "recording an event")
+
+    def seconds_between(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+        """Waits for the later event."""
+        self.check(self.library.cudaEventSynchronize(end), "waiting for the device")
+        ms = ctypes.c_float()
+        self.check(
+            self.library.cudaEventElapsedTime(ctypes.byref(ms), begin, end), "reading events"
+        )
+        return ms.value / 1000
+
+    def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
+        """An executable graph of what ``work`` enqueues on the stream.
+
+        ``MeasureError`` when that cannot be captured: it allocates, or waits for the device.
+        """
+        self.check(
+            self.library.cudaStreamBeginCapture(stream, ctypes.c_int(CAPTURE_THREAD_LOCAL)),
+            "beginning a capture",
+        )
+        graph = ctypes.c_void_p()
+        failed: Exception | None = None
+        try:
+            work()
+        except DeviceFault:
+            raise
+        except Exception as error:
+            failed = error
+        status = self.library.cudaStreamEndCapture(stream, ctypes.byref(graph))
+        if failed is not None:
+            self.library.cudaGetLastError()
+            lines = str(failed).strip().splitlines() or [type(failed).__name__]
+            raise MeasureError(f"it cannot be captured: {lines[-1]}") from failed
+        self.check(status, "ending a capture")
+        try:
+            call = self.library.cudaGraphInstantiate
+            return self._handle(call, "making a graph", graph, ctypes.c_ulonglong(0))
+        finally:
+            self.library.cudaGraphDestroy(graph)
+
+    def launch(self, graph: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        self.check(self.library.cudaGraphLaunch(graph, stream), "launching a graph")
+
+    def destroy_graph(self, graph: ctypes.c_void_p) -> None:
+        self.library.cudaGraphExecDestroy(graph)
