@@ -47,7 +47,7 @@ class MklToolchain(BlasToolchain):
             files = importlib.metadata.files(PACKAGE) or []
         except importlib.metadata.PackageNotFoundError:
             files = []
-        wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512")
+        wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512", "avx10")
         found = []
         for part in wanted:
             name = next((f.name for f in files if f.name.startswith(f"libmkl_{part}.so")), None)
