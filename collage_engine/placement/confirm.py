@@ -126,7 +126,7 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
 def _distinct(rivals: Sequence[Rival]) -> dict[tuple[object, ...], Outcome]:
     """One outcome per different module, in the rivals' order.
 
-    A baseline timed in ONNX Runtime's Python session brings its twin along: the same cover in
+    A baseline timed in its toolchain's Python session brings its twin along: the same cover in
     our own module, which is what would be exported if it won.
     """
     distinct: dict[tuple[object, ...], Outcome] = {}
