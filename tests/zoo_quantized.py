@@ -10,7 +10,9 @@ from onnx import ModelProto, helper, numpy_helper, shape_inference
 
 from tests.zoo_net import Net
 
-QUANTIZED = {"Conv", "Gemm", "MatMul", "Add", "MaxPool", "GlobalAveragePool"}
+QUANTIZED = {
+    "Conv", "Gemm", "MatMul", "Add", "MaxPool", "GlobalAveragePool", "Concat", "Reshape",
+}  # fmt: skip
 """Operators whose activations are quantised on both sides."""
 
 

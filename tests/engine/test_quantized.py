@@ -1,0 +1,263 @@
+"""Quantised composites on real toolchains, against ONNX's own meaning of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from collage_engine.measure.bench import check
+from collage_engine.model.importer import ImportedModel
+from collage_engine.partition import quantized
+from collage_engine.records.errors import CollageError
+from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from tests import zoo_quantized
+from tests.quantized_cases import composites, function_for, outcome, true_values
+from tests.toolchain_cases import imported
+from tests.zoo_net import Net
+
+TOOLCHAINS: dict[str, Any] = {
+    "onednn": OneDnnToolchain(),
+    "onnxruntime": OnnxRuntimeToolchain(),
+    "tvm": TvmToolchain(),
+}
+
+
+@pytest.fixture(params=list(TOOLCHAINS))
+def toolchain(request: pytest.FixtureRequest) -> Any:
+    return TOOLCHAINS[request.param]
+
+
+def right_to_one_step(model: ModelProto, toolchain: Any, folder: Path, *kinds: str) -> list[str]:
+    """Every composite of a model on its true inputs; the operators that ran, of oneDNN and ORT."""
+    net = imported(model)
+    random = np.random.default_rng(5)
+    feeds = {n: random.standard_normal(k.shape).astype(np.float32) for n, k in net.inputs}
+    truth = true_values(net, folder, feeds)
+    found = composites(net)
+    assert sorted(f.kind for f in found) == sorted(kinds)
+    ran: list[str] = []
+    for number, each in enumerate(found):
+        result = outcome(net, truth, each, toolchain, number)
+        bound = 1.0 if "quantize" in each else 1e-5
+        assert result.steps <= bound, f"{result.name}: {result.steps}"
+        # One step is for ties and for sums in another order, not for a wrong scale.
+        assert "quantize" not in each or result.share < 2e-3, f"{result.name}: {result.share}"
+        ran += [s["what"] for s in result.inside.get("steps", [])]
+    return ran
+
+
+def conv_net(
+    shape: tuple[int, ...], given: int, kernel: int, *, bias: bool = True, relu: bool = True,
+    **attributes: int,
+) -> ModelProto:  # fmt: skip
+    net = Net("conv", opset=13, seed=given + kernel)
+    y = net.conv(net.input("x", shape), shape[1], given, kernel, bias=bias, **attributes)
+    net.output(net.op("Relu", y) if relu else y)
+    return net.model()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "given", "kernel", "more"),
+    [
+        ((1, 64, 14, 14), 64, 3, {}),
+        ((1, 3, 33, 31), 20, 7, {"stride": 2}),
+        ((2, 24, 9, 9), 48, 1, {}),
+        ((1, 32, 15, 15), 40, 1, {"stride": 2, "bias": False}),
+        ((1, 32, 12, 12), 32, 3, {"group": 32}),
+        ((1, 48, 11, 13), 48, 3, {"group": 48, "stride": 2}),
+        ((1, 12, 10, 10), 24, 3, {"group": 2, "relu": False}),
+        ((1, 6, 10, 10), 18, 3, {"group": 3}),
+        ((1, 5, 8, 8), 7, 3, {"pad": 0}),
+    ],
+)
+def test_convolution(
+    toolchain: Any, tmp_path: Path, signed: bool,
+    shape: tuple[int, ...], given: int, kernel: int, more: dict[str, Any],
+) -> None:  # fmt: skip
+    model = zoo_quantized.quantize(conv_net(shape, given, kernel, **more), signed=signed)
+    ran = right_to_one_step(model, toolchain, tmp_path, "conv")
+    if toolchain.name == "onednn":
+        assert "conv" in ran and "dequantize" not in ran and "quantize" not in ran
+    if toolchain.name == "onnxruntime" and not signed:
+        assert "QLinearConv" in ran
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(7, 33, 20), (32, 64, 96), (1, 128, 10)])
+def test_product(
+    toolchain: Any, tmp_path: Path, signed: bool, rows: int, depth: int, columns: int
+) -> None:
+    net = Net("dense", opset=13, seed=rows)
+    x = net.input("x", [rows, depth])
+    weights = net.weight(columns, depth)
+    net.output(net.op("Gemm", x, weights, net.vector(columns), transB=1))
+    model = zoo_quantized.quantize(net.model(), signed=signed)
+    ran = right_to_one_step(model, toolchain, tmp_path, "matmul")
+    if toolchain.name == "onednn":
+        assert "matmul" in ran and "dequantize" not in ran
+
+
+def test_product_of_three_dimensions_and_no_bias(toolchain: Any, tmp_path: Path) -> None:
+    net = Net("dense", opset=13, seed=3)
+    net.output(net.op("MatMul", net.input("x", [2, 5, 24]), net.weight(24, 40)))
+    right_to_one_step(zoo_quantized.quantize(net.model()), toolchain, tmp_path, "matmul")
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_residual_block(toolchain: Any, tmp_path: Path, signed: bool) -> None:
+    model = zoo_quantized.float_resnet_block(10, 16)
+    model = zoo_quantized.quantize(model, signed=signed)
+    kinds = ["conv"] * 7 + ["binary"] * 2
+    right_to_one_step(model, toolchain, tmp_path, *kinds)
+
+
+def test_pools_and_concatenation(toolchain: Any, tmp_path: Path) -> None:
+    net = Net("pools", opset=13, seed=4)
+    x = net.input("x", [1, 16, 12, 12])
+    a = net.op("Relu", net.conv(x, 16, 16))
+    b = net.op("MaxPool", a, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    c = net.op("Concat", a, b, axis=1)
+    c = net.op("Reshape", c, net.const([1, 32, 144], np.int64))
+    net.output(c)
+    model = zoo_quantized.quantize(net.model())
+    right_to_one_step(model, toolchain, tmp_path, "conv", "pool", "concat", "view")
+
+
+def residual_in_the_convolution(scale: float = 0.05) -> ModelProto:
+    """Convolution, sum with a dequantised residual, Relu, and only then QuantizeLinear."""
+    net = Net("sum", opset=13, seed=6)
+
+    def rounded(x: str, step: float, zero: int) -> tuple[str, str]:
+        s, z = net.const(np.float32(step)), net.const(np.uint8(zero))
+        q = net.op("QuantizeLinear", x, s, z)
+        return net.op("DequantizeLinear", q, s, z), q
+
+    x, _ = rounded(net.input("x", [1, 16, 9, 9]), 0.03, 120)
+    r, _ = rounded(net.input("r", [1, 16, 9, 9]), 0.02, 131)
+    values = net.random.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8)
+    steps = net.random.uniform(0.001, 0.002, 16).astype(np.float32)
+    w = net.op("DequantizeLinear", net.const(values), net.const(steps),
+               net.const(np.zeros(16, np.int8)), axis=0)  # fmt: skip
+    y = net.op("Conv", x, w, net.vector(16), kernel_shape=[3, 3], pads=[1] * 4)
+    y, _ = rounded(net.op("Relu", net.op("Add", y, r)), scale, 0)
+    net.output(y)
+    return net.model()
+
+
+def test_sum_with_a_residual_joins_the_convolution(toolchain: Any, tmp_path: Path) -> None:
+    ran = right_to_one_step(residual_in_the_convolution(), toolchain, tmp_path, "conv")
+    if toolchain.name == "onednn":
+        assert [w for w in ran if w not in ("reorder", "conv")] == []
+
+
+def test_whole_residual_block_stays_in_integers() -> None:
+    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
+    everything = sum(1 << i for i in net.graph.operators)
+    toolchain = TOOLCHAINS["onednn"]
+    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    steps = toolchain.inside(toolchain.compile(function))["steps"]
+    floats = [s["what"] for s in steps if s["what"] in ("quantize", "dequantize")]
+    assert floats == ["quantize", "dequantize"]
+    assert sum(s["what"] == "conv" for s in steps) == 7
+    assert not any("ref" in s["implementation"] for s in steps)
+
+
+def test_tvm_multiplies_integers() -> None:
+    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
+    everything = sum(1 << i for i in net.graph.operators)
+    toolchain = TOOLCHAINS["tvm"]
+    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    module = toolchain.lower(function)
+    text = module.script()
+    assert text.count("quantized_conv2d") >= 7
+    kernels = [f for f in module.functions.values() if "collage.schedule" in (f.attrs or {})]
+    written = [str(f.attrs["collage.schedule"]) for f in kernels]
+    assert "quantized conv" in written and "plain" not in written
+    assert not any(w.startswith(("conv", "matmul")) for w in written), written
+
+
+def asymmetric() -> ImportedModel:
+    """Weights of which the zero point is taken off do not fit int8."""
+    net = Net("asymmetric", opset=13, seed=9)
+    s, z = net.const(np.float32(0.03)), net.const(np.uint8(128))
+    x = net.op("DequantizeLinear", net.op("QuantizeLinear", net.input("x", [4, 8]), s, z), s, z)
+    values = net.random.integers(-128, 128, (8, 8)).astype(np.int8)
+    values[0, 0], values[0, 1] = -128, 127
+    w = net.op("DequantizeLinear", net.const(values), net.const(np.float32(0.01)),
+               net.const(np.int8(-60)))  # fmt: skip
+    y = net.op("MatMul", x, w)
+    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", y, s, z), s, z))
+    return imported(net.model())
+
+
+def test_asymmetric_weights_are_refused_with_a_reason() -> None:
+    net = asymmetric()
+    (found,) = composites(net)
+    toolchain = TOOLCHAINS["onednn"]
+    function = function_for(net, found.nodes, toolchain.instances(1, "float32")[0], "asymmetric")
+    with pytest.raises(CollageError, match="zero points that int8 cannot absorb"):
+        toolchain.compile(function)
+
+
+def test_tvm_takes_asymmetric_weights_as_floats(tmp_path: Path) -> None:
+    net = asymmetric()
+    truth = true_values(net, tmp_path)
+    (found,) = composites(net)
+    assert outcome(net, truth, found, TOOLCHAINS["tvm"]).steps <= 1
+
+
+def test_check_is_exact_where_nothing_is_rounded_and_one_step_where_something_is() -> None:
+    net = imported(conv_block := zoo_quantized.quantize(conv_net((1, 4, 6, 6), 8, 3)))
+    assert conv_block.graph.node
+    (found,) = composites(net)
+    instance = TOOLCHAINS["tvm"].instances(1, "float32")[0]
+    function = function_for(net, found.nodes, instance, "checked")
+    true = np.full((1, 8, 6, 6), 7, np.uint8)
+    assert check(function, [true], [true]) == 0
+    assert check(function, [true + 1], [true]) == pytest.approx(1 / 7)
+    with pytest.raises(CollageError, match="off by 2 steps"):
+        check(function, [true + 2], [true])
+    dequantize = found["data_float"]
+    alone = function_for(net, 1 << dequantize, instance, "alone")
+    numbers = np.ones((1, 4, 6, 6), np.float32)
+    assert check(alone, [numbers], [numbers]) == 0
+    with pytest.raises(CollageError, match="relative error"):
+        check(alone, [numbers * np.float32(1.001)], [numbers])
+
+
+def test_serialised_module_packs_the_same_weights() -> None:
+    from tests.toolchain_cases import load_again, run, saved
+
+    toolchain = TOOLCHAINS["onednn"]
+    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
+    everything = sum(1 << i for i in net.graph.operators)
+    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    module = toolchain.compile(function)
+    again = load_again(module)
+    assert saved(again) == saved(module)
+    feeds = net.random_inputs(0)
+    for a, b in zip(run(module, function, feeds), run(again, function, feeds), strict=True):
+        np.testing.assert_array_equal(a, b)
+    given = [n.type for n in net.graph.nodes if n.form == "constant" and n.type.elements > 256]
+    assert {kind.dtype for kind in given} == {"int8"}
+    # Weights once, in 8 bits, with the library's own sums and our scales and biases beside them.
+    total = sum(kind.bytes for kind in given)
+    assert total <= toolchain.inside(module)["weights_bytes"] < 1.5 * total
+
+
+def test_composites_of_the_table_have_one_exit_and_are_disjoint() -> None:
+    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
+    taken = 0
+    for found in composites(net):
+        assert not found.nodes & taken
+        taken |= found.nodes
+        _, outputs = net.graph.boundary(net.graph.close(found.nodes))
+        assert outputs == (found.root,)
+    assert quantized.find(net.graph)
