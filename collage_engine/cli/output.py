@@ -113,6 +113,8 @@ def print_run(run: Run) -> None:
         )
     if run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
+    if run.memory is not None:
+        say(f"memory: {run.memory.sentence()}")
     counts = run.candidates
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "

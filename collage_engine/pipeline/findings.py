@@ -9,6 +9,7 @@ import msgspec
 
 from collage_engine.partition.candidate import make_record
 from collage_engine.pipeline.limits import limit_verdicts
+from collage_engine.pipeline.memory import memory_use
 from collage_engine.pipeline.problem import make_placement, make_problem, pin_verdicts
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
 from collage_engine.placement.confirm import Confirmation
@@ -17,6 +18,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import check
 from collage_engine.search.problem import Answer
 
@@ -40,6 +42,7 @@ class Findings:
     """The covers that were confirmed, in the order of their rivals."""
     confirmation: Confirmation
     warnings: list[str]
+    tuning: TuneCounts | None = None
 
     def document(self, chosen: Placement, seconds: dict[str, float], artifact: str | None) -> Run:
         """Everything that was found out, as one record."""
@@ -81,10 +84,12 @@ class Findings:
             apparent_loss_us=ours - best if ours is not None and best is not None else None,
             device=device_text(),
             peak_memory_bytes=winner.peak_memory_bytes,
+            memory=memory_use(winner, record.weights_bytes, artifact),
             warnings=self.warnings,
             limits=limit_verdicts(self.answer),
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
             rivals=self.runners_up(),
+            tuning=self.tuning,
         )
 
     def exported(self) -> Placement:

@@ -8,7 +8,7 @@ constraints as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import msgspec
 
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.limits import Constraints, Runtime, broken, in_words
 
 if TYPE_CHECKING:
@@ -56,8 +57,15 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
     return facts
 
 
-def constraints_of(settings: RunSettings, constants: Mapping[str, float]) -> Constraints | None:
-    """The search's constraints; None where nothing is limited."""
+def constraints_of(
+    settings: RunSettings,
+    constants: Mapping[str, float],
+    instances: Iterable[ToolchainInstance] = (),
+) -> Constraints | None:
+    """The search's constraints; None where nothing is limited.
+
+    ``instances``: whose partitions may be chosen; some need a second runtime's library.
+    """
     runtimes: dict[str, tuple[int, list[str]]] = {}
     conflicts = []
     for key, value in constants.items():
@@ -86,6 +94,7 @@ def constraints_of(settings: RunSettings, constants: Mapping[str, float]) -> Con
             for name, (size, found) in sorted(runtimes.items())
         },
         base_bytes=int(constants.get(WEIGHTS, 0.0)),
+        needs={i.id: i.runtimes for i in instances if i.runtimes != (i.toolchain,)},
     )
     return constraints if in_words(constraints) else None
 
@@ -105,7 +114,7 @@ def barred(cover: Sequence[CoverPart], constraints: Constraints | None) -> str |
     """Why a baseline's cover may not be exported under the constraints; None when it may."""
     if constraints is None:
         return None
-    used = {r for part in cover for r in constraints.runtimes_of(part.instance.id)}
+    used = {runtime for part in cover for runtime in part.instance.runtimes}
     said = in_words(constraints)
     found = [said[kind] for kind in broken(constraints, used)]
     return f"not allowed: {', '.join(found)}" if found else None

@@ -20,6 +20,7 @@ from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
+    from collage_engine.toolchains.base import Function
 
 
 class CoverPart(msgspec.Struct, frozen=True):
@@ -50,8 +51,15 @@ class Built:
     """To be set before the module's libraries load."""
     threads: int
     spin: bool
+    part_weights: tuple[int, ...]
+    """Bytes of constants that each partition is given, in execution order."""
+    repeated_bytes: int
     architecture: str = ""
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
+
+
+USE_GRAPH = "relax.backend.use_cuda_graph"
+"""TVM's pass option: what runs between two points that the host must see is one CUDA graph."""
 
 
 def architecture_of(cover: Cover) -> str:
@@ -81,6 +89,7 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
 def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
     """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
     from tvm import relax
+    from tvm.transform import PassContext
 
     from collage_engine.lowering.target import build_target
     from collage_engine.toolchains.registry import get
@@ -100,9 +109,12 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
         for k, position in enumerate(order)
     ]
+    constants = [_constants(function) for function in functions]
     assembled = assemble(model, functions)
+    graph = bool(architecture) and all(get(p.instance.toolchain).capturable for p in cover)
     try:
-        executable = relax.build(assembled.module, build_target(architecture))
+        with PassContext(config={USE_GRAPH: graph}):
+            executable = relax.build(assembled.module, build_target(architecture))
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
@@ -118,8 +130,26 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         environment=environment_of(cover, threads, spin),
         threads=threads,
         spin=spin,
+        part_weights=tuple(sum(given.values()) for given in constants),
+        repeated_bytes=_repeated(constants),
         architecture=architecture,
     )
+
+
+def _constants(function: Function) -> dict[int, int]:
+    """Constants that a function reads, with their bytes."""
+    nodes = function.graph.nodes
+    return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
+
+
+def _repeated(constants: Sequence[dict[int, int]]) -> int:
+    """Bytes of constants that were given to a partition before already."""
+    known: set[int] = set()
+    total = 0
+    for given in constants:
+        total += sum(size for index, size in given.items() if index in known)
+        known |= given.keys()
+    return total
 
 
 def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:
@@ -141,6 +171,8 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         environment=built.environment,
         threads=built.threads,
         spin=built.spin,
+        part_weights=built.part_weights,
+        repeated_bytes=built.repeated_bytes,
         architecture=built.architecture,
     )
     try:

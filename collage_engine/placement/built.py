@@ -36,6 +36,10 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     threads: int
     spin: bool
+    part_weights: tuple[int, ...] = ()
+    """Bytes of constants that each partition was given."""
+    repeated_bytes: int = 0
+    """Constants given to one more partition than one."""
     architecture: str = ""
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 

@@ -189,7 +189,7 @@ class Field:
         here.sort(key=lambda o: _median_of(times[id(o)]))
         for outcome in here[places:]:
             outcome.heat = times[id(outcome)]
-            outcome.peak_memory_bytes = self.ask_memory(outcome)
+            self.ask_memory(outcome)
             self.workers.pop(id(outcome)).close()
             if outcome.folder is not None:
                 (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
@@ -202,10 +202,14 @@ class Field:
             module, onnx_file = None, self.onnx_file()
         else:
             module, onnx_file = str(outcome.folder / MODULE_FILE) if outcome.folder else None, None
+        first = outcome.rival.cover[0].instance if outcome.rival.python_session else None
         request = OpenRival(
             module=module,
             onnx=onnx_file,
+            session=first.toolchain if first else None,
+            precision=first.precision if first else "float32",
             threads=max((part.instance.threads for part in outcome.rival.cover), default=1),
+            device=next((part.instance.device for part in outcome.rival.cover), "cpu"),
             sample=str(self.sample),
             inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
@@ -337,14 +341,13 @@ class Field:
         return kernels
 
     def peak_memory(self, outcomes: list[Outcome]) -> None:
-        """Ask every rival still there for its largest resident size."""
+        """Ask every rival still there for its resident sizes."""
         for outcome in outcomes:
             if outcome.reason is None and id(outcome) in self.workers:
-                outcome.peak_memory_bytes = self.ask_memory(outcome)
+                self.ask_memory(outcome)
 
-    def ask_memory(self, outcome: Outcome) -> int | None:
-        size: int | None = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)
-        return size
+    def ask_memory(self, outcome: Outcome) -> None:
+        outcome.memory = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)
 
 
 def _median_of(rounds: list[tuple[float, list[float]]]) -> float:

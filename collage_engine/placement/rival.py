@@ -9,6 +9,7 @@ from typing import Literal
 
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.built import BuiltModule
+from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
 
 RivalKind = Literal["collage"] | BaselineKind
@@ -24,7 +25,7 @@ class Rival:
     order: int = 0
     """Settles ties after the number of partitions: the user's order, smaller first."""
     python_session: bool = False
-    """Timed as ONNX Runtime's users run it: its Python session on the user's own file."""
+    """Timed as the toolchain's users run it: its Python session on the user's own file."""
     reason: str | None = None
     """Why it cannot be built at all; it is listed, not timed."""
     eligible: bool = True
@@ -61,7 +62,8 @@ class Outcome:
     """Single calls of the fresh rounds."""
     max_abs_error: float | None = None
     max_rel_error: float | None = None
-    peak_memory_bytes: int | None = None
+    memory: MemorySeen | None = None
+    """Of its process."""
     folder: Path | None = None
     """Where its module lies, with ``built.json``."""
     built: BuiltModule | None = None
@@ -87,6 +89,11 @@ class Outcome:
             return None
         last = len(known) - 1
         return known[round(last * 0.2)], known[round(last * 0.8)]
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The largest resident size of its process."""
+        return None if self.memory is None else self.memory.peak_bytes
 
     @property
     def partitions(self) -> int:

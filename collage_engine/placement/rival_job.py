@@ -1,7 +1,7 @@
 """One rival in a child process of its own: load it, check its numbers, run rounds when told.
 
 Nothing of the model is imported here: a rival is its exported module, as a user would load it
-(or ONNX Runtime's own Python session). Between rounds the child sleeps on its pipe.
+(or a toolchain's own Python session). Between rounds the child sleeps on its pipe.
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ import msgspec
 import numpy as np
 
 from collage_engine.lowering.accuracy import worst
+from collage_engine.placement.memory import MemoryWatch
 from collage_engine.placement.npz import read_npz
+from collage_engine.placement.python_session import open_session
 from collage_engine.placement.stopwatch import time_kernels
 from collage_engine.records.errors import ToolchainError
 
 
 class OpenRival(msgspec.Struct, frozen=True, kw_only=True):
-    """Load a module (``model.so``), or an ONNX file with ONNX Runtime's Python session."""
+    """Load a module (``model.so``), or an ONNX file as a toolchain's users do from Python."""
 
     module: str | None = None
     onnx: str | None = None
+    session: str | None = None
+    """The toolchain whose Python interface opens ``onnx``."""
     threads: int = 1
+    precision: str = "float32"
+    device: str = "cpu"
+    """Where the module runs."""
     sample: str
     """Folder with ``inputs.npz`` and ``outputs.npz``."""
     inputs: tuple[tuple[str, str], ...]
@@ -52,7 +59,7 @@ class ProfileRival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the largest resident size so far."""
+    """Ask for the resident sizes so far (``MemorySeen``)."""
 
 
 Request = OpenRival | RunRound | ProfileRival | PeakMemory
@@ -72,6 +79,7 @@ class RivalJob:
         self._call: Callable[[], Any] | None = None
         self._vm: Any = None
         self._arguments: list[Any] = []
+        self._memory: MemoryWatch | None = None
 
     def __call__(self, request: Request) -> Any:
         if isinstance(request, OpenRival):
@@ -80,13 +88,17 @@ class RivalJob:
             return self._round(request)
         if isinstance(request, ProfileRival):
             return self._profile(request)
-        return peak_memory_bytes()
+        return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
     def _open(self, request: OpenRival) -> tuple[float, float]:
         """Largest absolute and relative error of the outputs on the sample."""
         sample = Path(request.sample)
         inputs = read_npz(sample / "inputs.npz", dict(request.inputs))
         truth = read_npz(sample / "outputs.npz", dict(request.outputs))
+        if request.module is not None:
+            import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
+
+        self._memory = MemoryWatch()
         if request.module is not None:
             results = self._open_module(request, inputs)
         else:
@@ -100,34 +112,45 @@ class RivalJob:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
+        from collage_engine.lowering.target import device_of
         from collage_engine.lowering.tensors import from_numpy, to_numpy
         from collage_engine.records.graph import TensorType
 
         library = tvm.runtime.load_module(str(request.module))
-        self._vm = VirtualMachine(library, tvm.cpu())
+        device = device_of(request.device)
+        self._vm = VirtualMachine(library, device)
         self._arguments = [
-            from_numpy(inputs[name], TensorType(inputs[name].shape, dtype))
+            from_numpy(inputs[name], TensorType(inputs[name].shape, dtype), device)
             for name, dtype in request.inputs
         ]
         main, arguments = self._vm["main"], self._arguments
-        self._call = lambda: main(*arguments)
+        if request.device == "cpu":
+            self._call = lambda: main(*arguments)
+        else:
+
+            def call() -> Any:
+                result = main(*arguments)
+                device.sync()  # calls return before the device is done
+                return result
+
+            self._call = call
         result = self._call()
         kinds = [TensorType((), dtype) for _, dtype in request.outputs]
         tensors = [result] if len(kinds) == 1 else list(result)
+        assert self._memory is not None
+        self._memory.loaded(library)
         return [to_numpy(t, kind) for t, kind in zip(tensors, kinds, strict=True)]
 
     def _open_session(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = request.threads
-        session = onnxruntime.InferenceSession(
-            str(request.onnx), options, providers=["CPUExecutionProvider"]
+        assert request.session is not None
+        self._call, results = open_session(
+            request.session, str(request.onnx), request.threads, request.precision, inputs
         )
-        wanted = [i.name for i in session.get_inputs()]
-        feeds = {name: inputs[name] for name in wanted if name in inputs}
-        self._call = lambda: session.run(None, feeds)
-        return [np.asarray(value) for value in self._call()]
+        self._call()
+        found = results()
+        assert self._memory is not None
+        self._memory.loaded()
+        return found
 
     def _round(self, request: RunRound) -> list[float]:
         """Seconds of single calls."""
@@ -155,15 +178,3 @@ class RivalJob:
             return []
         times = time_kernels(self._vm, self._call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
-
-
-def peak_memory_bytes() -> int | None:
-    """The largest resident size of this process (VmHWM); None where the system has no /proc."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return None
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -8,8 +8,10 @@ import msgspec
 
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.tuning import TuneCounts
 
 BaselineKind = Literal["whole-model", "fuseops", "greedy", "user"]
 
@@ -104,6 +106,10 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     invalid: int = 0
     skipped: int = 0
     """Left unmeasured: the budget was spent, or they could not matter."""
+    proven: int = 0
+    """Of the skipped: cannot matter, as their bytes and operations prove."""
+    assumed: int = 0
+    """Of the skipped: cannot matter, under the assumption that the run's warnings name."""
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -134,6 +140,9 @@ class Run(msgspec.Struct, kw_only=True):
     apparent_loss_us: float | None = None
     device: str = ""
     peak_memory_bytes: int | None = None
+    memory: MemoryUse | None = None
+    tuning: TuneCounts | None = None
+    """What the tuning stage did; None: there was none."""
     warnings: list[str] = []
     limits: list[LimitVerdict] = []
     """Deployment constraints and their prices."""

@@ -23,6 +23,8 @@ class Row:
     reason: str | None = None
     """Why it has no time."""
     chosen: bool = False
+    barred: str | None = None
+    """Which deployment constraint it breaks."""
 
 
 def latency_rows(run: Run) -> list[Row]:
@@ -56,7 +58,7 @@ def latency_rows(run: Run) -> list[Row]:
             Row(
                 name=baseline_name(base), kind=KINDS[base.kind], us=base.measured_us,
                 spread_us=base.spread_us, estimated_us=base.estimated_us, reason=base.reason,
-                chosen=won,
+                chosen=won, barred=base.barred,
             )
         )  # fmt: skip
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))

@@ -47,6 +47,9 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     needs: dict[str, tuple[str, ...]] = {}
     """Toolchain as candidates write it → runtimes, where not just itself."""
 
+    def __hash__(self) -> int:
+        return hash(msgspec.json.encode(self, order="deterministic"))
+
     def runtimes_of(self, toolchain: str) -> tuple[str, ...]:
         known = self.needs.get(toolchain)
         return (toolchain.partition("[")[0],) if known is None else known

@@ -12,7 +12,8 @@ from collage_engine.placement.build import CoverPart
 from collage_engine.placement.confirm import confirm
 from collage_engine.placement.field import ConfirmSettings
 from collage_engine.placement.rival import Rival
-from collage_engine.placement.rival_job import RivalJob, RunRound, peak_memory_bytes
+from collage_engine.placement.memory import MemoryWatch
+from collage_engine.placement.rival_job import RivalJob, RunRound
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.engine.test_placement_artifact import MNIST
@@ -88,8 +89,14 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
         )  # fmt: skip
 
 
-def test_the_peak_of_this_process_is_known():
-    before = peak_memory_bytes()
-    block = bytearray(64 << 20)
+def test_loading_and_running_have_peaks_of_their_own():
+    watch = MemoryWatch()
+    block = bytearray(96 << 20)
     block[::4096] = b"x" * len(block[::4096])
-    assert peak_memory_bytes() >= max(before, 64 << 20)
+    del block
+    watch.loaded()
+    seen = watch.seen()
+    assert seen.load_peak_bytes >= seen.base_bytes + (90 << 20)
+    assert seen.peak_bytes == max(seen.load_peak_bytes, seen.run_peak_bytes)
+    assert seen.run_peak_bytes < seen.load_peak_bytes - (60 << 20)
+    assert 0 < seen.private_bytes <= seen.loaded_bytes

@@ -21,6 +21,7 @@ from collage_engine.placement.rival import Rival
 from collage_engine.placement.rival_job import KernelTime, OpenRival, PeakMemory, RunRound
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import TensorType
+from collage_engine.records.memory import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 
 
@@ -87,7 +88,7 @@ class ScriptedWorker:
             us = stage.us[self.name]
             return [(us(number) if callable(us) else us) * 1e-6] * 2
         if isinstance(request, PeakMemory):
-            return 1 << 20
+            return MemorySeen(peak_bytes=1 << 20)
         return [KernelTime(kernel="k0", us=5.0), KernelTime(kernel="cast", us=1.5)]
 
 

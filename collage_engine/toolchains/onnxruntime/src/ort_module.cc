@@ -194,6 +194,7 @@ class OrtModule : public PlanModule {
     spin_ = Get<bool>(plan, "spin");
     level_ = GetInt(plan, "level", 99);
     Open(plan, model);
+    model_bytes_ = model.size;
     TrimHeap(model.size);
     if (model.owner) {
       kept_ = *model.owner;
@@ -222,6 +223,8 @@ class OrtModule : public PlanModule {
     int64_t made = 0;
     for (const Argument& a : arguments_) made += a.made();
     out.Set(ffi::String("tensors_made"), made);
+    // As given: what the session packs of them instead, it does not say.
+    out.Set(ffi::String("weights_bytes"), static_cast<int64_t>(model_bytes_));
     return std::string(json::Stringify(out));
   }
 
@@ -277,6 +280,7 @@ class OrtModule : public PlanModule {
   RunFunction run_ = nullptr;
   ffi::Bytes kept_;
   std::unique_ptr<SpilledBytes> spilled_;
+  size_t model_bytes_ = 0;
   int threads_ = 1;
   bool spin_ = false;
   bool shared_pool_ = true;

@@ -1,0 +1,88 @@
+"""Looking at the memory of the process that runs a placement (Linux; elsewhere nothing is known).
+
+The largest resident size can be reset (``/proc/self/clear_refs``), so that loading, which holds a
+model twice for a moment, and running are told apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from collage_engine.records.memory import MemorySeen
+
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
+_KIND = re.compile(r"collage_(.+)_[0-9a-f]+$")
+
+
+def status_bytes(field: str) -> int | None:
+    """A size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``); None where there is no /proc."""
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+class MemoryWatch:
+    """Sizes of this process around loading and running a module."""
+
+    def __init__(self) -> None:
+        self.base = status_bytes("VmRSS")
+        self._loaded: tuple[int | None, int | None, int | None] | None = None
+        self._reset = False
+        self._held: dict[str, int] = {}
+
+    def loaded(self, library: Any = None) -> None:
+        """The module is loaded and has run once: note the sizes, start a new peak."""
+        self._loaded = status_bytes("VmRSS"), status_bytes("RssAnon"), status_bytes("VmHWM")
+        try:
+            RESET.write_text("5")
+            self._reset = True
+        except OSError:
+            self._reset = False
+        if library is not None:
+            self._held = held_weights(library)
+
+    def seen(self) -> MemorySeen:
+        """Everything noted, and the peak since."""
+        now = status_bytes("VmHWM")
+        if self._loaded is None:
+            return MemorySeen(peak_bytes=now, base_bytes=self.base)
+        loaded, private, load_peak = self._loaded
+        known = [size for size in (now, load_peak) if size is not None]
+        return MemorySeen(
+            peak_bytes=max(known, default=None),
+            base_bytes=self.base,
+            loaded_bytes=loaded,
+            private_bytes=private,
+            load_peak_bytes=load_peak,
+            run_peak_bytes=now if self._reset else None,
+            held=self._held,
+        )
+
+
+def held_weights(library: Any) -> dict[str, int]:
+    """Bytes of weights that our runtimes' modules hold, by toolchain, as they themselves say."""
+    found: dict[str, int] = {}
+    waiting = [library]
+    while waiting:
+        module = waiting.pop()
+        waiting.extend(getattr(module, "imports", ()))
+        kind = _KIND.match(str(module.kind))
+        if kind is None:
+            continue
+        try:
+            described = json.loads(str(module["collage.inside"]()))
+        except Exception:
+            continue  # a runtime that cannot describe itself is not asked
+        size = described.get("weights_bytes")
+        if isinstance(size, int):
+            found[kind[1]] = found.get(kind[1], 0) + size
+    return found
