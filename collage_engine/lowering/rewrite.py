@@ -20,7 +20,7 @@ from collage_engine.lowering.extract import relax_type, substitute, tensor_type
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import PLAIN
-from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.base import MODULES, Function
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -82,6 +82,9 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
             if toolchain.native:
                 lowered[position] = toolchain.lower(function)
                 callees[position] = _add_kernels(builder, lowered[position], function)
+                attributes = lowered[position].attrs
+                if attributes and MODULES in attributes:
+                    externals.extend(attributes[MODULES])
             else:
                 externals.append(toolchain.compile(function))
         except ToolchainError as error:
@@ -119,7 +122,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         builder.emit_func_output(result)
     module = builder.get()
     if externals:
-        module = module.with_attr("external_mods", externals)
+        module = module.with_attr(MODULES, externals)
     return Assembled(module, order, tuple(calls))
 
 
@@ -258,8 +261,12 @@ def _inline(
                 known[binding.var] = value  # another name of the same value
                 continue
             known[binding.var] = builder.emit(value)
-            if isinstance(value, Call) and value.args and isinstance(value.args[0], GlobalVar):
-                calls.append(KernelCall(str(value.args[0].name_hint), position))
+            if isinstance(value, Call) and value.args:
+                callee = value.args[0]
+                if isinstance(callee, GlobalVar):
+                    calls.append(KernelCall(str(callee.name_hint), position))
+                elif isinstance(callee, relax.ExternFunc):
+                    calls.append(KernelCall(str(callee.global_symbol), position))
     result = substitute(main.body.body, known, callees)
     if isinstance(result, Tuple):
         return list(result.fields)

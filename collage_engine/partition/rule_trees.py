@@ -75,10 +75,7 @@ def byoc_rules(
 
     ``supports``: operators that it can also run on their own, by its own judgement.
     """
-    rules: list[PartitionRule] = []
-    for entry in patterns:
-        predicate = entry[2] if len(entry) > 2 else None
-        rules.append(CompositeRule(entry[0], PatternRule(entry[0], entry[1], predicate)))
+    rules: list[PartitionRule] = [_composite(entry) for entry in patterns]
     if supports is not None:
         rules.append(OpPredicateRule("op", supports))
     tree: PartitionRule = UnionRule("", tuple(rules))
@@ -92,8 +89,32 @@ def byoc_rules(
 
 def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
     """Composites of a pattern table as they are, joined with nothing."""
-    rules = [CompositeRule(entry[0], PatternRule(entry[0], entry[1])) for entry in patterns]
-    return OnlyValidRule(name, UnionRule("", tuple(rules)), SubGraphConfig(max_exits=1))
+    rules = tuple(_composite(entry) for entry in patterns)
+    return OnlyValidRule(name, UnionRule("", rules), SubGraphConfig(max_exits=1))
+
+
+def _composite(entry: PatternEntry) -> PartitionRule:
+    predicate = entry[2] if len(entry) > 2 else None
+    return CompositeRule(entry[0], PatternRule(entry[0], entry[1], predicate))
+
+
+LIBRARY_CONFIG = SubGraphConfig(max_exits=1, max_depth=8)
+"""What a group that calls a library must satisfy: the same as any group of TVM's."""
+
+
+def library_rules(
+    patterns: Sequence[PatternEntry], limits: CombineLimits = DEFAULT_LIMITS
+) -> PartitionRule:
+    """TVM's groups with library calls inside them (RFC 0062, "external libraries").
+
+    ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Anchors on their own are
+    left to the tree without a library, which finds the same groups.
+    """
+    rules = (OpCallByKindRule("op", "reduction"), *(_composite(entry) for entry in patterns))
+    combiners = (AllSimple(_SIMPLE), TupleArgument(), TupleProjection())
+    depth = LIBRARY_CONFIG.max_depth
+    combined = CombineRule("combine", UnionRule("", rules), combiners, depth, limits)
+    return OnlyValidRule("tvm", combined, LIBRARY_CONFIG)
 
 
 def anchor_rules(

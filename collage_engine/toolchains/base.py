@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collage_engine.partition.spec import PartitionSpec
 
 
+MODULES = "external_mods"
+"""Attribute of an ``IRModule``: runtime modules that come with it, as ``RunCodegen`` leaves it."""
+
+
 @dataclass(frozen=True)
 class Function:
     """A sub-graph taken out of its model, ready to be compiled.
@@ -79,6 +83,8 @@ class Toolchain(ABC):
     """True: compiled by TVM itself through ``lower``; False: an external runtime module."""
     targets: tuple[str, ...] = ("cpu",)
     """Kinds of devices it compiles for: cpu, cuda."""
+    capturable: bool = True
+    """On CUDA: its calls only enqueue, so that they can be part of a CUDA graph."""
     whole_model: bool = True
     """Whether a user could run a whole model with it (then it is a baseline)."""
     direct_convolutions: bool = False
@@ -161,7 +167,8 @@ class Toolchain(ABC):
 
         ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
         dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants, so that
-        it can be inlined into a whole model.
+        it can be inlined into a whole model. Runtime modules that it calls by ``call_dps_packed``
+        are in the attribute ``MODULES``.
         """
         raise NotImplementedError(f"{self.name} is external")
 

@@ -50,9 +50,6 @@ class BlasToolchain(NativeToolchain):
 
         return patterns(self.name)
 
-    def library_call(self, function: Function) -> Any:
-        return self.compile(function)
-
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.blas.generate import generate
 

@@ -67,6 +67,9 @@ class NativeToolchain(Toolchain):
         plan["spin"] = function.spin
         return self.create(function.symbol, plan, weights)
 
+    def library_call(self, function: Function) -> Any:
+        return self.compile(function)
+
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
         """A module from a finished plan; the library's refusal becomes a ``ToolchainError``."""
         import tvm_ffi

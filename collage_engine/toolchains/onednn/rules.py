@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.rule_trees import (
+    PatternEntry,
+    anchor_rules,
+    byoc_rules,
+    union_rules,
+)
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
@@ -33,6 +38,11 @@ def _refused(graph: DataflowGraph, nodes: int) -> str | None:
 
 def _validate(sub_graph: SubGraph) -> str | None:
     return _refused(sub_graph.graph, sub_graph.inside)
+
+
+def library_table(prefix: str) -> list[PatternEntry]:
+    """What another toolchain's kernels can call: one product or convolution with post-ops."""
+    return [(n, p, _supported) for n, p in anchor_patterns(prefix, residual=True)]
 
 
 def partition_spec(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from collage_engine.toolchains.native.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 
 LIBRARY = "onednn-cpu-gomp"
@@ -87,6 +89,11 @@ class OneDnnToolchain(NativeToolchain):
         from collage_engine.toolchains.onednn.rules import partition_spec
 
         return partition_spec(self, instance, graph)
+
+    def library_table(self) -> Sequence[PatternEntry]:
+        from collage_engine.toolchains.onednn.rules import library_table
+
+        return library_table(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16

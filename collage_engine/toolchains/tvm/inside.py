@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tvm import tirx
 
+from collage_engine.toolchains.base import MODULES
 from collage_engine.toolchains.tvm.kernels import REASON, SCHEDULE
 
 
@@ -24,7 +26,9 @@ def describe(module: Any) -> dict[str, Any]:
         if REASON in attributes:
             kernel["reason"] = str(attributes[REASON])
         kernels.append(kernel)
-    return {"kernels": kernels}
+    calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
+    libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
+    return {"kernels": kernels} | ({"library_calls": libraries} if libraries else {})
 
 
 def llvm_source(module: Any, name: str, kind: str = "ll") -> str:

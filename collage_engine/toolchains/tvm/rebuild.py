@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
@@ -12,11 +12,14 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized import Integers
 
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tvm.library import LibraryCalls
 
-def relax_module(function: Function) -> tvm.IRModule:
+
+def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.IRModule:
     """``main(inputs) → outputs`` with the model's own operators, constants in place.
 
-    Quantised composites are integer computations from here on.
+    Quantised composites are integer computations from here on, a library's are packed calls.
     """
     model, graph = function.model, function.graph
     builder = relax.BlockBuilder()
@@ -46,13 +49,22 @@ def relax_module(function: Function) -> tvm.IRModule:
             return TupleGetItem(moved(e.tuple_value), e.index)
         return e
 
+    def value_of(index: int) -> Any:
+        if graph.nodes[index].form == "constant":
+            return model.expr(index)
+        return moved(model.var(index))
+
     with builder.function("main", parameters):
         with builder.dataflow():
             integers = Integers(function)
             for index in function.members:
                 if graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
                     continue
-                whole = integers.emit(builder, index, lambda i: moved(model.var(i)))
+                if calls is not None and calls.skips(index):
+                    continue
+                whole = calls.emit(builder, index, value_of) if calls is not None else None
+                if whole is None:
+                    whole = integers.emit(builder, index, value_of)
                 if whole is not None:
                     known[model.var(index)] = whole
                     continue

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
-from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.base import MODULES, Function, Toolchain
 from collage_engine.toolchains.tvm.operators import reason_against
 
 if TYPE_CHECKING:
+    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
@@ -75,17 +77,38 @@ class TvmToolchain(Toolchain):
                     return reason
             return None
 
+        if instance.library:
+            from collage_engine.toolchains.tvm.library import rules
+
+            return PartitionSpec(instance.id, instance, rules(instance), validate, external=False)
         rule = tvm_rules()
         if not instance.architecture:
             integers = composite_rules("quantized", pattern_table(self.name))
             rule = union_rules(self.name, integers, rule)
         return PartitionSpec(instance.id, instance, rule, validate, external=False)
 
+    def library_instances(
+        self, threads: int, libraries: Sequence[str]
+    ) -> tuple[ToolchainInstance, ...]:
+        from collage_engine.toolchains.tvm.library import instance_with
+
+        return tuple(instance_with(self.name, threads, library) for library in libraries)
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        if not instance.library:
+            return ()
+        from collage_engine.toolchains.tvm.library import made_of
+
+        return made_of(graph, instance.library, nodes)
+
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         return ()
 
     def lower(self, function: Function) -> Any:
         from collage_engine.toolchains.tvm.choices import choices_of, using
+        from collage_engine.toolchains.tvm.library import LibraryCalls
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
         from collage_engine.toolchains.tvm.target import cpu
@@ -96,9 +119,11 @@ class TvmToolchain(Toolchain):
 
                 architecture = function.instance.architecture
                 return cuda.lower_module(relax_module(function), architecture).module
-            module = relax_module(function)
+            calls = LibraryCalls(function) if function.instance.library else None
+            module = relax_module(function, calls)
             with using(choices_of(function.instance)):
-                return lower_module(module, cpu(function.instance.threads)).module
+                module = lower_module(module, cpu(function.instance.threads)).module
+            return module if calls is None else module.with_attr(MODULES, calls.modules)
         except ToolchainError:
             raise
         except Exception as error:

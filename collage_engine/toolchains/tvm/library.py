@@ -1,0 +1,122 @@
+"""Library calls among kernels: composites of a group that another toolchain's library runs.
+
+RFC 0062 asks for "library implementations to be considered" inside what TVM compiles: the rule
+tree ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Here a composite becomes
+a packed call of the library's runtime module, which computes where the VM wants the result; the
+other operators of the group are kernels around it that read and write the same buffers. The
+library is known by its name in the registry only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.greedy import merge_composites
+from collage_engine.partition.offer import Composites, Offer
+from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
+from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.registry import get
+
+OPTION = "library"
+
+
+def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstance:
+    """The instance whose kernels call this library."""
+    return ToolchainInstance(toolchain=toolchain, config=((OPTION, library),), threads=threads)
+
+
+def rules(instance: ToolchainInstance) -> PartitionRule:
+    """TVM's groups, anchors being the library's composites."""
+    return library_rules(get(instance.library).library_table())
+
+
+@lru_cache(maxsize=8)
+def _offer(graph: DataflowGraph, library: str) -> Offer:
+    """The library's patterns; what they match in a graph is found once."""
+    instance = ToolchainInstance(toolchain=library)
+    rule = composite_rules(library, get(library).library_table())
+    return Offer(instance, PartitionSpec(library, instance, rule), supports=lambda index: None)
+
+
+def _found(graph: DataflowGraph, library: str, nodes: IndexSet) -> list[tuple[str, IndexSet]]:
+    """Composites (name, operator set) of a set of nodes, as MergeComposite would take them."""
+    calls = call_graph(graph)
+    outside = calls.everything & ~calls.from_nodes(nodes)
+    return merge_composites(graph, _offer(graph, library), outside)
+
+
+def made_of(graph: DataflowGraph, library: str, nodes: IndexSet) -> Composites | None:
+    """Composites of a set that has some, and kernels of TVM's beside them; else None.
+
+    Without a composite the set is plain TVM's; without anything beside, it is the library's own.
+    """
+    closed = graph.close(nodes)
+    if SubGraph(graph, closed).is_valid(LIBRARY_CONFIG) is not None:
+        return None
+    operators = call_graph(graph).from_nodes(nodes)
+    if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
+        return None  # 8-bit composites are integer kernels, or the library's own partitions
+    found = _found(graph, library, nodes)
+    covered = 0
+    for _, inside in found:
+        covered |= inside
+    if not found or covered == operators:
+        return None
+    return tuple(sorted(((n, tuple(members(bits))) for n, bits in found), key=lambda c: c[1]))
+
+
+class LibraryCalls:
+    """The composites of one function, compiled by the library."""
+
+    def __init__(self, function: Function) -> None:
+        graph, library = function.graph, get(function.instance.library)
+        self.modules: list[Any] = []
+        self._roots: dict[int, Function] = {}
+        self._inner: set[int] = set()
+        leaving = set(function.outputs)
+        for number, (name, operators) in enumerate(_found(graph, library.name, function.nodes)):
+            indices = [graph.operators[o] for o in members(operators)]
+            nodes = graph.close(graph.to_indices(tuple(members(operators))))
+            inputs, outputs = graph.boundary(nodes)
+            root = indices[-1]
+            if outputs != (root,) or leaving & set(indices) - {root}:
+                raise ToolchainError(f"{name}: more than its result is needed outside")
+            composite = replace(
+                function,
+                symbol=f"{function.symbol}_{library.name}{number}",
+                nodes=nodes,
+                inputs=inputs,
+                outputs=outputs,
+                takes={},
+                gives={},
+            )
+            self.modules.append(library.library_call(composite))
+            self._roots[root] = composite
+            self._inner.update(indices[:-1])
+
+    def skips(self, index: int) -> bool:
+        """Whether a call is inside a composite, not its root."""
+        return index in self._inner
+
+    def emit(self, builder: Any, index: int, value: Callable[[int], Any]) -> Any | None:
+        """The composite of which a call is the root, as a packed call; None for other calls."""
+        from tvm import relax
+
+        composite = self._roots.get(index)
+        if composite is None:
+            return None
+        kind = composite.graph.nodes[index].type
+        arguments = [value(i) for i in composite.inputs]
+        given = relax.TensorType(kind.shape, kind.dtype)
+        return builder.emit(relax.op.call_dps_packed(composite.symbol, arguments, given))
