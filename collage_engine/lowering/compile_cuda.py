@@ -124,6 +124,14 @@ class DeviceTimer:
             return max(issued, self._cuda.seconds_between(self._begin, self._end))
 
 
+def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> DeviceTimer:
+    """A timer whose stream TVM and the toolchains' runtimes work on."""
+    import tvm_ffi
+
+    device = tvm_ffi.device("cuda", 0)
+    return DeviceTimer(calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream))
+
+
 class CudaCompiled(Compiled):
     """A candidate on the device, external or native."""
 
@@ -211,14 +219,9 @@ class CudaCompiled(Compiled):
         ]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
-        import tvm_ffi
-
         arguments = self._bind(inputs)
-        raw = tvm_ffi.device("cuda", 0)
         calls = [lambda body=body: body(*arguments) for body in self._bodies]
-        self._timer = DeviceTimer(
-            calls, self._cuda, lambda stream: tvm_ffi.use_raw_stream(raw, stream)
-        )
+        self._timer = device_timer(calls, self._cuda)
         return self._timer
 
     def inside(self) -> dict[str, Any]:

@@ -23,21 +23,24 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def empty(kind: TensorType) -> Tensor:
-    """An uninitialised CPU tensor, 64-byte aligned."""
+def empty(kind: TensorType, device: Any = None) -> Tensor:
+    """An uninitialised tensor, 64-byte aligned; on the CPU unless a ``device`` is given."""
     import tvm
 
-    return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu())
+    return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu() if device is None else device)
 
 
-def from_numpy(array: np.ndarray, kind: TensorType) -> Tensor:
-    """A TVM tensor holding a copy of ``array``, which must have the given shape and type."""
+def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tensor:
+    """A TVM tensor holding a copy of ``array``, which must have the given shape and type.
+
+    On the CPU unless a ``device`` is given.
+    """
     array = np.asarray(array)
     if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
         raise ToolchainError(
             f"expected {kind}, got {array.dtype}[{','.join(map(str, array.shape))}]"
         )
-    tensor = empty(kind)
+    tensor = empty(kind, device)
     tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.shape))
     return tensor
 

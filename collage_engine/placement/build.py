@@ -88,8 +88,8 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
 
 def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
     """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
+    import tvm
     from tvm import relax
-    from tvm.transform import PassContext
 
     from collage_engine.lowering.target import build_target
     from collage_engine.toolchains.registry import get
@@ -113,7 +113,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     assembled = assemble(model, functions)
     graph = bool(architecture) and all(get(p.instance.toolchain).capturable for p in cover)
     try:
-        with PassContext(config={USE_GRAPH: graph}):
+        with tvm.transform.PassContext(config={USE_GRAPH: graph}):
             executable = relax.build(assembled.module, build_target(architecture))
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
