@@ -89,6 +89,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
     )  # fmt: skip
     place.add_argument(
+        "--measure", choices=("needed", "all"), default="needed",
+        help="needed (default): leave unmeasured what cannot be in a better placement",
+    )  # fmt: skip
+    place.add_argument(
         "--tune-budget", type=duration, default=0.0, metavar="TIME",
         help="time for tuning TVM's kernels during the search (default: none)",
     )  # fmt: skip

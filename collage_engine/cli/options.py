@@ -173,6 +173,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         target=options.target,
         threads=options.threads,
         budget_s=getattr(options, "budget", 600.0),
+        measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),

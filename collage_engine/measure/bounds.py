@@ -46,6 +46,11 @@ _READS_WHOLE = """
 READS_WHOLE = frozenset(_READS_WHOLE.split())
 """Operators that need every element of every input, and compute every element they give."""
 
+KEEPS_ALL = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "flatten"})
+"""Operators that give the elements of their first input, all of them: perhaps a view."""
+
+POOLS = frozenset({"nn.max_pool2d", "nn.avg_pool2d"})
+
 
 @dataclass
 class Work:
@@ -93,6 +98,8 @@ class WorkCounter:
                 dtype = graph.nodes[node.inputs[0]].type.dtype
                 dtype = "int8" if eight_bits else self.precision if dtype == FLOAT32 else dtype
                 work.operations[dtype] = work.operations.get(dtype, 0.0) + operations
+            if node.op in KEEPS_ALL:
+                whole.add(node.inputs[0])  # whoever makes it must make all; a view reads nothing
             for source in self.reads_whole(index):
                 whole.add(source)
                 if graph.nodes[source].form == "constant" or not nodes >> source & 1:
@@ -142,6 +149,9 @@ class WorkCounter:
                 known = tuple(
                     i for i in node.inputs if self.graph.nodes[i].form not in ("tuple", "other")
                 )
+            elif node.op in POOLS:
+                windows = _pool_windows(self.graph, node)
+                known = node.inputs[:1] if windows and all(covers(*w) for w in windows) else ()
             elif self.operations(index) > 0:
                 windows = _windows(self.graph, node)
                 touched = bool(windows) and all(covers(*w) for w in windows)
@@ -201,6 +211,32 @@ def _windows(graph: DataflowGraph, node: Node) -> list[Window]:
             data.shape[layout.index(axis)],
             node.type.shape[layout.index(axis)],
             weight.shape[kernel.index(axis)],
+            strides[place],
+            dilation[place],
+            padding[place],
+        )
+        for place, axis in enumerate(spatial)
+    ]
+
+
+def _pool_windows(graph: DataflowGraph, node: Node) -> list[Window]:
+    """A pooling's windows, one per spatial axis; none when its layout is a packed one."""
+    data = graph.nodes[node.inputs[0]].type
+    layout = str(node.attributes.get("layout", ""))
+    out_layout = str(node.attributes.get("out_layout") or layout)
+    if len(layout) != len(data.shape) or out_layout != layout or node.is_tuple:
+        return []
+    spatial = [axis for axis in layout if axis not in "NC"]
+    rank = len(spatial)
+    taps = _sizes(node.attributes.get("pool_size"), rank)
+    strides = _sizes(node.attributes.get("strides"), rank)
+    dilation = _sizes(node.attributes.get("dilation"), rank)
+    padding = _sizes(node.attributes.get("padding", 0), 2 * rank)
+    return [
+        (
+            data.shape[layout.index(axis)],
+            node.type.shape[layout.index(axis)],
+            taps[place],
             strides[place],
             dilation[place],
             padding[place],

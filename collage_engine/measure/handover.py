@@ -6,6 +6,7 @@ them against each other. Kept in the store per device, toolchain versions and th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import resource
@@ -22,10 +23,12 @@ from collage_engine.machine.constants import (
 )
 from collage_engine.machine.pool import call_in_child
 from collage_engine.machine.worker import WorkerError
+from collage_engine.measure.assumed import CALL
 from collage_engine.measure.keys import PROTOCOL_VERSION, KeyContext
 from collage_engine.measure.protocol import ProtocolSettings, Rival, time_rivals
 from collage_engine.measure.store import Store
 from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 
 JOB = "collage_engine.measure.handover:run_job"
@@ -59,7 +62,8 @@ def transition_constants(
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
-    """``launch`` and ``pair:<instance>:<instance>`` in microseconds, stored or measured now.
+    """``launch``, ``pair:<instance>:<instance>`` and ``call:<instance>`` (a call on a single
+    number) in microseconds, stored or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
     given for all of its instances. A toolchain that cannot run the chain has no pairs.
@@ -73,7 +77,14 @@ def transition_constants(
         [i.id, i.threads, i.precision, context.versions.get(n, ""), context.sources.get(n, "")]
         for n, i in sorted(default.items())
     ]
-    about = [parts, context.tvm_version, context.target, context.fingerprint, PROTOCOL_VERSION]
+    about = [
+        "with calls",
+        parts,
+        context.tvm_version,
+        context.target,
+        context.fingerprint,
+        PROTOCOL_VERSION,
+    ]
     name = "transitions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known = store.constant(name) if store is not None else None
     if known is None:
@@ -92,7 +103,10 @@ def spread(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
     """Constants between toolchains as constants between their instances."""
-    found = {name: us for name, us in constants.items() if not name.startswith("pair:")}
+    found = {name: us for name, us in constants.items() if not name.startswith(("pair:", CALL))}
+    for a in instances:
+        if CALL + a.toolchain in constants:
+            found[CALL + a.id] = constants[CALL + a.toolchain]
     for a in instances:
         for b in instances:
             us = constants.get(pair_name(a.toolchain, b.toolchain))
@@ -108,10 +122,10 @@ def run_job(request: HandoverRequest) -> dict[str, float]:
     """Measure in this process; imports TVM and the toolchains."""
     bench = ChainBench(request)
     names = [instance.toolchain for instance in request.instances]
-    return measure_constants(names, bench.time_alone, bench.time_chains)
+    return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
 
 
-def chain_model(length: int) -> Any:
+def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:
     """An ONNX model of as many ReLUs in a row."""
     from onnx import TensorProto, helper
 
@@ -119,8 +133,8 @@ def chain_model(length: int) -> Any:
     graph = helper.make_graph(
         nodes,
         "chain",
-        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, shape)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     model.ir_version = 8
@@ -154,6 +168,23 @@ class ChainBench:
         except CollageError as error:
             raise KeyError(name) from error
 
+    def time_calls(self) -> dict[str, float]:
+        """Microseconds of a call on a single number: what every call of a toolchain takes."""
+        from collage_engine.lowering.compile import compile_function
+        from collage_engine.lowering.extract import function_of
+        from collage_engine.model.importer import import_onnx
+
+        model = import_onnx(chain_model(SHORT, (1,)))
+        value = model.random_inputs(0)["v0"]
+        found = {}
+        for name, instance in self.instances.items():
+            with (
+                contextlib.suppress(CollageError),
+                compile_function(function_of(model, instance, (1,), "call")) as compiled,
+            ):
+                found[CALL + name] = self._time([compiled.timer([value])])[0]
+        return found
+
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Microseconds of whole modules."""
         built = {}
@@ -171,7 +202,7 @@ class ChainBench:
 
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import whole_module
-        from collage_engine.lowering.target import build_target, use_threads
+        from collage_engine.lowering.target import build_target, device_of, use_threads
 
         model = self.models[len(chain)]
         functions = [
@@ -180,7 +211,18 @@ class ChainBench:
         ]
         module = whole_module(model, functions)
         use_threads(max(self.instances[name].threads for name in chain))
-        vm = relax.VirtualMachine(relax.build(module, build_target()), tvm.cpu())
+        first = self.instances[chain[0]]
+        executable = relax.build(module, build_target(first.architecture))
+        if first.architecture:
+            from collage_engine.lowering.compile_cuda import device_timer
+            from collage_engine.lowering.tensors import from_numpy
+            from collage_engine.machine.cuda_runtime import CudaRuntime
+
+            device = device_of(first.device)
+            main = relax.VirtualMachine(executable, device)["main"]
+            value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
+            return device_timer([lambda: main(value)], CudaRuntime())
+        vm = relax.VirtualMachine(executable, tvm.cpu())
         vm.save_function(
             "main", "collage_timed", tvm.runtime.tensor(self.input), include_return=False
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.measure.measurer import (
@@ -25,7 +26,7 @@ from collage_engine.pipeline.workspace import Menu, Workspace, device_text, thre
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.event import Event
+from collage_engine.records.event import Event, Progress
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 
@@ -66,6 +67,9 @@ class Measuring:
         self._emit = emit
         self._truth: Path | None = None
         self._measurer: Measurer | None = None
+        self._done = 0
+        """Keys measured in waves; progress within a wave is told as part of the whole."""
+        self._left: int | None = None
         self.counts = CandidateCounts()
 
     def __enter__(self) -> Measuring:
@@ -116,6 +120,41 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return with_costs(records, outcome.costs)
 
+    def begin(self, records: Sequence[CandidateRecord]) -> None:
+        """Count these records, of which waves will measure what is needed."""
+        known = {record.key: record.cost for record in records if record.cost.state != "unknown"}
+        distinct = len({record.key for record in records})
+        self.counts = replace(
+            self.counts,
+            enumerated=self.counts.enumerated + len(records),
+            distinct=self.counts.distinct + distinct,
+            from_store=self.counts.from_store + len(known),
+            invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
+            skipped=self.counts.skipped + distinct - len(known),
+        )
+
+    def wave(self, groups: Sequence[Group], deadline: float, left: int) -> Mapping[str, Cost]:
+        """Costs of further groups of the records that :meth:`begin` counted.
+
+        ``left``: how many keys are unmeasured now, at most all of which will be measured.
+        """
+        self._left = left
+        try:
+            outcome = self.measure_groups(groups, deadline)
+        finally:
+            self._left = None
+        self._done += outcome.measured
+        self.counts = replace(
+            self.counts,
+            measured=self.counts.measured + outcome.measured,
+            from_store=self.counts.from_store + outcome.from_store,
+            invalid=self.counts.invalid + outcome.invalid,
+            skipped=self.counts.skipped - outcome.measured - outcome.from_store,
+        )
+        if outcome.stopped:
+            raise Cancelled("cancelled; what was measured is kept")
+        return outcome.costs
+
     def measure_groups(
         self, groups: Sequence[Group], deadline: float | None, again: bool = False
     ) -> Outcome:
@@ -152,6 +191,11 @@ class Measuring:
         return self._measurer
 
     def _tell(self, event: Event) -> None:
+        if isinstance(event, Progress) and self._left is not None:
+            # At most that many: what turns out not to matter is left out.
+            total, done = self._done + self._left, self._done + event.done
+            left_s = (total - done) / event.rate if event.rate else None
+            event = replace(event, done=done, total=total, left_s=left_s)
         self._emit(event)
 
 

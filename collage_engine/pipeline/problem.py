@@ -102,7 +102,7 @@ def make_problem(
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
-        constraints=constraints_of(settings, constants),
+        constraints=constraints_of(settings, constants, {c.instance for c in candidates}),
     )
 
 
@@ -142,7 +142,7 @@ def problem_candidate(c: CandidateRecord, percentile: int) -> ProblemCandidate:
         cost_us=cost.at(percentile) if cost.usable else None,
         state=cost.state,
         spread_us=spread,
-        lower_bound_us=c.lower_bound_us,
+        lower_bound_us=c.lower_bound_us if c.assumed_bound_us is None else c.assumed_bound_us,
         reason=cost.reason,
         device=c.device,
         takes=c.takes,

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.findings import Findings
 from collage_engine.pipeline.infeasible import infeasible_details, raise_infeasible
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
+from collage_engine.pipeline.lazily import Needed
 from collage_engine.pipeline.limits import barred, constraints_of, runtime_facts
 from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
@@ -45,6 +47,8 @@ from collage_engine.pipeline.rivals import (
 )
 from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.transitions import transition_constants
+from collage_engine.pipeline.tuning import Tuning, told, worth_tuning
+from collage_engine.pipeline.tuning_choice import with_tuned_pairs
 from collage_engine.pipeline.unmeasured import compile_only
 from collage_engine.pipeline.workspace import Menu, Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
@@ -55,6 +59,7 @@ from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import Search, check, k_best, reuse, solve
 from collage_engine.search.doubt import Doubt, doubt
 from collage_engine.search.problem import Answer, Problem
@@ -118,13 +123,10 @@ class _Run:
         self.warnings: list[str] = []
         self.constants: dict[str, float] = {}
         self.records: list[CandidateRecord] = []
+        self.left_out: str | None = None
+        self.tuning: TuneCounts | None = None
 
     def run(self) -> RunOutcome:
-        if self.settings.tune_budget_s > 0:
-            self.warn(
-                "this version does not tune TVM's kernels: the tuning budget is left unspent, "
-                "TVM's costs are those of its own schedules"
-            )
         menu = self.enumerate()
         if menu.unmeasurable is not None:
             return compile_only(
@@ -137,6 +139,7 @@ class _Run:
         inputs = representative_inputs(self.model, self.settings)
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
             self.measure(menu, measuring)
+            menu = self.tune(menu, measuring)
         answer, placements = self.search(menu)
         truth = original_outputs(self.model, inputs)
         if self.settings.refine_budget_s > 0:
@@ -147,6 +150,7 @@ class _Run:
             settings=self.settings, pins=self.pins, records=self.records,
             constants=self.constants, counts=measuring.counts, answer=answer,
             placements=placements, confirmation=confirmation, warnings=self.warnings,
+            tuning=self.tuning,
         )  # fmt: skip
         chosen = findings.exported()
         artifact = self.export(menu, confirmation, chosen, inputs, truth)
@@ -173,7 +177,7 @@ class _Run:
             self.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
             names = [state.name for state in menu.states]
             check_placements(self.graph, self.model.record.folded, self.settings, names)
-            offered = dict.fromkeys(offer.instance.toolchain for offer in menu.offers)
+            offered = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
             self.constants = runtime_facts(tuple(offered), self.model.record.weights_bytes)
             self.refuse_what_cannot_be(menu)
         return menu
@@ -196,23 +200,73 @@ class _Run:
 
     def measure(self, menu: Menu, measuring: Measuring) -> None:
         with self.stages.stage("measure") as report:
-            budget = Budget(self.settings.budget_s)
-            self.records = measuring.measure(budget, report)
-            counts = measuring.counts
-            done = counts.measured + counts.from_store
+            total = len({record.key for record in self.records})
             self.constants |= transition_constants(
-                self.workspace, menu, self.settings, lambda now: report.progress(done, done, now)
+                self.workspace, menu, self.settings, lambda now: report.progress(0, total, now)
             )
+            budget = Budget(self.settings.budget_s)
+            if self.settings.measure == "all":
+                self.records = measuring.measure(budget, report)
+            else:
+                measuring.begin(self.records)
+                self.measure_needed(menu, measuring, budget)
             # In this order: what is offered as one follows from the costs that are stored, so a
             # run from the store offers the same and finds it there.
-            self.settle(measuring, budget)
+            if self.settle(measuring, budget) and self.settings.measure != "all":
+                self.measure_needed(menu, measuring, budget, check=False)
             self.coalesce(menu, measuring, budget)
+            if self.left_out:
+                self.stages.say(self.left_out)
             counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
                 f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
             )
             self.stages.emit(RunOutcome(candidates=self.records, constants=self.constants))
+
+    def measure_needed(
+        self, menu: Menu, measuring: Measuring, budget: Budget, check: bool = True
+    ) -> None:
+        """Measure what a better cover could contain, and what the baselines consist of."""
+        calls = call_graph(self.model.graph)
+        needed = Needed(
+            self.graph, self.records, self.constants,
+            lambda records: make_problem(
+                self.graph, records, self.pins, self.constants, self.settings
+            ),
+            measuring, budget.deadline,
+            keep=[part for r in baselines(calls, menu, self.settings, 0) for part in r.cover],
+        )  # fmt: skip
+        self.records = needed.measure(check=check and not self.measured_before())
+        self.left_out = needed.words()
+        measuring.counts = msgspec.structs.replace(
+            measuring.counts, proven=len(needed.proven), assumed=len(needed.assumed)
+        )
+
+    def measured_before(self) -> bool:
+        """Whether an earlier run, or this one, measured candidates already."""
+        return any(record.cost.state == "measured" for record in self.records)
+
+    def tune(self, menu: Menu, measuring: Measuring) -> Menu:
+        """Offer tuned kernels beside the untuned ones: found now, or by earlier runs."""
+        if not worth_tuning(self.workspace, menu, self.settings):
+            return menu
+        with self.stages.stage("tune") as report:
+            instances = [offer.instance for offer in menu.offers]
+            self.constants = with_tuned_pairs(self.constants, instances)
+            tuning = Tuning(
+                self.workspace, menu, self.settings, measuring, report,
+                lambda records: make_problem(
+                    self.graph, records, self.pins, self.constants, self.settings
+                ),
+                self.warn,
+            )  # fmt: skip
+            with closing(tuning):
+                menu, self.records = tuning.run(self.records)
+            self.tuning = tuning.counts
+            report.detail = told(tuning.counts)
+            self.stages.emit(RunOutcome(candidates=self.records, constants=self.constants))
+        return menu
 
     def coalesce(self, menu: Menu, measuring: Measuring, budget: Budget) -> None:
         """Offer what touches in the best covers as one partition, measured."""
@@ -228,26 +282,28 @@ class _Run:
             self.stages.emit(RunOutcome(candidates=[*self.records, *stored]))
             self.records = [*self.records, *measuring.add(stored, budget.deadline)]
 
-    def settle(self, measuring: Measuring, budget: Budget) -> None:
-        """Spend a little of what is left on the candidates whose exact cost matters most.
+    def settle(self, measuring: Measuring, budget: Budget) -> bool:
+        """Spend a little of what is left on the candidates whose exact cost matters most; whether
+        any was measured again.
 
         Only in a run that measures at all: from the store alone, nothing is measured anew.
         """
         if budget.spent or not measuring.counts.measured:
-            return
+            return False
         problem = self.problem()
         searched = reuse(problem, None)
         answer = solve(problem, previous=searched, with_bounds=False)
         if answer.infeasible is not None or answer.cost_us is None:
-            return
+            return False
         unsure = self.doubt(problem, answer, searched)
         wanted = {str(name) for name, gain in unsure.settle[:SETTLED] if gain > 0}
         if not wanted or unsure.loss_us < SETTLED_BELOW * answer.cost_us:
-            return
+            return False
         groups = group_candidates([r for r in self.records if r.id in wanted])
         deadline = min(budget.deadline, time.monotonic() + SETTLING_S)
         costs = measuring.again(groups, deadline)
         self.records = with_costs(self.records, costs)
+        return True
 
     def problem(self) -> Problem:
         return make_problem(self.graph, self.records, self.pins, self.constants, self.settings)

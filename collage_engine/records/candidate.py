@@ -33,4 +33,7 @@ class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Format of an output value; absent: plain."""
     lower_bound_us: float | None = None
     """Certified: no run can be faster (bytes and FLOPs against measured peaks)."""
+    assumed_bound_us: float | None = None
+    """At least this under an assumption that ``cost.reason`` names, where that is more than what
+    is certified; set for what was left unmeasured."""
     cost: Cost = UNKNOWN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -14,6 +16,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     threads: int = 0
     """0: physical cores."""
     budget_s: float = 600.0
+    measure: Literal["needed", "all"] = "needed"
+    """``needed``: leave unmeasured what cannot be in a better cover."""
     tune_budget_s: float = 0.0
     refine_budget_s: float = 0.0
     """Time for improving the best covers on end-to-end measurements (the paper's second level)."""

@@ -22,6 +22,8 @@ from collage_engine.search.search import Search
 if TYPE_CHECKING:
     from collage_engine.search.search import Found
 
+Bounds = Callable[[], Mapping[CandidateId, float]]
+"""Lower bounds in microseconds of unmeasured candidates, as they are known by now."""
 Measure = Callable[[list[CandidateId]], Mapping[CandidateId, float | None]]
 """Costs in microseconds of (some of) these candidates; None: invalid. Left out: not measured."""
 
@@ -53,14 +55,16 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     can_matter: bool
 
 
-def outlook(problem: Problem, *, margin_us: float = 0.0) -> list[Outlook]:
+def outlook(
+    problem: Problem, *, margin_us: float = 0.0, time_limit_s: float | None = None
+) -> list[Outlook]:
     """Unmeasured candidates, the most promising first: the order in which to measure them.
 
     ``margin_us``: one that could tie within this much can matter too.
     """
-    real = Search(problem)
+    real = Search(problem, time_limit_s=time_limit_s)
     measured = real.find(problem.pins, regrets=False)
-    search = Search(problem, optimistic=True)
+    search = Search(problem, optimistic=True, time_limit_s=time_limit_s)
     hopeful = search.find(problem.pins)
     limit = None if measured.least is None else real.to_us(measured.least) + margin_us
     found = []
@@ -86,6 +90,8 @@ def lazy(
     margin_us: float = 0.0,
     settle: int = 0,
     stop: Callable[[], bool] = lambda: False,
+    bounds: Bounds | None = None,
+    time_limit_s: float | None = None,
 ) -> LazyResult:
     """Measure until the best cover is known, leaving out what cannot matter.
 
@@ -94,15 +100,19 @@ def lazy(
     best, so that ties within it are decided by measurements too. ``settle``: in each round ask
     also for the unmeasured candidates of that many next best covers (fewer, larger rounds).
     ``stop`` is asked between rounds; stopped, or when ``measure`` returns nothing new, the result
-    is not certified.
+    is not certified. ``bounds`` is asked after each measuring: what was measured may tell more of
+    the rest, upwards or downwards; the certificate is as good as the last ones. ``time_limit_s``
+    bounds each search of a graph too wide for exact search.
     """
-    search = Search(problem, optimistic=True)
+    search = Search(problem, optimistic=True, time_limit_s=time_limit_s)
     unknown = {i for i, c in enumerate(problem.candidates) if c.state == "unknown"}
     costs: dict[int, float | None] = {}
     index_of = {c.id: i for i, c in enumerate(problem.candidates)}
     asked: list[CandidateId] = []
     certified = False
     rounds = 0
+    known = {i: problem.candidates[i].lower_bound_us or 0.0 for i in unknown}
+    search.reprice(_moved(bounds, known, index_of, unknown))
     hopeful = search.find(problem.pins, regrets=False)
     while True:
         wanted = _wanted(search, hopeful, unknown, settle)
@@ -122,9 +132,13 @@ def lazy(
             break
         costs.update(fresh)
         unknown -= fresh.keys()
-        search.reprice(fresh)
+        search.reprice({**fresh, **_moved(bounds, known, index_of, unknown)})
         hopeful = search.find(problem.pins, regrets=False)
-    final = filled(problem, {problem.candidates[i].id: us for i, us in costs.items()})
+    final = filled(
+        problem,
+        {problem.candidates[i].id: us for i, us in costs.items()},
+        {problem.candidates[i].id: known[i] for i in unknown} if bounds else {},
+    )
     real = hopeful if certified else Search(final).find(final.pins, regrets=False)
     return LazyResult(
         problem=final,
@@ -135,6 +149,23 @@ def lazy(
         cost_us=None if real.least is None else search.to_us(real.least),
         lower_bound_us=search.to_us(hopeful.bound) if hopeful.least is not None else None,
     )
+
+
+def _moved(
+    bounds: Bounds | None,
+    known: dict[int, float],
+    index_of: Mapping[CandidateId, int],
+    unknown: set[int],
+) -> dict[int, float | None]:
+    """Bounds of unmeasured candidates that are others than before; ``known`` has them then."""
+    if bounds is None:
+        return {}
+    moved: dict[int, float | None] = {}
+    for name, us in bounds().items():
+        index = index_of.get(name)
+        if index in unknown and us != known[index]:
+            moved[index] = known[index] = us
+    return moved
 
 
 def _wanted(search: Search, hopeful: Found, unknown: set[int], settle: int) -> list[int]:
@@ -160,12 +191,19 @@ def _within(
     )
 
 
-def filled(problem: Problem, costs: Mapping[CandidateId, float | None]) -> Problem:
-    """The problem with these candidates measured (or, at None, invalid)."""
+def filled(
+    problem: Problem,
+    costs: Mapping[CandidateId, float | None],
+    bounds: Mapping[CandidateId, float] | None = None,
+) -> Problem:
+    """The problem with these candidates measured (or, at None, invalid), and these bounds."""
+    lower = bounds or {}
 
     def with_cost(candidate: ProblemCandidate) -> ProblemCandidate:
         if candidate.id not in costs:
-            return candidate
+            if candidate.id not in lower:
+                return candidate
+            return msgspec.structs.replace(candidate, lower_bound_us=lower[candidate.id])
         us = costs[candidate.id]
         state = "invalid" if us is None else "measured"
         return msgspec.structs.replace(candidate, cost_us=us, state=state)

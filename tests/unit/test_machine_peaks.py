@@ -15,7 +15,14 @@ from collage_engine.machine.constants import (
     pair_name,
     wanted_chains,
 )
-from collage_engine.machine.peaks import FAR_MARGIN, Level, Peaks, combine, per_cycle
+from collage_engine.machine.peaks import (
+    FAR_MARGIN,
+    Level,
+    Peaks,
+    combine,
+    per_cycle,
+    runs_in_halves,
+)
 from collage_engine.records.errors import MeasureError
 
 
@@ -25,6 +32,19 @@ def test_operations_per_cycle_follow_the_instruction_sets():
     assert per_cycle("float32", frozenset()) == 16
     assert per_cycle("int8", frozenset({"amx_int8", "avx512_vnni"})) == 2048
     assert per_cycle("float64", frozenset({"avx512f"})) == 32
+
+
+def test_zen_4_runs_512_bit_operations_in_halves():
+    flags = frozenset({"avx512f", "avx512_vnni", "fma", "avx2"})
+    assert runs_in_halves("AMD EPYC AuthenticAMD 25 17 1", flags)
+    assert not runs_in_halves("AMD EPYC AuthenticAMD 26 2 1", flags)
+    assert not runs_in_halves("Xeon GenuineIntel 6 143 8", flags)
+    assert not runs_in_halves("AMD EPYC AuthenticAMD 25 1 1", flags - {"avx512f"})
+    assert per_cycle("float32", flags, halves=True) == 32
+    assert per_cycle("int8", flags, halves=True) == 128
+    slow = combine(3e9, {"float32": 1e9, "float64": 1e9}, [(0, 1e9)], flags, halves=True)
+    assert slow.flops["float32"] == pytest.approx(32 * 3e9 * 1.05)
+    assert slow.levels[0].bytes_per_s == pytest.approx(3 * 32 * 3e9 * 1.05)
 
 
 def test_the_larger_of_theory_and_measurement_counts():
