@@ -1,0 +1,196 @@
+"""Library calls among TVM's kernels: which groups are offered, and what is built of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.measure.keys import KeyContext
+from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.pipeline.workspace import Workspace
+from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.registry import get
+from tests.bare_python import bare_site, run_bare
+from tests.toolchain_cases import Net, error, imported, reference, whole
+
+LIBRARIES = ("openblas", "onednn")
+
+
+def gated() -> ModelProto:
+    """A convolution whose gate and residual no library computes in the same call, and a head."""
+    net = Net()
+    x = net.input(1, 8, 14, 14)
+    y = net.add("Conv", x, net.randn(16, 8, 3, 3, scale=0.2), net.randn(16), pads=[1] * 4)
+    y = net.add("Mul", net.add("Sigmoid", y), net.input(1, 16, 14, 14))
+    y = net.add("Relu", net.add("Add", y, net.input(1, 16, 14, 14)))
+    y = net.add("MaxPool", y, kernel_shape=[14, 14])
+    y = net.add("MatMul", net.add("Flatten", y), net.randn(16, 10))
+    return net.model(net.add("Softmax", y))
+
+
+def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
+    tvm, graph = get("tvm"), model.graph
+    (instance,) = tvm.library_instances(1, [library])
+    offer = Offer(
+        instance=instance,
+        spec=tvm.partition_spec(instance, graph),
+        supports=lambda index: tvm.supports(graph, index, instance),
+        whole_model=False,
+        native=True,
+        made_of=lambda nodes: tvm.made_of(graph, instance, nodes),
+    )
+    return enumerate_candidates(graph, [offer]).candidates
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_groups_hold_a_composite_and_something_beside(library: str) -> None:
+    model = imported(gated())
+    names = [model.graph.nodes[i].op for i in model.graph.operators]
+    found = offered(model, library)
+    assert found
+    for candidate in found:
+        assert candidate.instance.id == f"tvm[library={library}]"
+        called = {n for _, nodes in candidate.composites for n in nodes}
+        assert called and called < set(candidate.nodes)
+    largest = max(found, key=lambda c: len(c.nodes))
+    assert [names[n] for n in largest.nodes] == [
+        "nn.conv2d", "add", "sigmoid", "multiply", "add", "nn.relu",
+    ]  # fmt: skip
+    ((name, nodes),) = largest.composites
+    assert name == f"{library}.conv"
+    assert [names[n] for n in nodes] == ["nn.conv2d", "add", "sigmoid"]
+    assert largest.rule.startswith("tvm.combine")
+
+
+def test_what_a_library_does_alone_is_not_offered_again() -> None:
+    net = Net()
+    y = net.add("Conv", net.input(1, 8, 9, 9), net.randn(8, 8, 3, 3), net.randn(8))
+    model = imported(net.model(net.add("Relu", y)))
+    assert offered(model, "openblas") == () and offered(model, "onednn") == ()
+
+
+def test_a_composite_read_twice_stays_whole_or_is_not_taken() -> None:
+    """The inner value of a composite leaves the group: only what ends there is one call."""
+    net = Net()
+    a = net.add("MatMul", net.input(6, 16), net.randn(16, 16))
+    b = net.add("Add", a, net.randn(16))
+    y = net.add("Mul", net.add("Relu", b), b)
+    net_model = net.model(y)
+    model = imported(net_model)
+    for library in LIBRARIES:
+        for candidate in offered(model, library):
+            for _, nodes in candidate.composites:
+                ops = [model.graph.nodes[model.graph.operators[n]].op for n in nodes]
+                assert "nn.relu" not in ops
+        function = whole(model, get("tvm").library_instances(1, [library])[0])
+        feeds = model.random_inputs(0)
+        given = [feeds[model.graph.nodes[i].name] for i in function.inputs]
+        with compile_function(function) as compiled:
+            (result,) = compiled.run(given)
+        assert error(result, reference(net_model, function, feeds)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_group_is_a_call_with_kernels_around_it(library: str) -> None:
+    model = imported(gated())
+    candidate = max(offered(model, library), key=lambda c: len(c.nodes))
+    from collage_engine.lowering.extract import function_of
+
+    function = function_of(model, candidate.instance, candidate.nodes, "group")
+    nodes = model.graph.nodes
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(nodes[i].type.shape).astype(np.float32)
+             for i in function.inputs]  # fmt: skip
+    plain = function_of(model, ToolchainInstance(toolchain="tvm"), candidate.nodes, "plain")
+    with compile_function(function) as mixed, compile_function(plain) as alone:
+        assert error(mixed.run(given)[0], alone.run(given)[0]) < 1e-5
+        assert mixed.timer(given)(3) > 0
+        inside = mixed.inside()
+        # One kernel for all that follows: nothing is copied between it and the library.
+        assert len(inside["kernels"]) == 1
+        (call,) = inside["library_calls"]
+        fused = "add+sigmoid" if library == "openblas" else "logistic"
+        assert [s["fused"] for s in call["steps"] if s["fused"]] == [fused]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    path = tmp_path_factory.mktemp("model") / "gated.onnx"
+    onnx.save(gated(), path)
+    return import_model(path)
+
+
+def mixed_cover(model: ImportedModel, library: str) -> list[CoverPart]:
+    """The gated group on TVM with the library, the rest on TVM alone but for its last two."""
+    group = max(offered(model, library), key=lambda c: len(c.nodes))
+    rest = [n for n in range(len(model.graph.operators)) if n not in group.nodes]
+    return [
+        CoverPart(group.instance, group.nodes),
+        CoverPart(ToolchainInstance(toolchain="tvm"), tuple(rest[:-1])),
+        CoverPart(ToolchainInstance(toolchain="onnxruntime"), tuple(rest[-1:])),
+    ]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
+    model: ImportedModel, library: str, tmp_path: Path
+) -> None:
+    cover = mixed_cover(model, library)
+    assert not may_spin(cover[:1])  # two runtimes share the process
+    built = build_cover(model, cover)
+    assert {lib.toolchain for lib in built.libraries} == {library, "onnxruntime"}
+    owners = {call.kernel: built.parts[call.partition].instance.id for call in built.calls}
+    called = [name for name in owners if name.endswith(f"_{library}0")]
+    assert [owners[name] for name in called] == [f"tvm[library={library}]"]
+    write_module(built, tmp_path / "built")
+    inputs = model.random_inputs(0)
+    contents = ArtifactContents(
+        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4
+    )
+    artifact = write_artifact(model, tmp_path / "built", tmp_path / "artifact", contents)
+    assert run_artifact(artifact)["max_rel_error"] < 1e-5
+    moved = tmp_path / "else where"
+    artifact.rename(moved)
+    site = bare_site(tmp_path / "site")
+    done = run_bare(site, "loader/run_artifact.py", "--json", cwd=moved)
+    assert done.returncode == 0, done.stderr
+    assert '"agrees": true' in done.stdout
+
+
+def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) -> None:
+    workspace = Workspace(model.record.path, {})
+    try:
+        both = workspace.menu(RunSettings(toolchains=("tvm", "openblas"), threads=1))
+        assert "tvm[library=openblas]" in both.instances
+        assert "tvm[library=onednn]" not in both.instances
+        kept = [r for r in both.records if r.instance.library]
+        assert kept and all(r.composites and r.key for r in kept)
+        plain = {r.nodes: r.key for r in both.records if r.instance.id == "tvm"}
+        assert all(plain.get(r.nodes) != r.key for r in kept)
+        alone = workspace.menu(RunSettings(toolchains=("tvm",), threads=1))
+        assert list(alone.instances) == ["tvm"]
+    finally:
+        workspace.close()
+
+
+def test_a_measurement_depends_on_the_librarys_version() -> None:
+    def key(version: str) -> str:
+        context = KeyContext(
+            tvm_version="0", target="llvm", fingerprint="f",
+            versions={"tvm": "0", "openblas": version}, sources={"tvm": "a", "openblas": "b"},
+        )  # fmt: skip
+        (instance,) = get("tvm").library_instances(1, ["openblas"])
+        return context.key("form", instance)
+
+    assert key("1") != key("2")
