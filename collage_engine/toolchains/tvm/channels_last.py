@@ -1,4 +1,4 @@
-"""Keeps images channels last inside a function, plain at its border.
+"""Keeps images channels last inside a function; plain at its border, or as its marks say.
 
 Output channels then fill the vector lanes of every convolution, and no kernel but the first and
 last ever moves an image to another layout. (Relax's ConvertLayout stops at ``clip`` and other
@@ -8,48 +8,23 @@ plain layout back; a value is converted at most once each way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call, GenericConst, GlobalVar, Op, Tuple, TupleGetItem
+from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
-from collage_engine.toolchains.tvm.legalize.common import constant_of, static_shape
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(f"relax.{name}" for name in text.split())
-
-
-UNARY = _names(
-    """
-    abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf exp floor
-    isfinite isinf isnan log logical_not negative nn.dropout nn.gelu nn.gelu_tanh nn.leakyrelu
-    nn.relu nn.selu nn.silu nn.softplus round rsqrt sigmoid sign sin sinh sqrt square tan tanh
-    trunc
-    """
+from collage_engine.toolchains.tvm.channels_last_operators import (
+    TO_FIRST,
+    TO_LAST,
+    Operators,
+    Plain,
+    is_convolution,
+    name_of,
 )
-BINARY = _names(
-    """
-    add divide equal floor_divide floor_mod greater greater_equal less less_equal logical_and
-    logical_or logical_xor maximum minimum mod multiply not_equal power subtract where
-    """
-)
-POOLS = _names(
-    """
-    nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d
-    """
-)
-REDUCTIONS = _names(
-    """
-    mean sum max min prod
-    """
-)
-TO_LAST = (0, 2, 3, 1)
-TO_FIRST = (0, 3, 1, 2)
-
+from collage_engine.toolchains.tvm.legalize.common import constant_of, dtype_of, static_shape
 
 MANY = 8
 """Convolutions from which the conversions at the border no longer show."""
@@ -58,7 +33,8 @@ MOST = 0.8
 
 
 def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
-    """Whether a function is faster with its images channels last inside.
+    """Whether a function is faster with its images channels last inside, or has them so at its
+    border.
 
     Each convolution can turn its own image inside its kernel, so few of them do not repay two
     conversions at the border. Measured against ONNX Runtime, plain and channels last: bottleneck
@@ -66,10 +42,12 @@ def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
     SqueezeNet 1.23 and 0.97, DenseNet-121 0.96 and 0.78, MobileNetV2 1.10 and 0.99, ShuffleNet
     (grouped) 0.69 and 0.79, a narrow U-Net 0.52 and 0.69.
     """
+    if any(marks(function)):
+        return True
     count = gaining = 0
     for block in function.body.blocks:
         for binding in block.bindings:
-            if _is_conv(binding.value):
+            if is_convolution(binding.value):
                 count += 1
                 weight = static_shape(binding.value.args[1])
                 groups = int(binding.value.attrs.groups)
@@ -78,24 +56,34 @@ def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
     return gaining >= MANY and gaining >= MOST * count
 
 
-def _name(call: Any) -> str:
-    return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
+TAKES, GIVES = "collage.takes_last", "collage.gives_last"
 
 
-def _is_conv(value: Any) -> bool:
-    return (
-        _name(value) == "relax.nn.conv2d"
-        and str(value.attrs.data_layout) == "NCHW"
-        and isinstance(value.args[1], GenericConst)
+def marked(module: tvm.IRModule, takes: Sequence[int], gives: Sequence[int]) -> tvm.IRModule:
+    """The module with ``main`` told which parameters and results (positions) are to be channels
+    last; their types change when it is converted."""
+    if takes or gives:
+        main = module["main"].with_attr({TAKES: list(takes), GIVES: list(gives)})
+        module.update_func(module.get_global_var("main"), main)
+    return module
+
+
+def marks(function: relax.Function) -> tuple[frozenset[int], frozenset[int]]:
+    """Positions of the parameters and of the results that are to be channels last."""
+    known = function.attrs or {}
+    takes, gives = (
+        frozenset(int(v) for v in known[name]) if name in known else frozenset()
+        for name in (TAKES, GIVES)
     )
+    return takes, gives
 
 
 def convert(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with ``main`` rewritten."""
+    """The module with ``main`` rewritten, and its border as it is marked."""
     return _Converter(module).run()
 
 
-class _Converter:
+class _Converter(Operators):
     """One pass over the bindings; every value is known plain, channels last, or both."""
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -106,26 +94,57 @@ class _Converter:
             for variable, function in module.functions.items()
             if isinstance(function, tvm.tirx.PrimFunc)
         }
-        self.plain: dict[Any, Any] = {}
-        self.last: dict[Any, Any] = {}
+        self.plain = {}
+        self.last = {}
+        self.flattened = {}
+        self.transposed = {}
+        self.tuples: dict[Any, Tuple] = {}
+        self.takes, self.gives = marks(self.function)
 
     def run(self) -> tvm.IRModule:
         function, builder = self.function, self.builder
-        parameters = list(function.params)
-        for parameter in parameters:
-            self.plain[parameter] = parameter
+        parameters = []
+        for position, parameter in enumerate(function.params):
+            if position in self.takes:
+                shape, dtype = static_shape(parameter), dtype_of(parameter)
+                assert shape is not None
+                stored = relax.TensorType([shape[axis] for axis in TO_LAST], dtype)
+                parameters.append(relax.Var(parameter.name, stored))
+                self.last[parameter] = parameters[-1]
+            else:
+                parameters.append(parameter)
+                self.plain[parameter] = parameter
         with builder.function("main", parameters):
             with builder.dataflow():
                 for block in function.body.blocks:
                     for binding in block.bindings:
                         self._bind(binding.var, binding.value)
-                result = builder.emit_output(self._to_plain(function.body.body))
+                result = builder.emit_output(self._results(function.body.body))
             builder.emit_func_output(result)
         return builder.get()
 
+    def _results(self, body: Any) -> Any:
+        """The function's results, those channels last that are marked so."""
+        if not self.gives:
+            return self._to_plain(body)
+        fields = list(self.tuples[body].fields) if body in self.tuples else [body]
+        results = [
+            self._to_last(field) if position in self.gives else self._to_plain(field)
+            for position, field in enumerate(fields)
+        ]
+        return Tuple(results) if body in self.tuples else results[0]
+
     def _bind(self, var: Any, value: Any) -> None:
-        handler = self._handler(value)
+        if isinstance(value, Tuple):
+            self.tuples[var] = value
+            if self.gives and var.same_as(self.function.body.body):
+                return  # its fields are converted one by one
+        self._remember(var, value)
+        handler = self.handler(value)
         new = handler(value) if handler is not None else None
+        if isinstance(new, Plain):
+            self.plain[var] = self.builder.emit(new.value)
+            return
         if new is not None:
             self.last[var] = self.builder.emit(new)
             return
@@ -141,26 +160,21 @@ class _Converter:
             return
         self.plain[var] = self.builder.emit(self._to_plain(value))
 
-    def _handler(self, value: Any) -> Callable[[Call], Any] | None:
-        name = _name(value)
-        if _is_conv(value):
-            return self._conv
-        if name in UNARY:
-            return self._unary
-        if name in BINARY:
-            return self._binary
-        if name in POOLS:
-            return self._pool
-        if name in REDUCTIONS:
-            return self._reduce
-        return {
-            "relax.concat": self._concat,
-            "relax.split": self._split,
-            "relax.reshape": self._reshape,
-            "relax.image.resize2d": self._resize,
-            "relax.nn.pad": self._pad,
-            "relax.nn.softmax": self._softmax,
-        }.get(name)
+    def _remember(self, var: Any, value: Any) -> None:
+        """Reshapes and transpositions that another transposition may undo."""
+        name = name_of(value)
+        shape = static_shape(var)
+        if shape is None or len(shape) != 3:
+            return
+        source = value.args[0] if isinstance(value, Call) and value.args else None
+        before = None if source is None else static_shape(source)
+        if name == "relax.reshape" and self._is_last(source) and before is not None:
+            if len(before) == 4 and shape == (before[0], before[1], before[2] * before[3]):
+                self.flattened[var] = self.last[source]
+        elif name == "relax.permute_dims":
+            axes = value.attrs.axes
+            if axes is not None and [int(a) % 3 for a in axes] == [0, 2, 1]:
+                self.transposed[var] = source
 
     # Operands ------------------------------------------------------------------------------
 
@@ -214,135 +228,3 @@ class _Converter:
 
     def _is_last(self, e: Any) -> bool:
         return isinstance(e, relax.Var) and e in self.last
-
-    # Operators: the new call, or None when this one stays plain --------------------------------
-
-    def _conv(self, call: Call) -> Any:
-        a = call.attrs
-        return relax.op.nn.conv2d(
-            self._to_last(call.args[0]), call.args[1], list(a.strides), list(a.padding),
-            list(a.dilation), int(a.groups), "NHWC", str(a.kernel_layout), "NHWC",
-            a.out_dtype or None,
-        )  # fmt: skip
-
-    def _unary(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]):
-            return None
-        return Call(call.op, [self.last[call.args[0]], *call.args[1:]], call.attrs, call.ty_args)
-
-    def _binary(self, call: Call) -> Any:
-        if not any(self._is_last(a) for a in call.args):
-            return None
-        shape = static_shape(call)
-        if shape is None or len(shape) != 4:
-            return None
-        operands = []
-        for argument in call.args:
-            operand = self._broadcast(argument)
-            if operand is None:
-                return None
-            operands.append(operand)
-        return Call(call.op, operands, call.attrs, call.ty_args)
-
-    def _broadcast(self, e: Any) -> Any:
-        """An operand of fewer or equal dimensions, aligned and channels last."""
-        shape = static_shape(e)
-        if shape is None:
-            return None
-        if len(shape) == 4:
-            return self._to_last(e)
-        full = (1,) * (4 - len(shape)) + shape
-        if all(extent == 1 for extent in full):
-            return self._to_plain(e)
-        array = constant_of(e)
-        if array is not None:
-            array = array.reshape(full).transpose(TO_LAST)
-            return relax.const(np.ascontiguousarray(array), str(array.dtype))
-        wide = self.builder.emit(relax.op.reshape(self._to_plain(e), full))
-        return self._permute(wide, TO_LAST)
-
-    def _pool(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]) or str(call.attrs.layout) != "NCHW":
-            return None
-        data, a = self.last[call.args[0]], call.attrs
-        if _name(call) == "relax.nn.adaptive_avg_pool2d":
-            size = None if a.output_size is None else [int(v) for v in a.output_size]
-            return relax.op.nn.adaptive_avg_pool2d(data, size, "NHWC", "NHWC")
-        make = (
-            relax.op.nn.max_pool2d
-            if _name(call) == "relax.nn.max_pool2d"
-            else relax.op.nn.avg_pool2d
-        )
-        return make(
-            data, list(a.pool_size), list(a.strides), list(a.padding), list(a.dilation),
-            bool(a.ceil_mode), bool(a.count_include_pad), "NHWC", "NHWC",
-        )  # fmt: skip
-
-    def _axis(self, axis: int) -> int:
-        return TO_LAST.index(axis % 4)
-
-    def _reduce(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]):
-            return None
-        if not bool(call.attrs.keepdims):
-            return None
-        axes = call.attrs.axis
-        axes = range(4) if axes is None else [int(v) for v in axes]
-        make = getattr(relax.op, _name(call).removeprefix("relax."))
-        return make(self.last[call.args[0]], sorted(self._axis(v) for v in axes), True)
-
-    def _concat(self, call: Call) -> Any:
-        fields = call.args[0]
-        if not isinstance(fields, Tuple) or call.attrs.axis is None:
-            return None
-        parts = list(fields.fields)
-        if not any(self._is_last(p) for p in parts):
-            return None
-        if any(len(static_shape(p) or ()) != 4 for p in parts):
-            return None
-        return relax.op.concat([self._to_last(p) for p in parts], self._axis(int(call.attrs.axis)))
-
-    def _split(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]):
-            return None
-        sections = call.attrs.indices_or_sections
-        count: Any = (
-            int(sections.value) if hasattr(sections, "value") else [int(v) for v in sections]
-        )
-        return relax.op.split(self.last[call.args[0]], count, self._axis(int(call.attrs.axis)))
-
-    def _reshape(self, call: Call) -> Any:
-        """A reshape of an image of one pixel reads the same elements in the same order."""
-        if not self._is_last(call.args[0]) or call.args[0] in self.plain:
-            return None
-        shape = static_shape(call.args[0])
-        if shape is None or shape[2] * shape[3] != 1:
-            return None
-        last = self.last[call.args[0]]
-        self.plain[call.args[0]] = self.builder.emit(relax.op.reshape(last, shape))
-        return None
-
-    def _resize(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]) or str(call.attrs.layout) != "NCHW":
-            return None
-        a = call.attrs
-        return relax.op.image.resize2d(
-            self.last[call.args[0]], call.args[1], [float(v) for v in a.roi], "NHWC", a.method,
-            a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha,
-            a.cubic_exclude, a.extrapolation_value, a.out_dtype or None,
-        )  # fmt: skip
-
-    def _pad(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]):
-            return None
-        widths = [int(v) for v in call.attrs.pad_width]
-        pairs = [widths[2 * i : 2 * i + 2] for i in range(4)]
-        order = [v for axis in TO_LAST for v in pairs[axis]]
-        return relax.op.nn.pad(
-            self.last[call.args[0]], order, str(call.attrs.pad_mode), float(call.attrs.pad_value)
-        )
-
-    def _softmax(self, call: Call) -> Any:
-        if not self._is_last(call.args[0]):
-            return None
-        return relax.op.nn.softmax(self.last[call.args[0]], self._axis(int(call.attrs.axis)))

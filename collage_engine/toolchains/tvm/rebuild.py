@@ -10,6 +10,7 @@ from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.tvm.channels_last import marked
 from collage_engine.toolchains.tvm.quantized import Integers
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
     """``main(inputs) → outputs`` with the model's own operators, constants in place.
 
     Quantised composites are integer computations from here on, a library's are packed calls.
+    Types are logical ones; values of the border in another format are marked.
     """
     model, graph = function.model, function.graph
     builder = relax.BlockBuilder()
@@ -75,4 +77,6 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
                 raise ToolchainError(f"{function.symbol} gives a value it does not compute")
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
-    return builder.get()
+    takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
+    gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
+    return marked(builder.get(), takes, gives)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 from collage_engine.toolchains.tvm.operators import reason_against
@@ -60,6 +61,10 @@ class TvmToolchain(Toolchain):
                 toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
             ),
         )
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        # A GPU's schedules and library calls take images channels first.
+        return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         return reason_against(graph, index)
