@@ -18,6 +18,7 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.build import CoverPart
+from collage_engine.placement.python_session import has_session
 from collage_engine.placement.rival import Rival
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
@@ -27,8 +28,6 @@ from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 
 COLLAGE = "collage"
-USERS_RUN_IT_FROM_PYTHON = "onnxruntime"
-"""The toolchain whose users call its own Python session; the others they call as we do."""
 
 
 def cover_of(placement: Placement, menu: Menu) -> tuple[CoverPart, ...]:
@@ -94,7 +93,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
         instance = offer.instance
         if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
             continue
-        as_users_do = instance.toolchain == USERS_RUN_IT_FROM_PYTHON and not instance.config
+        as_users_do = has_session(instance)
         refused = _refused(calls, offer)
         if not everything and not as_users_do:
             refused = "the model has no operator to run: its outputs are inputs or constants"
