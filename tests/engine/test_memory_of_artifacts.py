@@ -1,0 +1,119 @@
+"""Weights are held once: in the file, and in the memory of whoever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collage_engine.model.importer import import_onnx
+from collage_engine.placement.build import CoverPart, build_cover, write_module
+from collage_engine.placement.built import MODULE_FILE
+from collage_engine.toolchains.registry import get, probe
+from tests.zoo_net import Net
+
+WIDTH, LAYERS = 1536, 6
+TOOLCHAINS = ("tvm", "onnxruntime", "onednn", "openvino", "openblas")
+CODE_BYTES = 1 << 20
+"""Generated code, plans and symbols of these small models, at most."""
+
+LOAD = """
+import json, sys
+import numpy, tvm.runtime
+from tvm.runtime.vm import VirtualMachine
+from collage_engine.placement.memory import MemoryWatch
+import msgspec
+watch = MemoryWatch()
+private = lambda: int(next(l for l in open("/proc/self/status") if "RssAnon" in l).split()[1]) * 1024
+before = private()
+library = tvm.runtime.load_module(sys.argv[1])
+vm = VirtualMachine(library, tvm.cpu())
+x = tvm.runtime.empty((8, int(sys.argv[2])), "float32")
+for _ in range(3):
+    vm["main"](x)
+watch.loaded(library)
+print(json.dumps({"grown": private() - before, "held": watch.seen().held}))
+"""
+
+
+def dense_chain(layers: int = LAYERS, width: int = WIDTH):
+    """Dense layers, 57 MB of weights at the default size."""
+    net = Net("dense_chain", seed=40)
+    x = net.input("x", [8, width])
+    for _ in range(layers):
+        x = net.op("Relu", net.dense(x, width, width))
+    net.output(x)
+    return net.model()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return import_onnx(dense_chain())
+
+
+def instance(name: str):
+    state = probe(name)
+    if not state.available:
+        pytest.skip(f"{name}: {state.reason}")
+    return get(name).instances(1, "float32")[0]
+
+
+def cut(model, tools):
+    """The operators in as many equal pieces as there are toolchains."""
+    count = len(model.graph.operators)
+    cuts = [count * k // len(tools) for k in range(len(tools) + 1)]
+    return [CoverPart(tool, tuple(range(cuts[k], cuts[k + 1]))) for k, tool in enumerate(tools)]
+
+
+@pytest.mark.parametrize("name", TOOLCHAINS)
+def test_a_toolchain_holds_the_weights_once(name, model, tmp_path):
+    built = write_module(build_cover(model, cut(model, [instance(name)])), tmp_path, link=True)
+    weights = model.record.weights_bytes
+    assert built.part_weights == (weights,) and built.repeated_bytes == 0
+    size = (tmp_path / MODULE_FILE).stat().st_size
+    assert weights * 0.99 < size < weights + CODE_BYTES
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(tmp_path / MODULE_FILE), str(WIDTH)],
+        capture_output=True, text=True,
+        env={**os.environ, **built.environment, "TVM_USE_RUNTIME_LIB": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    print(name, {k: v / 1e6 for k, v in found["held"].items()}, found["grown"] / 1e6)
+    assert found["grown"] < 1.3 * weights + (24 << 20), "the weights are in memory twice"
+    assert all(0.99 * weights < held < 1.1 * weights for held in found["held"].values())
+
+
+def test_a_mixed_artifact_stores_every_weight_once(model, tmp_path):
+    tools = [instance(name) for name in ("onnxruntime", "tvm", "onednn")]
+    built = write_module(build_cover(model, cut(model, tools)), tmp_path, link=True)
+    weights = model.record.weights_bytes
+    assert sum(built.part_weights) == weights and built.repeated_bytes == 0
+    assert (tmp_path / MODULE_FILE).stat().st_size < weights + CODE_BYTES
+
+
+def test_a_weight_that_two_partitions_read_is_counted(tmp_path):
+    """Tied weights on two toolchains: stored twice, and said so."""
+    net = Net("tied", seed=41)
+    x, tied = net.input("x", [8, 256]), net.weight(256, 256, fan_in=256, gain=1.0)
+    x = net.op("Relu", net.op("MatMul", x, tied))
+    net.output(net.op("MatMul", x, tied))
+    model = import_onnx(net.model())
+    last = len(model.graph.operators) - 1
+    cover = [
+        CoverPart(instance("onednn"), tuple(range(last))),
+        CoverPart(instance("onnxruntime"), (last,)),
+    ]
+    built = write_module(build_cover(model, cover), tmp_path, link=True)
+    assert built.repeated_bytes == 256 * 256 * 4
+    assert sum(built.part_weights) == model.record.weights_bytes + built.repeated_bytes
+
+
+def test_what_is_linked_is_no_copy(model, tmp_path):
+    built = write_module(build_cover(model, cut(model, [instance("onednn")])), tmp_path, link=True)
+    assert all((tmp_path / library.name).is_symlink() for library in built.libraries)
+    assert Path(built.libraries[0].file).is_file()
