@@ -21,6 +21,7 @@ TITLES = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
     "measure": "Measuring",
+    "tune": "Tuning",
     "search": "Searching",
     "refine": "Refining end to end",
     "build": "Building",

@@ -111,6 +111,12 @@ class Store:
                 found.update(database.execute(query, part).fetchall())
         return found
 
+    def has_row(self, table: str, column: str, value: str) -> bool:
+        with self._using(write=False) as database:
+            if database is None or not database[table].exists():
+                return False
+            return bool(database[table].count_where(f"{column} = ?", [value]))
+
     def put_row(self, table: str, row: Mapping[str, Any]) -> None:
         """Keep a row of a side table, which is made when it is not there."""
         with self._using(write=True) as database, database.conn:

@@ -43,6 +43,10 @@ class TuningRecords:
         self._write(self._key("record", record.workload), record.workload,
                     msgspec.json.encode(record).decode())  # fmt: skip
 
+    def any(self) -> bool:
+        """Whether anything was ever tuned under these versions, on this device."""
+        return self._store.has_row(TABLE, "context", self._context)
+
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
         """What candidates have to tune, by measurement key, where it was listed before. What is
         too large to be kept is left out of the descriptions."""
@@ -64,5 +68,9 @@ class TuningRecords:
 
     def _write(self, key: str, workload: str, value: str) -> None:
         self._store.put_row(
-            TABLE, {"key": key, "workload": workload, "value": value, "stored_at": now_text()}
-        )
+            TABLE,
+            {
+                "key": key, "context": self._context if workload else "", "workload": workload,
+                "value": value, "stored_at": now_text(),
+            },
+        )  # fmt: skip

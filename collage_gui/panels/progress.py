@@ -13,6 +13,7 @@ STAGES = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
     "measure": "Measuring",
+    "tune": "Tuning",
     "search": "Searching",
     "build": "Building",
     "confirm": "Confirming end to end",

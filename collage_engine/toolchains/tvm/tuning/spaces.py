@@ -61,7 +61,7 @@ def neighbours_of(description: Description, cpu: Cpu, plan: Plan) -> Iterator[Pl
                 cpu, plan, geometry.co_group, geometry.ci_group, product(geometry.kernel), image,
                 turns,
             )  # fmt: skip
-        if not way == "depthwise":
+        if way != "depthwise":
             for other in geometry.ways(cpu):
                 if other != way:
                     yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from collage_engine.records.errors import ToolchainError
@@ -44,17 +44,23 @@ class TvmTuner:
             )
             for workload, description in choices.asked.items()
         ]  # fmt: skip
-        for kernel in lowered.kernels.values():
-            # Where a schedule of ours did its best, a search over schedules gains nothing.
-            if kernel.schedule == "plain":
-                found.append(
-                    TuneTask(
-                        workload=workload_of(kernel.plain, machine), kind="trace",
-                        description={"function": saved(kernel.plain)}, schedule=kernel.schedule,
-                        weight=_loops_of(kernel.plain) * SLOW,
-                    )
-                )  # fmt: skip
+        # Where a schedule of ours did its best, a search over schedules gains nothing.
+        found += [
+            TuneTask(
+                workload=workload_of(kernel.plain, machine), kind="trace",
+                description={"function": saved(kernel.plain)}, schedule=kernel.schedule,
+                weight=_loops_of(kernel.plain) * SLOW,
+            )
+            for kernel in lowered.kernels.values()
+            if kernel.schedule == "plain"
+        ]  # fmt: skip
         return list({task.workload: task for task in found}.values())
+
+    def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
+        """Write a table of choices where instances find it; the hash that names it."""
+        from collage_engine.toolchains.tvm.choices import write_table
+
+        return write_table(table)
 
     def missing(self) -> str | None:
         """Why there is no search over schedules here; plans are tuned all the same."""

@@ -1,0 +1,170 @@
+"""What to tune next: pure logic over candidates, a search problem and tuning records.
+
+Every candidate that can be tuned gets a hopeful twin, priced at the best that tuning could make of
+it. A search with all twins tells which of them could still be part of a better placement than the
+best one measured (as ``search.bounds`` does for unmeasured candidates): the rest is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import UNKNOWN
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.search.api import solve
+from collage_engine.search.bounds import outlook
+from collage_engine.search.problem import Problem
+
+TUNED = ("tuned", "yes")
+HOPE_PLAN = 0.3
+"""Largest share of its time that tuning a schedule's parameters was seen to save, rounded up."""
+HOPE_TRACE = 0.95
+"""The same for loops that no schedule was written for."""
+HOPE_MORE = 0.05
+"""What a search that was broken off may still find beyond what it found."""
+TWIN = "?"
+
+
+@dataclass(frozen=True)
+class Hope:
+    """A candidate that tuning could bring into a better placement."""
+
+    candidate: CandidateRecord
+    """Untuned."""
+    gain_us: float
+    """What the placement would gain if all went as well as it could."""
+
+
+def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
+    """Whether it is the plain form of a toolchain that has a tuner."""
+    instance = record.instance
+    plain = not instance.config and instance.device == "cpu" and instance.precision == "float32"
+    return instance.toolchain in toolchains and plain and record.cost.usable and bool(record.key)
+
+
+def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:
+    """The instance that lowers with a table of choices."""
+    return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
+
+
+def remaining(task: TuneTask, record: TuneRecord | None) -> float:
+    """Share of the kernel's untuned time that tuning may save at most, as far as is known."""
+    hope = HOPE_TRACE if task.kind == "trace" else HOPE_PLAN
+    if record is None:
+        return hope
+    if record.complete:
+        return record.gain
+    return min(hope, record.gain + HOPE_MORE)
+
+
+def optimistic_us(
+    candidate: CandidateRecord,
+    tasks: Sequence[TuneTask] | None,
+    records: Mapping[str, TuneRecord],
+) -> float | None:
+    """What the candidate may cost once tuned, at best; None when nothing can come of it.
+
+    ``tasks`` None: not known yet what it consists of.
+    """
+    cost = candidate.cost.median_us or 0.0
+    if tasks is None:
+        share = HOPE_PLAN
+    else:
+        whole = sum(task.weight for task in tasks)
+        if not whole:
+            return None
+        share = sum(
+            task.weight / whole * remaining(task, records.get(task.workload)) for task in tasks
+        )
+    if share <= 0.0:
+        return None
+    return max(candidate.lower_bound_us or 0.0, cost * (1.0 - share))
+
+
+def hopes(
+    candidates: Sequence[CandidateRecord],
+    tunable: Mapping[str, float],
+    problem_of: Callable[[list[CandidateRecord]], Problem],
+) -> list[Hope]:
+    """Candidates whose tuning could still change the answer, the largest gain first.
+
+    ``tunable``: candidate id → what it may cost once tuned.
+    """
+    known = [c for c in candidates if c.cost.usable]
+    twins = [
+        msgspec.structs.replace(
+            c, id=c.id + TWIN, cost=UNKNOWN, key="", lower_bound_us=tunable[c.id],
+            assumed_bound_us=None,
+        )
+        for c in known
+        if c.id in tunable
+    ]  # fmt: skip
+    if not twins:
+        return []
+    problem = problem_of([*known, *twins])
+    best = solve(problem, with_bounds=False).cost_us
+    if best is None:
+        return []
+    by_id = {c.id: c for c in known}
+    found = [
+        Hope(by_id[str(o.candidate).removesuffix(TWIN)], best - o.cost_us)
+        for o in outlook(problem)
+        if o.can_matter and o.cost_us is not None and o.cost_us < best
+    ]
+    return sorted(found, key=lambda h: (-h.gain_us, len(h.candidate.nodes)))
+
+
+def apart(found: Sequence[Hope]) -> list[Hope]:
+    """Those that could be in one placement together, greedily by gain."""
+    taken: set[int] = set()
+    chosen = []
+    for hope in found:
+        if taken.isdisjoint(hope.candidate.nodes):
+            taken.update(hope.candidate.nodes)
+            chosen.append(hope)
+    return chosen
+
+
+def ranked(
+    found: Sequence[Hope],
+    tasks: Mapping[str, Sequence[TuneTask]],
+    records: Mapping[str, TuneRecord],
+) -> list[tuple[TuneTask, float]]:
+    """Unfinished workloads of these candidates with the microseconds that tuning each may save in
+    all the places where it stands, most first. ``tasks``: by measurement key."""
+    scores: dict[str, float] = {}
+    by_workload: dict[str, TuneTask] = {}
+    for hope in found:
+        of_one = tasks.get(hope.candidate.key, ())
+        whole = sum(task.weight for task in of_one)
+        for task in of_one:
+            record = records.get(task.workload)
+            if record is not None and record.complete:
+                continue
+            by_workload[task.workload] = task
+            saved = remaining(task, record) - (record.gain if record else 0.0)
+            us = (hope.candidate.cost.median_us or 0.0) * task.weight / whole * saved
+            scores[task.workload] = scores.get(task.workload, 0.0) + us
+    order = sorted(scores, key=lambda w: (-scores[w], w))
+    return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]
+
+
+def with_tuned_pairs(
+    constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
+) -> dict[str, float]:
+    """Hand-over costs of tuned instances are those of their untuned selves."""
+    found = dict(constants)
+    tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
+    for name, us in constants.items():
+        if not name.startswith("pair:"):
+            continue
+        _, source, target = name.split(":")
+        for a in (source, tuned.get(source, source)):
+            for b in (target, tuned.get(target, target)):
+                found[f"pair:{a}:{b}"] = us
+    return found
