@@ -23,6 +23,7 @@ TITLES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
+    "accuracy": "Keeping the tolerance",
     "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",

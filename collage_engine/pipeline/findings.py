@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from collage_engine.pipeline.problem import make_placement, make_problem, pin_ve
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
 from collage_engine.placement.confirm import Confirmation
 from collage_engine.placement.rival import Outcome
+from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
@@ -43,6 +45,7 @@ class Findings:
     confirmation: Confirmation
     warnings: list[str]
     tuning: TuneCounts | None = None
+    accuracy: Accuracy | None = None
 
     def document(self, chosen: Placement, seconds: dict[str, float], artifact: str | None) -> Run:
         """Everything that was found out, as one record."""
@@ -87,6 +90,7 @@ class Findings:
             memory=memory_use(winner, record.weights_bytes, artifact),
             warnings=self.warnings,
             limits=limit_verdicts(self.answer),
+            accuracy=self.accuracy,
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
             rivals=self.runners_up(),
             tuning=self.tuning,
@@ -183,9 +187,15 @@ class Findings:
             estimated_us=estimated,
             reason=outcome.reason,
             partitions=max(1, len(rival.cover)),
+            reduced=outcome.reduced,
+            max_rel_error=_finite(outcome.max_rel_error),
             barred=rival.barred,
             order=tuple(dict.fromkeys(part.instance.toolchain for part in rival.cover)),
         )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _residual(confirmation: Confirmation) -> list[Residual]:

@@ -18,7 +18,7 @@ from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.built import MODULE_FILE
 from collage_engine.placement.field import ConfirmSettings, Field
-from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Cover, Refinement, Trial, refine
@@ -38,11 +38,12 @@ class EndToEnd:
         truth: Mapping[str, np.ndarray],
         tolerance: float,
         folder: Path,
+        more: Sequence[Sample] = (),
     ) -> None:
         self._parts_of = parts_of
         settings = ConfirmSettings(hopeless_beyond=1e9, drop_beyond=1e9)
         self._field = Field(model, inputs, truth, tolerance, folder, settings, cancel.EVENT,
-                            lambda done, total, now: None)  # fmt: skip
+                            lambda done, total, now: None, more)  # fmt: skip
         self._record = model.record
         self._builder = Worker(
             "collage_engine.placement.build_job:BuildJob", name="collage-refine-build"
@@ -55,8 +56,15 @@ class EndToEnd:
         self._builder.close()
         self._field.close()
 
-    def measure(self, cover: Cover) -> Cost:
-        """What the cover takes whole; invalid with the reason when it cannot be built or run."""
+    def error(self, cover: Cover) -> float | str:
+        """The largest error of the whole model; the reason when it cannot be built or run."""
+        outcome = self._opened(cover)
+        self._leave(outcome)
+        found = outcome.max_rel_error
+        return outcome.reason or "it has no error" if found is None else found
+
+    def _opened(self, cover: Cover) -> Outcome:
+        """The cover, built, loaded in a child and compared with the truth."""
         self._count += 1
         rival = Rival(name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover))
         outcome = Outcome(rival=rival)
@@ -65,6 +73,11 @@ class EndToEnd:
         )
         if outcome.reason is None:
             self._field.open(outcome)
+        return outcome
+
+    def measure(self, cover: Cover) -> Cost:
+        """What the cover takes whole; invalid with the reason when it cannot be built or run."""
+        outcome = self._opened(cover)
         if outcome.reason is not None:
             return invalid(outcome.reason)
         if self._reference is None:

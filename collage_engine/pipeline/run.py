@@ -19,6 +19,7 @@ from collage_engine.machine.device import busy
 from collage_engine.measure.measurer import group_candidates
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
+from collage_engine.pipeline.accuracy import Kept
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
 from collage_engine.pipeline.findings import Findings
@@ -28,6 +29,7 @@ from collage_engine.pipeline.lazily import Needed
 from collage_engine.pipeline.limits import barred, constraints_of, runtime_facts
 from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
+from collage_engine.pipeline.precision import missing
 from collage_engine.pipeline.problem import (
     RUNNERS_UP,
     UNDECIDED,
@@ -35,6 +37,13 @@ from collage_engine.pipeline.problem import (
     make_placement,
     make_problem,
     with_conversions,
+)
+from collage_engine.pipeline.promise import (
+    accuracy_of,
+    chosen_covers,
+    covers_within,
+    further_samples,
+    is_promised,
 )
 from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.results import RunOutcome
@@ -53,7 +62,7 @@ from collage_engine.pipeline.unmeasured import compile_only
 from collage_engine.pipeline.workspace import Menu, Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.confirm import Confirmation, confirm
-from collage_engine.placement.rival import Rival
+from collage_engine.placement.rival import Rival, Sample
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
@@ -125,6 +134,8 @@ class _Run:
         self.records: list[CandidateRecord] = []
         self.left_out: str | None = None
         self.tuning: TuneCounts | None = None
+        self.more: tuple[Sample, ...] = ()
+        self.kept: Kept | None = None
 
     def run(self) -> RunOutcome:
         menu = self.enumerate()
@@ -142,6 +153,9 @@ class _Run:
             menu = self.tune(menu, measuring)
         answer, placements = self.search(menu)
         truth = original_outputs(self.model, inputs)
+        self.more = further_samples(self.model, self.settings)
+        if is_promised(self.settings):
+            placements = self.keep_tolerance(placements, Sample(inputs, truth))
         if self.settings.refine_budget_s > 0:
             placements = self.refine(menu, placements, inputs, truth)
         confirmation = self.confirm(menu, placements, inputs, truth)
@@ -151,6 +165,10 @@ class _Run:
             constants=self.constants, counts=measuring.counts, answer=answer,
             placements=placements, confirmation=confirmation, warnings=self.warnings,
             tuning=self.tuning,
+            accuracy=accuracy_of(
+                self.settings, self.tolerance, 1 + len(self.more), self.kept, confirmation,
+                {record.id: record.instance for record in self.records},
+            ),
         )  # fmt: skip
         chosen = findings.exported()
         artifact = self.export(menu, confirmation, chosen, inputs, truth)
@@ -180,6 +198,9 @@ class _Run:
             offered = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
             self.constants = runtime_facts(tuple(offered), self.model.record.weights_bytes)
             self.refuse_what_cannot_be(menu)
+        lacking = missing(self.settings.precision, [offer.instance for offer in menu.offers])
+        if lacking:
+            self.warn(lacking)
         return menu
 
     def refuse_what_cannot_be(self, menu: Menu) -> None:
@@ -361,6 +382,27 @@ class _Run:
         more = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
 
+    def keep_tolerance(self, placements: list[Placement], sample: Sample) -> list[Placement]:
+        """The fastest covers that keep the tolerance end to end, in place of the fastest ones."""
+        with self.stages.stage("accuracy") as report:
+            self.kept = covers_within(
+                self.model, self.problem(), self.records, (sample, *self.more), self.tolerance,
+                self.workspace.folder, report,
+            )  # fmt: skip
+        best = [{part.candidate for part in p.partitions} for p in placements]
+        by_id = {record.id: record for record in self.records}
+        found = []
+        for tried in chosen_covers(self.kept):
+            names = [str(name) for name in tried.cover]
+            if set(names) in best:
+                found.append(placements[best.index(set(names))])
+            else:
+                percentile = self.settings.percentile
+                found.append(make_placement(self.graph, by_id, names, tried.cost_us, percentile))
+        if not found:
+            self.warn(f"no cover was found that keeps the tolerance of {self.tolerance:g}")
+        return found or placements
+
     def refine(
         self,
         menu: Menu,
@@ -376,7 +418,7 @@ class _Run:
             whole = EndToEnd(
                 self.model,
                 lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
-                inputs, truth, self.tolerance, folder,
+                inputs, truth, self.tolerance, folder, self.more,
             )  # fmt: skip
             tried: list[Trial] = []
 
@@ -439,6 +481,7 @@ class _Run:
                 folder=folder,
                 cancel=cancel.EVENT,
                 on_progress=report.progress,
+                more=self.more,
             )
             report.detail = f"{confirmation.named} is fastest"
         return confirmation

@@ -19,6 +19,7 @@ from collage_engine.measure.keys import KeyContext, KeyMaker
 from collage_engine.measure.store import Store
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import Offer, enumerate_candidates, why_not
+from collage_engine.pipeline.precision import check_precision
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
@@ -95,6 +96,7 @@ class Workspace:
         Raises UsageError for an unknown target, ToolchainError when no chosen toolchain is here.
         """
         target = choose_target(settings.target)
+        check_precision(self.model, settings.precision)
         threads = threads_of(settings)
         key = (settings.toolchains, threads, settings.precision, settings.target)
         menu = self._menus.get(key)

@@ -20,7 +20,7 @@ import numpy as np
 from collage_engine.placement.built import attribute_kernels
 from collage_engine.placement.choose import choose, difference
 from collage_engine.placement.field import ConfirmSettings, Field, OnProgress, Rounds
-from collage_engine.placement.rival import Difference, Outcome, Rival
+from collage_engine.placement.rival import Difference, Outcome, Rival, Sample
 from collage_engine.placement.rival_job import KernelTime
 from collage_engine.records.errors import ToolchainError
 
@@ -58,16 +58,18 @@ def confirm(
     settings: ConfirmSettings | None = None,
     cancel: threading.Event | None = None,
     on_progress: OnProgress | None = None,
+    more: Sequence[Sample] = (),
 ) -> Confirmation:
     """Build, check and time the rivals; choose one.
 
     ``truth`` is what the user's own file computes (``reference.original_outputs``); ``folder``
     is empty scratch space that must outlive the result, since the winner's module lies in it.
+    ``more``: further samples on which every rival must keep the tolerance.
     Raises ``ToolchainError`` when no cover could be built with right numbers, ``Cancelled``.
     """
     settings = settings or ConfirmSettings()
     field = Field(model, inputs, truth, tolerance, folder, settings, cancel,
-                  on_progress or (lambda done, total, now: None))  # fmt: skip
+                  on_progress or (lambda done, total, now: None), more)  # fmt: skip
     try:
         return _confirm(field, rivals, settings)
     finally:

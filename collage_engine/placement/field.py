@@ -6,7 +6,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import MODULE_FILE, BuiltModule
 from collage_engine.placement.choose import settled
 from collage_engine.placement.npz import write_npz
-from collage_engine.placement.rival import Outcome
+from collage_engine.placement.rival import Outcome, Sample
 from collage_engine.placement.rival_job import (
     KernelTime,
     OpenRival,
@@ -86,7 +86,9 @@ class Field:
         settings: ConfirmSettings,
         cancel: threading.Event | None,
         on_progress: OnProgress,
+        more: Sequence[Sample] = (),
     ) -> None:
+        """``more``: further samples on which the numbers must be right too."""
         self.model = model
         self.tolerance = tolerance
         self.folder = folder
@@ -98,8 +100,16 @@ class Field:
         self.workers: dict[int, Worker] = {}
         self.sample = folder / "sample"
         self.sample.mkdir(parents=True, exist_ok=True)
-        write_npz(self.sample / "inputs.npz", inputs)
-        write_npz(self.sample / "outputs.npz", truth)
+        self._write(self.sample, Sample(inputs, truth))
+        self.more = [folder / f"sample{k}" for k, _ in enumerate(more, start=2)]
+        for place, sample in zip(self.more, more, strict=True):
+            place.mkdir(exist_ok=True)
+            self._write(place, sample)
+
+    @staticmethod
+    def _write(folder: Path, sample: Sample) -> None:
+        write_npz(folder / "inputs.npz", sample.inputs)
+        write_npz(folder / "outputs.npz", sample.truth)
 
     def close(self) -> None:
         for worker in self.workers.values():
@@ -211,6 +221,7 @@ class Field:
             threads=max((part.instance.threads for part in outcome.rival.cover), default=1),
             device=next((part.instance.device for part in outcome.rival.cover), "cpu"),
             sample=str(self.sample),
+            more=tuple(map(str, self.more)),
             inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
         )
@@ -225,8 +236,9 @@ class Field:
             errors = worker.call(request, CALL_TIMEOUT_S, self.cancel)
             outcome.max_abs_error, outcome.max_rel_error = errors
             if not outcome.max_rel_error <= self.tolerance:
+                what = "not accurate enough" if outcome.reduced else "wrong numbers"
                 outcome.reason = (
-                    f"wrong numbers: max_rel_error {outcome.max_rel_error:.2g} "
+                    f"{what}: max_rel_error {outcome.max_rel_error:.2g} "
                     f"is above {self.tolerance:.2g}"
                 )
         except Cancelled:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.built import BuiltModule
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
+from collage_engine.records.precision import is_reduced
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RivalKind = Literal["collage"] | BaselineKind
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs by name, and what the user's own file computes of them."""
+
+    inputs: Mapping[str, np.ndarray]
+    truth: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +111,11 @@ class Outcome:
     @property
     def partitions(self) -> int:
         return len(self.rival.cover)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether a part of it computes in less than float32 values have."""
+        return any(is_reduced(part.instance) for part in self.rival.cover)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import msgspec
 from collage_engine.records.cost import Cost
 
 StageName = Literal[
-    "import", "enumerate", "measure", "tune", "search", "refine", "build", "confirm", "export"
+    "import", "enumerate", "measure", "tune", "search", "accuracy", "refine", "build", "confirm",
+    "export",
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
@@ -92,6 +93,10 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
+    reduced: bool = False
+    """Whether a part of it computes in less than float32; the run's tolerance holds for it too."""
+    max_rel_error: float | None = None
+    """Of the whole model, the largest over the samples."""
     barred: str | None = None
     """Why it may not be exported, whatever its time: a deployment constraint."""
 
@@ -150,3 +155,5 @@ class Run(msgspec.Struct, kw_only=True):
     """Candidate id → cost used in this run (not printed by ``place --json``)."""
     rivals: list[Placement] = []
     """Runner-up covers, best first (not printed by ``place --json``)."""
+    accuracy: Accuracy | None = None
+    """What became of the promise on accuracy, where one was made."""

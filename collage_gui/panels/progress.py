@@ -15,6 +15,8 @@ STAGES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
+    "accuracy": "Keeping the tolerance",
+    "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Exporting",

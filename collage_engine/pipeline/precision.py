@@ -1,0 +1,36 @@
+"""Whether the precision that was asked for means anything: for the model, and on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.model.importer import ImportedModel
+from collage_engine.records.errors import UsageError
+from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, is_reduced, short
+from collage_engine.records.toolchain import ToolchainInstance
+
+QUANTISED = {"quantize", "dequantize"}
+
+
+def check_precision(model: ImportedModel, precision: str) -> None:
+    """``UsageError`` for a precision there is not, or that would change nothing here."""
+    known = (FLOAT32, BFLOAT16, INT8)
+    if precision not in known:
+        said = ", ".join(map(short, known))
+        raise UsageError(f"--precision {precision}: known are {said}")
+    if precision == INT8 and not any(node.op in QUANTISED for node in model.graph.nodes):
+        raise UsageError(
+            "--precision int8: the model has no QuantizeLinear or DequantizeLinear nodes, so "
+            "nothing says how to round to 8 bits: quantise it first (for example with "
+            "onnxruntime.quantization), or use --precision bf16"
+        )
+
+
+def missing(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
+    """A warning where the precision asked for is in no toolchain here."""
+    if precision != BFLOAT16 or any(map(is_reduced, instances)):
+        return None
+    return (
+        "no toolchain computes in bf16 on this processor (AVX512_BF16 or AMX is needed): "
+        "everything stays float32"
+    )

@@ -1,0 +1,139 @@
+"""A run's promise on accuracy: where it is made, on which samples, and which covers keep it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import ImportedModel
+from collage_engine.pipeline import cancel
+from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, keep_tolerance
+from collage_engine.pipeline.refining import EndToEnd
+from collage_engine.pipeline.rivals import part_of
+from collage_engine.pipeline.stages import StageReport
+from collage_engine.placement.confirm import Confirmation
+from collage_engine.placement.rival import Sample
+from collage_engine.records.accuracy import Accuracy, AccuracyTrial
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.precision import FLOAT32, is_reduced
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.search.problem import CandidateId, Problem
+
+MORE_SAMPLES = 3
+"""Further random inputs on which the tolerance must be kept; the user's own are taken as said."""
+COVERS = 2
+"""Covers within the tolerance that are confirmed, the one in float32 not counted."""
+
+
+def is_promised(settings: RunSettings) -> bool:
+    """Whether covers are built for their error before the confirmation."""
+    return settings.precision != FLOAT32 or settings.tolerance is not None
+
+
+def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample, ...]:
+    """Other random inputs than the run's, where it is not the user who gives them."""
+    if not is_promised(settings) or settings.inputs_npz is not None or not model.inputs:
+        return ()
+    found = []
+    for number in range(1, MORE_SAMPLES + 1):
+        inputs = model.random_inputs(settings.seed + number)
+        found.append(Sample(inputs, original_outputs(model, inputs)))
+    return tuple(found)
+
+
+def covers_within(
+    model: ImportedModel,
+    problem: Problem,
+    records: Sequence[CandidateRecord],
+    samples: Sequence[Sample],
+    tolerance: float,
+    folder: Path,
+    report: StageReport,
+) -> Kept:
+    """Covers of the problem within the tolerance on all samples, the fastest of them among them."""
+    by_id = {record.id: record for record in records}
+    scratch = Path(tempfile.mkdtemp(prefix="accuracy-", dir=folder))
+    whole = EndToEnd(
+        model,
+        lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
+        samples[0].inputs, samples[0].truth, tolerance, scratch, samples[1:],
+    )  # fmt: skip
+    done = 0
+
+    def measure(cover: Sequence[CandidateId]) -> float | str:
+        nonlocal done
+        cancel.check()
+        report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
+        done += 1
+        return whole.error(tuple(cover))
+
+    errors: dict[CandidateId, float] = {
+        record.id: record.cost.max_rel_error
+        for record in records
+        if record.cost.usable and record.cost.max_rel_error is not None
+    }
+    reduced = [record.id for record in records if is_reduced(record.instance)]
+    try:
+        kept = keep_tolerance(problem, errors, reduced, tolerance, measure)
+    finally:
+        whole.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+    best = kept.within[0] if kept.within else None
+    report.detail = f"{len(kept.tried)} covers run for their error"
+    if best is not None and best.max_rel_error is not None:
+        report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
+    return kept
+
+
+def chosen_covers(kept: Kept) -> list[Tried]:
+    """What is confirmed: the fastest within the tolerance, and the one in float32."""
+    found = list(kept.within[:COVERS])
+    if kept.full is not None and kept.full in kept.within and kept.full not in found:
+        found.append(kept.full)
+    return found
+
+
+def accuracy_of(
+    settings: RunSettings,
+    tolerance: float,
+    samples: int,
+    kept: Kept | None,
+    confirmation: Confirmation,
+    instances: Mapping[str, ToolchainInstance],
+) -> Accuracy | None:
+    """The record of the promise; None for a run that made none."""
+    if kept is None:
+        return None
+    full = [
+        o for o in confirmation.outcomes
+        if o.rival.kind == "collage" and not o.reduced and o.measured_us is not None
+    ]  # fmt: skip
+    best = min(full, key=lambda o: o.measured_us or 0.0, default=None)
+    return Accuracy(
+        precision=settings.precision,
+        tolerance=tolerance,
+        samples=samples,
+        max_rel_error=_number(confirmation.winner.max_rel_error),
+        float32_us=None if best is None else best.measured_us,
+        float32_max_rel_error=None if best is None else _number(best.max_rel_error),
+        tried=tuple(
+            AccuracyTrial(
+                estimated_us=each.cost_us,
+                partitions=len(each.cover),
+                reduced=sum(is_reduced(instances[str(name)]) for name in each.cover),
+                max_rel_error=_number(each.max_rel_error),
+                reason=each.reason,
+            )
+            for each in kept.tried
+        ),
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else value
