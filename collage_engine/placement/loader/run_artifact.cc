@@ -222,10 +222,11 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
 int Run(const std::string& folder, bool benchmark, int calls) {
   const json::Object manifest =
       json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
-  // Thread counts and spinning are read when the libraries load: set them before model.so does.
+  // Thread counts and spinning are read when the libraries load: set them before model.so does,
+  // for all runtimes as the artifact was measured, whatever the shell says.
   const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
   for (const auto& [key, value] : environment) {
-    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/0);
+    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
   ffi::Module library = ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
