@@ -76,6 +76,9 @@ def generate(
     output_values = tuple(plan.tensor(i) for i in outputs)
     fuse(plan, output_values)
     _drop_dead(plan, output_values)
+    for step in plan.steps:
+        if step.op == "rescale" and step.out in output_values:
+            step.fields["plain"] = 1
     return plan, input_values, output_values
 
 

@@ -283,7 +283,9 @@ inline View SmallBinary(Compiler& c, const Site& site) {
 // Between float32 and 8 bits, or from one scale to another; in the layout the value has.
 inline View Rescale(Compiler& c, const Site& site) {
   View src = c.Value(site.id("src"));
-  if (!src.strided() || !src.dense()) src = c.UsePlain(src);
+  // What leaves the function is turned while it is small.
+  bool leaves = GetInt(site.step, "plain", 0) != 0 && IsSmall(src.type());
+  if (!src.strided() || !src.dense() || leaves) src = c.UsePlain(src);
   View to = c.NewView(StridedDesc(src.dims, src.desc.get_strides(), site.type()));
   c.ReorderTo(src, to, site.scaling(), IsSmall(to.type()) ? "quantize" : "dequantize");
   return to;
