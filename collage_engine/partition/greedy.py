@@ -56,14 +56,14 @@ def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> 
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = calls.from_nodes(match.nodes)
-                if operators and not operators & claimed and _closed(graph, match):
+                if operators and not operators & claimed and closed(graph, match):
                     claimed |= operators
                     found.append((name, operators))
                     break
     return found
 
 
-def _closed(graph: DataflowGraph, match: Match) -> bool:
+def closed(graph: DataflowGraph, match: Match) -> bool:
     """Whether nothing but the root is read outside (glue around the root aside)."""
     nodes: IndexSet = match.nodes
     sub_graph = SubGraph(graph, nodes)

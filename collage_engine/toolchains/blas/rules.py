@@ -21,24 +21,37 @@ if TYPE_CHECKING:
 def attention_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     """Products that read or write through transposes, scaled and masked: attention's two."""
 
-    def operand() -> Pattern:
-        return op("permute_dims", anything()) | anything()
+    def turned() -> Pattern:
+        return op("permute_dims", anything())
 
-    scores = op("matmul", operand(), operand(), commutative=False)
-    scores = scores.optional(lambda x: op(("multiply", "divide"), x, chains.scalar("scale")))
-    scores = scores.optional(lambda x: op("add", x, anything("mask")))
-    context = op("permute_dims", op("matmul", anything(), operand(), commutative=False))
+    def operand() -> Pattern:
+        return turned() | anything()
+
+    def times(left: Pattern, right: Pattern) -> Pattern:
+        return op("matmul", left, right, commutative=False)
+
+    scores = times(turned(), operand()) | times(anything(), turned())
+
+    def scaled(x: Pattern) -> Pattern:
+        return op(("multiply", "divide"), x, chains.scalar("scale"))
+
+    def masked(x: Pattern) -> Pattern:
+        return op("add", x, anything("mask"))
+
+    scores = scores.optional(scaled) | scaled(times(anything(), anything()))
+    scores = scores.optional(masked)
+    context = op("permute_dims", times(anything(), operand()))
     return [(f"{prefix}.context", context), (f"{prefix}.scores", scores)]
 
 
 def patterns(prefix: str) -> list[PatternEntry]:
-    """The composites, the largest match first."""
+    """The composites; first what reaches through transposes, which the others leave outside."""
     anchors = [
         (name, pattern)
         for name, pattern in anchor_patterns(prefix, residual=True)
         if not name.endswith(".deconv")
     ]
-    return [(name, p, _supported) for name, p in (*anchors, *attention_patterns(prefix))]
+    return [(name, p, _supported) for name, p in (*attention_patterns(prefix), *anchors)]
 
 
 def _supported(graph: DataflowGraph, match: Match) -> str | None:

@@ -16,12 +16,11 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.greedy import merge_composites
-from collage_engine.partition.offer import Composites, Offer
+from collage_engine.partition.call_graph import OperatorSet, call_graph
+from collage_engine.partition.greedy import closed
+from collage_engine.partition.offer import Composites
 from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -42,18 +41,31 @@ def rules(instance: ToolchainInstance) -> PartitionRule:
 
 
 @lru_cache(maxsize=8)
-def _offer(graph: DataflowGraph, library: str) -> Offer:
-    """The library's patterns; what they match in a graph is found once."""
-    instance = ToolchainInstance(toolchain=library)
-    rule = composite_rules(library, get(library).library_table())
-    return Offer(instance, PartitionSpec(library, instance, rule), supports=lambda index: None)
-
-
-def _found(graph: DataflowGraph, library: str, nodes: IndexSet) -> list[tuple[str, IndexSet]]:
-    """Composites (name, operator set) of a set of nodes, as MergeComposite would take them."""
+def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet], ...]:
+    """All that the library's patterns match, in the order in which they may claim operators:
+    patterns as in the table, roots from the output to the input."""
     calls = call_graph(graph)
-    outside = calls.everything & ~calls.from_nodes(nodes)
-    return merge_composites(graph, _offer(graph, library), outside)
+    rule = composite_rules(library, get(library).library_table())
+    return tuple(
+        (name, calls.from_nodes(match.nodes))
+        for name, pattern in rule.patterns()
+        for at_root in reversed(pattern.matches(graph))
+        for match in at_root
+        if closed(graph, match)
+    )
+
+
+def _found(
+    graph: DataflowGraph, library: str, operators: OperatorSet
+) -> list[tuple[str, OperatorSet]]:
+    """Composites of a set of operators, as MergeComposite would take them if it were all."""
+    free = operators
+    found = []
+    for name, matched in _matches(graph, library):
+        if not matched & ~free:
+            free &= ~matched
+            found.append((name, matched))
+    return found
 
 
 def made_of(graph: DataflowGraph, library: str, nodes: IndexSet) -> Composites | None:
@@ -61,18 +73,17 @@ def made_of(graph: DataflowGraph, library: str, nodes: IndexSet) -> Composites |
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
-    closed = graph.close(nodes)
-    if SubGraph(graph, closed).is_valid(LIBRARY_CONFIG) is not None:
-        return None
     operators = call_graph(graph).from_nodes(nodes)
-    if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
-        return None  # 8-bit composites are integer kernels, or the library's own partitions
-    found = _found(graph, library, nodes)
+    found = _found(graph, library, operators)
     covered = 0
     for _, inside in found:
         covered |= inside
     if not found or covered == operators:
         return None
+    if SubGraph(graph, graph.close(nodes)).is_valid(LIBRARY_CONFIG) is not None:
+        return None
+    if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
+        return None  # 8-bit composites are integer kernels, or the library's own partitions
     return tuple(sorted(((n, tuple(members(bits))) for n, bits in found), key=lambda c: c[1]))
 
 
@@ -85,7 +96,8 @@ class LibraryCalls:
         self._roots: dict[int, Function] = {}
         self._inner: set[int] = set()
         leaving = set(function.outputs)
-        for number, (name, operators) in enumerate(_found(graph, library.name, function.nodes)):
+        held = call_graph(graph).from_nodes(function.nodes)
+        for number, (name, operators) in enumerate(_found(graph, library.name, held)):
             indices = [graph.operators[o] for o in members(operators)]
             nodes = graph.close(graph.to_indices(tuple(members(operators))))
             inputs, outputs = graph.boundary(nodes)
