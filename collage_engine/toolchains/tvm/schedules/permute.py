@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +10,44 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.toolchains.tvm.emit import Stmt, bound, int64, loop, parallel, split_index
-from collage_engine.toolchains.tvm.expressions import coefficient, substitute
+from collage_engine.toolchains.tvm.emit import (
+    Stmt,
+    allocate,
+    bound,
+    int64,
+    load,
+    local,
+    loop,
+    parallel,
+    seq,
+    split_index,
+    store,
+    vectorized,
+)
+from collage_engine.toolchains.tvm.expressions import (
+    coefficient,
+    equal,
+    loads,
+    rewrite,
+    substitute,
+    walk,
+)
 from collage_engine.toolchains.tvm.program import shape_of
+from collage_engine.toolchains.tvm.schedules.contiguous import used_outside_loads
 from collage_engine.toolchains.tvm.schedules.transpose import (
     transposed_tile,
     vector_load,
     vector_store,
 )
 from collage_engine.toolchains.tvm.target import item_bytes
+from collage_engine.toolchains.tvm.vector_math import vector_functions
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.tvm.schedules.pointwise import Context
+
+
+BYTES = 16
+"""Side of a square of bytes: wider ones would not stay in registers."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +68,24 @@ def write_squares(
     context: Context,
     threads: bool,
 ) -> Stmt | None:
-    """The loops of a pure permuting copy; None when it is none, or too narrow for squares."""
-    if not isinstance(value, TensorLoad) or item_bytes(str(output.dtype)) != 4:
+    """The loops of a permuting copy; None when it is none, or too narrow for squares.
+
+    Copies of four bytes and of one; also of a function of the element (a quantisation, a cast),
+    which is applied to the squares once they are transposed.
+    """
+    moving = [access for access in loads(value) if _moves(access, axes)]
+    if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
         return None
-    lanes = context.cpu.lanes(str(output.dtype))
-    found = strides(value, axes, extents, shape_of(output))
+    access = moving[0]
+    if any(used_outside_loads(value, axis) for axis in axes):
+        return None
+    dtype = str(access.source.dtype)
+    if item_bytes(dtype) not in (1, 4) or dtype == "bool":
+        return None
+    pure = value is access
+    lanes = min(BYTES, context.cpu.vector_bytes) if item_bytes(dtype) == 1 else 0
+    lanes = lanes or context.cpu.lanes(dtype)
+    found = strides(access, axes, extents, shape_of(output))
     if found is None or lanes < 4:
         return None
     merged = merge(found)
@@ -59,12 +98,12 @@ def write_squares(
     others = [a for a in merged if a is not across and a is not along]
     source_start: Expr = int64(0)
     zero = dict.fromkeys(axes, 0)
-    for index, extent in zip(value.indices, shape_of(value.source), strict=True):
+    for index, extent in zip(access.indices, shape_of(access.source), strict=True):
         source_start = source_start * extent + substitute(index, zero)
     target_start = 0
     for start, extent in zip(starts, shape_of(output), strict=True):
         target_start = target_start * extent + start
-    source, target = context.views.flat(value.source), context.views.flat(output)
+    source, target = context.views.flat(access.source), context.views.flat(output)
     columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
 
     def square(index: Any) -> Stmt:
@@ -77,15 +116,46 @@ def write_squares(
         for place, axis in zip(places, others, strict=True):
             begin = begin + place * axis.source
             end = end + place * axis.target
+        def turned(store_column: Callable[[int, Expr], Stmt], begin: Any) -> Stmt:
+            return transposed_tile(
+                lanes,
+                lambda r: vector_load(source, begin + r * across.source, lanes),
+                store_column,
+                dtype,
+            )
+
+        if pure:
+            return bound(
+                begin,
+                lambda begin: bound(
+                    end,
+                    lambda end: turned(
+                        lambda c, v: vector_store(target, v, end + c * along.target, lanes), begin
+                    ),
+                ),
+            )
+        held = local((lanes * lanes,), dtype, name="square")
+
+        def applied(c: Any, end: Any) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                def put(node: Expr) -> Expr | None:
+                    if isinstance(node, TensorLoad) and same_load(node, access):
+                        return load(held, int64(c) * lanes + x)
+                    return None
+
+                one = vector_functions(substitute(rewrite(value, put), zero))
+                return store(target, one, end + int64(c) * along.target + x)
+
+            return vectorized(lanes, lane)
+
         return bound(
             begin,
             lambda begin: bound(
                 end,
-                lambda end: transposed_tile(
-                    lanes,
-                    lambda r: vector_load(source, begin + r * across.source, lanes),
-                    lambda c, vector: vector_store(target, vector, end + c * along.target, lanes),
-                    str(output.dtype),
+                lambda end: seq(
+                    allocate(held),
+                    turned(lambda c, v: vector_store(held, v, c * lanes, lanes), begin),
+                    loop(lanes, lambda c: applied(c, end)),
                 ),
             ),
         )
@@ -94,6 +164,22 @@ def write_squares(
     for axis in others:
         total *= axis.extent
     return (parallel if threads else loop)(total, square)
+
+
+def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
+    """Whether a load depends on any of the axes."""
+    return any(
+        isinstance(node, Var) and any(node.same_as(axis) for axis in axes)
+        for index in access.indices
+        for node in walk(index)
+    )
+
+
+def same_load(a: TensorLoad, b: TensorLoad) -> bool:
+    return bool(a.source.same_as(b.source)) and all(
+        p.same_as(q) or equal(p, q)
+        for p, q in zip(a.indices, b.indices, strict=True)
+    )
 
 
 def strides(
