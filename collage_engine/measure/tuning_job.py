@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 
@@ -22,6 +23,8 @@ class ListTasks:
     nodes: tuple[int, ...]
     """Operator numbers."""
     instance: ToolchainInstance
+    takes: Formats = field(default_factory=dict)
+    gives: Formats = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,4 +81,12 @@ class TuningJob:
         key = (request.model_path, tuple(sorted(request.shapes.items())))
         if self._opened is None or self._opened[0] != key:
             self._opened = (key, import_model(request.model_path, request.shapes or None))
-        return function_of(self._opened[1], request.instance, request.nodes, "tuned")
+        return function_of(
+            self._opened[1],
+            request.instance,
+            request.nodes,
+            "tuned",
+            False,
+            request.takes,
+            request.gives,
+        )

@@ -205,7 +205,7 @@ class Tuning:
             tasks: list[TuneTask] = self._worker.call(
                 ListTasks(
                     self.workspace.path, self.workspace.shapes, candidate.nodes,
-                    candidate.instance,
+                    candidate.instance, candidate.takes, candidate.gives,
                 ),
                 timeout_s=SILENCE_S * 2, cancel=cancel.EVENT,
             )  # fmt: skip

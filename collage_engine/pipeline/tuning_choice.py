@@ -1,8 +1,9 @@
 """What to tune next: pure logic over candidates, a search problem and tuning records.
 
-Every candidate that can be tuned gets a hopeful twin, priced at the best that tuning could make of
-it. A search with all twins tells which of them could still be part of a better placement than the
-best one measured (as ``search.bounds`` does for unmeasured candidates): the rest is left alone.
+A candidate's *regret* is what the best placement with it costs above the best of all. It could
+change the answer once tuned if tuning may save more than that; the rest is left alone. What tuning
+may save is what it was seen to save elsewhere, and never more than the candidate's certified lower
+bound allows.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.search.api import solve
-from collage_engine.search.bounds import outlook
 from collage_engine.search.problem import Problem
 
 TUNED = ("tuned", "yes")
@@ -27,7 +26,6 @@ HOPE_TRACE = 0.95
 """The same for loops that no schedule was written for."""
 HOPE_MORE = 0.05
 """What a search that was broken off may still find beyond what it found."""
-TWIN = "?"
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Hope:
     candidate: CandidateRecord
     """Untuned."""
     gain_us: float
-    """What the placement would gain if all went as well as it could."""
+    """What the placement would gain by it alone if all went as well as it could."""
 
 
 def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
@@ -55,10 +53,10 @@ def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance
 def remaining(task: TuneTask, record: TuneRecord | None) -> float:
     """Share of the kernel's untuned time that tuning may save at most, as far as is known."""
     hope = HOPE_TRACE if task.kind == "trace" else HOPE_PLAN
-    if record is None:
-        return hope
-    if record.complete:
+    if record is not None and record.complete:
         return record.gain
+    if record is None or not record.tried:
+        return hope
     return min(hope, record.gain + HOPE_MORE)
 
 
@@ -96,26 +94,17 @@ def hopes(
     ``tunable``: candidate id → what it may cost once tuned.
     """
     known = [c for c in candidates if c.cost.usable]
-    twins = [
-        msgspec.structs.replace(
-            c, id=c.id + TWIN, cost=UNKNOWN, key="", lower_bound_us=tunable[c.id],
-            assumed_bound_us=None,
-        )
-        for c in known
-        if c.id in tunable
-    ]  # fmt: skip
-    if not twins:
+    if not any(c.id in tunable for c in known):
         return []
-    problem = problem_of([*known, *twins])
-    best = solve(problem, with_bounds=False).cost_us
-    if best is None:
-        return []
-    by_id = {c.id: c for c in known}
-    found = [
-        Hope(by_id[str(o.candidate).removesuffix(TWIN)], best - o.cost_us)
-        for o in outlook(problem)
-        if o.can_matter and o.cost_us is not None and o.cost_us < best
-    ]
+    regrets = solve(problem_of(known), with_bounds=False).regrets
+    found = []
+    for candidate in known:
+        regret = regrets.get(candidate.id)
+        if regret is None or candidate.id not in tunable:
+            continue
+        gain = (candidate.cost.median_us or 0.0) - tunable[candidate.id] - regret
+        if gain > 0:
+            found.append(Hope(candidate, gain))
     return sorted(found, key=lambda h: (-h.gain_us, len(h.candidate.nodes)))
 
 

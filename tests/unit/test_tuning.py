@@ -1,0 +1,397 @@
+"""Tuning without TVM: what is worth it, the budget, records, and children that crash or hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from collage_engine.measure.keys import KeyContext
+from collage_engine.measure.store import Store
+from collage_engine.measure.tuning_records import TuningRecords
+from collage_engine.pipeline import cancel
+from collage_engine.pipeline import tuning as stage
+from collage_engine.pipeline.tuning import Tuning, worth_tuning
+from collage_engine.pipeline.tuning_choice import (
+    apart,
+    can_be_tuned,
+    hopes,
+    optimistic_us,
+    ranked,
+    tuned_instance,
+    with_tuned_pairs,
+)
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import Cancelled
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
+from collage_engine.toolchains.tvm.choices import Choices, digest_of, read_table, write_table
+from collage_engine.toolchains.tvm.tuning.climb import climb, name_of
+from tests import tuning_targets
+
+TVM = ToolchainInstance(toolchain="tvm")
+OTHER = ToolchainInstance(toolchain="onnxruntime")
+NODES = 4
+
+
+def record(
+    instance: ToolchainInstance, nodes: tuple[int, ...], us: float, bound: float | None = None
+) -> CandidateRecord:
+    name = f"{instance.id}:{'-'.join(map(str, nodes))}"
+    cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
+    return CandidateRecord(
+        id=name, instance=instance, nodes=nodes, label=name, key=f"key {name}", cost=cost,
+        lower_bound_us=bound,
+    )  # fmt: skip
+
+
+def problem_of(candidates: list[CandidateRecord]) -> Problem:
+    """A chain of four operators."""
+    return Problem(
+        nodes=tuple(
+            ProblemNode(id=n, op="relu", kind="elementwise", inputs=(n - 1,) if n else ())
+            for n in range(NODES)
+        ),
+        outputs=(NODES - 1,),
+        candidates=tuple(
+            ProblemCandidate(
+                id=c.id, nodes=c.nodes, toolchain=c.instance.id,
+                cost_us=c.cost.median_us if c.cost.usable else None, state=c.cost.state,
+                lower_bound_us=c.lower_bound_us,
+            )
+            for c in candidates
+        ),
+    )  # fmt: skip
+
+
+def singles(us: float, other_us: float, bound: float | None = None) -> list[CandidateRecord]:
+    found = [record(TVM, (n,), us, bound) for n in range(NODES)]
+    return found + [record(OTHER, (n,), other_us) for n in range(NODES)]
+
+
+def task(workload: str, kind: Any = "plan", weight: float = 1.0) -> TuneTask:
+    return TuneTask(workload=workload, kind=kind, weight=weight)
+
+
+def done(workload: str, gain: float = 0.0, complete: bool = True) -> TuneRecord:
+    return TuneRecord(
+        workload=workload, toolchain="tvm", kind="plan", choice={"block": 2} if gain else {},
+        default_us=100.0, tuned_us=100.0 * (1 - gain), complete=complete, tried=("block=1",),
+    )  # fmt: skip
+
+
+# What is worth tuning ------------------------------------------------------------------------
+
+
+def tunable(candidates: list[CandidateRecord], **known: TuneRecord) -> dict[str, float]:
+    found = {}
+    for c in candidates:
+        if can_be_tuned(c, ("tvm",)):
+            us = optimistic_us(c, None, known)
+            assert us is not None
+            found[c.id] = us
+    return found
+
+
+def test_what_could_win_once_tuned_is_hoped_for_and_the_rest_is_not():
+    near, far = record(TVM, (0,), 110.0), record(TVM, (1,), 500.0)
+    rest = [record(TVM, (2,), 110.0, 105.0), record(OTHER, (3,), 1.0)]
+    candidates = [near, far, *rest, *(record(OTHER, (n,), 100.0) for n in range(3))]
+    found = hopes(candidates, tunable(candidates), problem_of)
+    # 110 could become 77; 500 at best 350; the third is bound to take 105 whatever is done.
+    assert [h.candidate.id for h in found] == [near.id]
+    assert found[0].gain_us == pytest.approx(100.0 - 77.0)
+
+
+def test_a_candidate_that_wins_already_is_hoped_for():
+    candidates = singles(100.0, 150.0)
+    found = hopes(candidates, tunable(candidates), problem_of)
+    assert {h.candidate.id for h in found} == {c.id for c in candidates[:NODES]}
+    assert found[0].gain_us == pytest.approx(30.0)
+
+
+def test_larger_candidates_gain_only_as_a_whole():
+    whole = record(TVM, (0, 1, 2, 3), 130.0)
+    candidates = [whole, *singles(100.0, 25.0)]
+    found = hopes(candidates, tunable(candidates), problem_of)
+    assert [h.candidate.id for h in found] == [whole.id]
+
+
+def test_candidates_apart_do_not_overlap():
+    candidates = [record(TVM, (0, 1), 100.0), *singles(50.0, 80.0)]
+    chosen = apart(hopes(candidates, tunable(candidates), problem_of))
+    nodes = [n for h in chosen for n in h.candidate.nodes]
+    assert len(nodes) == len(set(nodes)) and set(nodes) == set(range(NODES))
+
+
+def test_hope_shrinks_with_what_is_known():
+    candidate = record(TVM, (0,), 100.0)
+    parts = [task("a", weight=3.0), task("b", weight=1.0)]
+    assert optimistic_us(candidate, parts, {}) == pytest.approx(70.0)
+    assert optimistic_us(candidate, parts, {"a": done("a", 0.2)}) == pytest.approx(
+        100 - 75 * 0.2 - 25 * 0.3
+    )
+    both = {"a": done("a"), "b": done("b")}
+    assert optimistic_us(candidate, parts, both) is None
+    broken_off = {"a": done("a", 0.1, complete=False), "b": done("b")}
+    assert optimistic_us(candidate, parts, broken_off) == pytest.approx(100 - 75 * 0.15)
+    assert optimistic_us(candidate, [], {}) is None
+    assert optimistic_us(candidate, [task("a", "trace")], {}) == pytest.approx(5.0)
+    assert optimistic_us(record(TVM, (0,), 100.0, 90.0), parts, {}) == 90.0
+
+
+def test_workloads_are_ranked_by_gain_in_all_places():
+    candidates = singles(100.0, 150.0)
+    found = hopes(candidates, tunable(candidates), problem_of)
+    tasks = {c.key: [task("often")] for c in candidates[:3]}
+    tasks[candidates[3].key] = [task("once", weight=2.0), task("finished", weight=2.0)]
+    order = ranked(found, tasks, {"finished": done("finished", 0.1)})
+    assert [t.workload for t, _ in order] == ["often", "once"]
+    assert order[0][1] == pytest.approx(90.0) and order[1][1] == pytest.approx(15.0)
+
+
+def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
+    plain = record(TVM, (0,), 1.0)
+    assert can_be_tuned(plain, ("tvm",))
+    assert not can_be_tuned(record(OTHER, (0,), 1.0), ("tvm",))
+    assert not can_be_tuned(msgspec.structs.replace(plain, cost=Cost()), ("tvm",))
+    assert not can_be_tuned(record(tuned_instance(TVM, "x"), (0,), 1.0), ("tvm",))
+    gpu = msgspec.structs.replace(TVM, device="cuda:0")
+    assert not can_be_tuned(record(gpu, (0,), 1.0), ("tvm",))
+
+
+def test_hand_overs_of_tuned_instances_cost_what_the_untuned_cost():
+    constants = {"launch": 1.0, "pair:tvm:onnxruntime": 2.0, "pair:tvm:tvm": 3.0}
+    found = with_tuned_pairs(constants, [TVM, OTHER])
+    assert found["pair:tvm[tuned=yes]:onnxruntime"] == 2.0
+    assert found["pair:tvm[tuned=yes]:tvm"] == found["pair:tvm:tvm[tuned=yes]"] == 3.0
+    assert tuned_instance(TVM, "0123").id == "tvm[tuned=yes]"
+
+
+# Climbing ------------------------------------------------------------------------------------
+
+
+def around(plan: Any) -> list[dict[str, int]]:
+    x, y = plan["x"], plan["y"]
+    return [{"x": x + dx, "y": y + dy} for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+
+
+def bowl(plan: Any) -> float:
+    return 10.0 + (plan["x"] - 3) ** 2 + (plan["y"] + 2) ** 2
+
+
+def test_climbing_finds_the_bottom_and_tries_nothing_twice():
+    asked: list[str] = []
+
+    def compare(a: Any, b: Any) -> float:
+        asked.append(name_of(a))
+        return bowl(a) / bowl(b)
+
+    found = climb({"x": 0, "y": 0}, around, compare)
+    assert found.best == {"x": 3, "y": -2} and found.complete
+    assert len(asked) == len(set(asked)) == found.tried
+    assert found.ratio == pytest.approx(bowl(found.best) / bowl(found.start))
+
+
+def test_climbing_stops_when_told_and_goes_on_from_there():
+    budget = iter(range(3))
+    first = climb(
+        {"x": 0, "y": 0}, around, lambda a, b: bowl(a) / bowl(b),
+        stop=lambda: next(budget, None) is None,
+    )  # fmt: skip
+    assert not first.complete and first.tried < 4
+    again: list[str] = []
+    climb(
+        first.best, around, lambda a, b: bowl(a) / bowl(b), tried=first.seen,
+        about_to_try=lambda plan: again.append(name_of(plan)),
+    )  # fmt: skip
+    assert not first.seen & set(again)
+
+
+def test_differences_within_the_noise_move_nothing():
+    found = climb({"x": 0, "y": 0}, around, lambda a, b: 0.99)
+    assert found.best == found.start and found.complete
+
+
+# Tables and records ----------------------------------------------------------------------------
+
+
+def test_a_table_is_found_by_its_hash_and_the_newest_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    assert read_table("") == {} and write_table({}) == ""
+    first, second = {"conv a": {"block": 2}}, {"conv a": {"block": 3}}
+    name, newer = write_table(first), write_table(second)
+    assert name == digest_of(first) != newer
+    assert read_table(name) == first and read_table("") == second
+    choices = Choices(read_table(name))
+    assert choices.plan("conv a", {"n": 1}) == {"block": 2}
+    assert choices.plan("conv b", {"n": 2}) == {}
+    assert choices.asked == {"conv a": {"n": 1}, "conv b": {"n": 2}}
+
+
+def context(**changes: Any) -> KeyContext:
+    return KeyContext(
+        tvm_version="1", target="cpu", fingerprint="here", versions={"tvm": "1"}, **changes
+    )
+
+
+def test_records_hold_for_their_versions_and_survive(tmp_path):
+    records = TuningRecords(Store(tmp_path / "s.db"), context(), "tvm")
+    assert records.records(["w"]) == {} and not records.any()
+    records.put_tasks("key", [task("w"), msgspec.structs.replace(
+        task("k", "trace"), description={"function": "long"})])  # fmt: skip
+    assert not records.any(), "a list of kernels is no finding"
+    records.put(done("w", 0.2))
+    assert records.any()
+    again = TuningRecords(Store(tmp_path / "s.db"), context(), "tvm")
+    assert again.records(["w", "x"]) == {"w": done("w", 0.2)}
+    assert [t.description for t in again.tasks(["key"])["key"]] == [{}, {}]
+    other = TuningRecords(Store(tmp_path / "s.db"), context(sources={"tvm": "new"}), "tvm")
+    assert other.records(["w"]) == {} and other.tasks(["key"]) == {} and not other.any()
+    store = Store(tmp_path / "s.db")
+    store.clear()
+    assert not TuningRecords(store, context(), "tvm").any()
+
+
+# The stage -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """A workspace, a menu and a measurer in one, of candidates whose costs are scripted."""
+
+    store: Store
+    measured: list[CandidateRecord] = field(default_factory=list)
+    path: str = "model.onnx"
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def with_stored_costs(self, records: list[CandidateRecord]) -> list[CandidateRecord]:
+        return list(records)
+
+    def add(self, records: list[CandidateRecord], deadline: float) -> list[CandidateRecord]:
+        self.measured += records
+        cost = Cost(state="measured", median_us=80.0, low_us=80.0, high_us=80.0)
+        return [msgspec.structs.replace(r, cost=cost) for r in records]
+
+
+@dataclass(frozen=True)
+class FakeOffer:
+    instance: ToolchainInstance
+
+
+@dataclass
+class FakeMenu:
+    keys: KeyContext = field(default_factory=context)
+    offers: list[FakeOffer] = field(default_factory=lambda: [FakeOffer(TVM), FakeOffer(OTHER)])
+
+
+def tune(
+    store: Store, job: type, budget_s: float, candidates: list[CandidateRecord] | None = None
+) -> tuple[Tuning, Any, list[CandidateRecord], Bench, list[str]]:
+    bench: Any = Bench(store)
+    told: list[str] = []
+    tuning = Tuning(
+        bench, FakeMenu(), RunSettings(tune_budget_s=budget_s, threads=1), bench,  # type: ignore
+        SimpleNamespace(progress=lambda *a: None), problem_of, told.append,  # type: ignore
+        job=f"{tuning_targets.__name__}:{job.__name__}",
+    )  # fmt: skip
+    try:
+        menu, found = tuning.run(candidates or singles(100.0, 90.0))
+    finally:
+        tuning.close()
+    return tuning, menu, found, bench, told
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    cancel.EVENT.clear()
+    return Store(tmp_path / "s.db")
+
+
+def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
+    tuning, menu, found, _, told = tune(store, tuning_targets.Scripted, 30.0)
+    assert not told
+    tuned = [r for r in found if r.instance.id == "tvm[tuned=yes]"]
+    assert [r.nodes for r in tuned] == [(n,) for n in range(NODES)]
+    assert all(r.cost.median_us == 80.0 for r in tuned)
+    assert len({r.id for r in found}) == len(found) == 3 * NODES, "the untuned stay"
+    assert [o.instance.id for o in menu.offers] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
+    assert read_table(tuned[0].instance.tuning) == {
+        "kernel 0": {"block": 2}, "kernel 1": {"block": 2},
+    }  # fmt: skip
+    counts = tuning.counts
+    assert (counts.workloads, counts.tuned, counts.improved, counts.candidates) == (2, 2, 2, NODES)
+    assert counts.seconds < 25.0, "nothing was left to do, so it ended before its budget"
+
+
+def test_a_later_run_uses_the_records_without_a_budget(store):
+    assert not worth_tuning(SimpleNamespace(store=store), FakeMenu(), RunSettings())  # type: ignore
+    tune(store, tuning_targets.Scripted, 30.0)
+    assert worth_tuning(SimpleNamespace(store=store), FakeMenu(), RunSettings())  # type: ignore
+    later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
+    assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
+    assert later.counts.tuned == 0 and later.counts.from_store == 2
+
+
+def test_another_choice_is_another_measurement(store):
+    _, _, found, _, _ = tune(store, tuning_targets.Scripted, 30.0)
+    keys = {r.id: r.key for r in found if r.instance.config}
+    records = TuningRecords(store, context(), "tvm")
+    records.put(msgspec.structs.replace(
+        records.records(["kernel 0"])["kernel 0"], choice={"block": 3}))  # fmt: skip
+    _, _, found, _, _ = tune(store, tuning_targets.Scripted, 0.0)
+    later = {r.id: r.key for r in found if r.instance.config}
+    assert [keys[i] == later[i] for i in sorted(keys)] == [False, True, False, True]
+
+
+def test_what_cannot_matter_is_not_even_looked_at(store):
+    tuning, menu, found, bench, _ = tune(
+        store, tuning_targets.AlwaysCrashing, 30.0, singles(300.0, 90.0)
+    )
+    assert tuning.counts.tuned == 0 and not bench.measured and len(found) == 2 * NODES
+    assert len(menu.offers) == 2
+
+
+def test_a_variant_that_crashes_costs_only_itself(store):
+    _, _, found, _, _ = tune(store, tuning_targets.Crashing, 60.0)
+    known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
+    assert known["kernel 1"].failed == ("bad",) and known["kernel 1"].choice == {"block": 2}
+    assert known["kernel 0"].failed == ()
+    assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
+
+
+def test_a_workload_that_always_crashes_is_left_alone(store):
+    tuning, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 60.0)
+    known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
+    assert all(r.complete and "SIGABRT" in (r.reason or "") for r in known.values())
+    assert len(found) == 2 * NODES and tuning.counts.improved == 0
+
+
+def test_a_variant_that_hangs_is_ended(store, monkeypatch):
+    monkeypatch.setattr(stage, "SILENCE_S", 1.5)
+    tune(store, tuning_targets.Hanging, 20.0)
+    known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
+    assert "slow" in known["kernel 1"].failed and not known["kernel 1"].choice
+    assert known["kernel 0"].choice == {"block": 2}
+
+
+def test_a_cancel_is_answered_while_a_variant_hangs(store):
+    begun = time.monotonic()
+    threading.Timer(3.0, cancel.EVENT.set).start()
+    try:
+        with pytest.raises(Cancelled):
+            tune(store, tuning_targets.Hanging, 60.0)
+    finally:
+        cancel.EVENT.clear()
+    assert time.monotonic() - begun < 15.0
+    kept = TuningRecords(store, context(), "tvm").records(["kernel 0"])
+    assert not kept or kept["kernel 0"].choice, "what was found before is kept"
