@@ -163,7 +163,8 @@ def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
     )  # fmt: skip
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
-        made.add(c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost, c.rule)
+        made.add(c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost,
+                 f"{c.rule} | {c.calls_text}" if c.composites else c.rule)  # fmt: skip
     show(made.table)
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)

@@ -14,7 +14,7 @@ MOST = 200
 """Candidates listed for one node."""
 NAMES = {
     "tvm": "TVM", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
-    "openblas": "OpenBLAS", "cublas": "cuBLAS", "cudnn": "cuDNN", "cutlass": "CUTLASS",
+    "openblas": "OpenBLAS", "mkl": "MKL", "cublas": "cuBLAS", "cudnn": "cuDNN", "cutlass": "CUTLASS",
     "tensorrt": "TensorRT",
 }  # fmt: skip
 """Toolchains as their makers write them."""
@@ -58,7 +58,11 @@ def explain_document(
         )  # fmt: skip
         runner_up = with_conversions(runner_up, problem)
     return ExplainAnswer(
-        words=(*_of_the_run(document, node, labels), *told.text),
+        words=(
+            *_of_the_run(document, node, labels),
+            *told.text,
+            *_calls(by_id.get(str(told.chosen))),
+        ),
         candidates=tuple(holding[:MOST]),
         regrets=_regrets(told, holding[:MOST]),
         chosen=None if told.chosen is None else str(told.chosen),
@@ -92,6 +96,13 @@ def _of_the_run(document: Document, node: int, labels: Labels) -> list[str]:
             f"{ours:.4g} µs) and simpler"
         )
     return [text + ". The costs below are of partitions alone."]
+
+
+def _calls(chosen: CandidateRecord | None) -> list[str]:
+    """Which operators of the chosen candidate are one library call each."""
+    if chosen is None or not chosen.composites:
+        return []
+    return [f"Each one library call of {chosen.instance.id}: {chosen.calls_text}"]
 
 
 def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:

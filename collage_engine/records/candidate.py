@@ -37,3 +37,8 @@ class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """At least this under an assumption that ``cost.reason`` names, where that is more than what
     is certified; set for what was left unmeasured."""
     cost: Cost = UNKNOWN
+
+    @property
+    def calls_text(self) -> str:
+        """Its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
+        return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)

@@ -50,6 +50,12 @@ def cost_tip(cost: Cost) -> str:
     return "\n".join(lines)
 
 
+def operators_tip(record: CandidateRecord) -> str:
+    """All operators of a candidate, and which of them are one library call."""
+    calls = f"\nlibrary calls: {record.calls_text}" if record.composites else ""
+    return f"{record.label}\n{len(record.nodes)} operators{calls}"
+
+
 class CandidatesPanel(QWidget):
     """Linked both ways: selection → candidates; a chosen candidate → its nodes in the graph."""
 
@@ -73,7 +79,7 @@ class CandidatesPanel(QWidget):
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
                 Column("Operators", lambda r: r.label.replace("nn.", ""), width=130,
-                       tip=lambda r: f"{r.label}\n{len(r.nodes)} operators"),
+                       tip=operators_tip),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
                 Column("±", self._spread, "percent", text=self._spread_text,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=56),

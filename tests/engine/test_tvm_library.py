@@ -71,6 +71,7 @@ def test_groups_hold_a_composite_and_something_beside(library: str) -> None:
     assert name == f"{library}.conv"
     assert [names[n] for n in nodes] == ["nn.conv2d", "add", "sigmoid"]
     assert largest.rule.startswith("tvm.combine")
+    assert largest.calls_text == f"{library}.conv (0, 1, 2)"
 
 
 def test_what_a_library_does_alone_is_not_offered_again() -> None:
