@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
 PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
 
 
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn"])
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino"])
 @pytest.mark.parametrize("name", MODELS)
 def test_candidates(name: str, toolchain: str) -> None:
     model = imported(MODELS[name]())
@@ -71,7 +71,7 @@ def _run(module: object, function: Function, feeds: dict[int, np.ndarray]) -> li
     return results
 
 
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn"])
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino"])
 def test_calls_from_several_threads_take_turns(toolchain: str) -> None:
     """One module's arena and bound tensors belong to one call at a time."""
 
