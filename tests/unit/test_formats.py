@@ -1,0 +1,228 @@
+"""Formats at borders: which values have one, who is offered it, what it costs, how it is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from collage_engine.measure.keys import KeyMaker
+from collage_engine.model.formats import (
+    by_value,
+    channels_last_border,
+    image_values,
+    layout_blind,
+    values_of,
+)
+from collage_engine.partition.candidate import candidate_id, make_record
+from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.pipeline.conversions import wanted_conversions
+from collage_engine.pipeline.problem import best_placements, make_problem
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.format import (
+    NHWC,
+    PLAIN,
+    TO_LOGICAL,
+    TO_STORED,
+    border_words,
+    conversion_constant,
+    differs,
+    stored_shape,
+)
+from collage_engine.records.graph import TensorType
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import reuse, solve
+from collage_engine.search.coalesce import coalesce
+from tests.graphs import GraphBuilder, bert, instance
+
+IMAGE = (1, 8, 6, 6)
+LAYOUT = {"data_layout": "NCHW"}
+
+
+def small_net():
+    """conv, relu, conv, softmax over rows of a reshape; operators 0 to 4."""
+    b = GraphBuilder(IMAGE)
+    x = b.parameter("x", IMAGE)
+    y = b.call("nn.conv2d", x, b.constant((8, 8, 3, 3)), **LAYOUT)
+    y = b.call("nn.relu", y)
+    y = b.call("nn.conv2d", y, b.constant((8, 8, 3, 3)), **LAYOUT)
+    y = b.call("reshape", y, shape=(8, 36))
+    return b.build(b.call("nn.softmax", y, shape=(8, 36)))
+
+
+def test_stored_and_logical_axes_undo_each_other():
+    for name, axes in TO_STORED.items():
+        assert [axes[a] for a in TO_LOGICAL[name]] == list(range(len(axes)))
+    assert stored_shape((2, 3, 4, 5), NHWC) == (2, 4, 5, 3)
+    assert stored_shape((2, 3, 4, 5), PLAIN) == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "expected"),
+    [
+        ((1, 8, 6, 6), "float32", True),
+        ((4, 8, 6, 6), "uint8", True),
+        ((1, 8, 1, 6), "float32", True),
+        ((1, 1, 6, 6), "float32", False),  # one channel: the same bytes
+        ((7, 8, 1, 1), "float32", False),  # one pixel
+        ((8, 6, 6), "float32", False),
+        ((1, 8, 6, 6), "int64", False),
+    ],
+)
+def test_where_formats_are_other_bytes(shape, dtype, expected):
+    assert differs(TensorType(shape, dtype)) is expected
+
+
+def test_images_are_found_through_what_carries_them_and_attention_is_none():
+    graph = small_net()
+    conv, relu, again, reshape, softmax = graph.operators
+    assert {conv, relu, again} <= image_values(graph)
+    assert not {reshape, softmax} & image_values(graph)
+    assert not image_values(bert(1))
+
+    b = GraphBuilder(IMAGE)
+    x = b.parameter("x", IMAGE)
+    parts = b.call("split", b.call("nn.relu", x), fields=2, axis=1)
+    left, right = b.projection(parts, 0), b.projection(parts, 1)
+    joined = b.call("concat", b.tuple(left, right), axis=1)
+    pooled = b.call("nn.max_pool2d", joined, layout="NCHW")
+    graph = b.build(pooled)
+    # Backwards from the pool as well, through the tuple and its projections.
+    assert {left, right, joined, pooled} <= image_values(graph)
+    assert values_of(graph, graph.operator_number[parts]) == (left, right)
+
+
+def test_a_border_leaves_out_parameters_other_shapes_and_what_only_leaves_the_model():
+    graph = small_net()
+    assert channels_last_border(graph, graph.to_indices((0,))) == ({}, {0: NHWC})
+    assert channels_last_border(graph, graph.to_indices((1,))) == ({0: NHWC}, {1: NHWC})
+    assert channels_last_border(graph, graph.to_indices((3,))) == ({2: NHWC}, {})
+    assert channels_last_border(graph, graph.to_indices((4,))) == ({}, {})
+    assert channels_last_border(graph, graph.to_indices((0, 1, 2, 3, 4))) == ({}, {})
+
+    b = GraphBuilder(IMAGE)
+    x = b.call("nn.relu", b.parameter("x", IMAGE))
+    first = b.call("nn.max_pool2d", x, layout="NCHW")
+    second = b.call("nn.relu", first)
+    graph = b.build(first, second)
+    # Its user wants the second plain; the first is read inside the model too.
+    assert channels_last_border(graph, graph.to_indices((2,))) == ({1: NHWC}, {})
+    assert channels_last_border(graph, graph.to_indices((1,))) == ({0: NHWC}, {1: NHWC})
+
+
+def test_records_speak_of_producers_functions_of_values():
+    b = GraphBuilder(IMAGE)
+    parts = b.call("split", b.parameter("x", IMAGE), fields=2, axis=1)
+    b.nodes[parts] = b.nodes[parts].__class__(
+        **{f: getattr(b.nodes[parts], f) for f in b.nodes[parts].__struct_fields__}
+        | {"types": (TensorType((1, 7, 6, 6), "float32"), TensorType((1, 1, 6, 6), "float32"))}
+    )
+    wide, narrow = b.projection(parts, 0), b.projection(parts, 1)
+    graph = b.build(b.call("nn.relu", wide), b.call("nn.relu", narrow))
+    assert by_value(graph, (wide, narrow), {0: NHWC}) == {wide: NHWC}
+    assert by_value(graph, (wide,), None) == {} == by_value(graph, (0,), {0: NHWC})
+
+
+def all_of(name: str, formats: tuple[str, ...]) -> Offer:
+    return Offer(instance(name), None, lambda index: None, formats=formats)
+
+
+def test_only_who_can_is_offered_and_ids_keys_differ():
+    graph = small_net()
+    found = enumerate_candidates(graph, [all_of("a", (PLAIN, NHWC)), all_of("b", (PLAIN,))])
+    assert all(not c.takes and not c.gives for c in found.of("b"))
+    ours = {(c.nodes, tuple(c.takes.items()), tuple(c.gives.items())): c for c in found.of("a")}
+    assert ((1,), (), ()) in ours and ((1,), ((0, NHWC),), ((1, NHWC),)) in ours
+    assert len({c.id for c in found.candidates}) == len(found.candidates)
+    assert [c for c in found.of("a") if c.nodes == (4,)] == [ours[(4,), (), ()]]
+    makers = KeyMaker(graph)
+    forms = {key: makers.form_of(c) for key, c in ours.items()}
+    conv = forms[(2,), ((1, NHWC),), ((2, NHWC),)]
+    assert conv != forms[(2,), (), ()] and "as nhwc" in conv
+    # A ReLU does the same work on the same bytes, whatever order their axes have.
+    assert forms[(1,), ((0, NHWC),), ((1, NHWC),)] == forms[(1,), (), ()]
+
+
+def test_layout_blind_needs_one_format_and_one_shape():
+    graph = small_net()
+    relu = graph.to_indices((1,))
+    assert layout_blind(graph, relu, {0: NHWC}, {1: NHWC})
+    assert not layout_blind(graph, relu, {}, {1: NHWC})
+    b = GraphBuilder(IMAGE)
+    x = b.call("nn.max_pool2d", b.parameter("x", IMAGE), layout="NCHW")
+    y = b.call("add", x, b.constant((8, 1, 1)))
+    graph = b.build(b.call("nn.max_pool2d", y, layout="NCHW"))
+    assert not layout_blind(graph, graph.to_indices((1,)), {0: NHWC}, {1: NHWC})
+
+
+def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) -> CandidateRecord:
+    takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
+    record = make_record(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
+    cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
+    return CandidateRecord(
+        **{f: getattr(record, f) for f in record.__struct_fields__} | {"cost": cost}
+    )
+
+
+def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):
+    graph = small_net()
+    records = [measured(graph, "a", (k,), plain_us, False) for k in range(5)]
+    records += [measured(graph, "b", (k,), nhwc_us, True) for k in range(3)]
+    constants = {}
+    if conversion_us is not None:
+        kind = TensorType(IMAGE, "float32")
+        for pair in ((PLAIN, NHWC), (NHWC, PLAIN)):
+            constants[conversion_constant(kind, *pair)] = conversion_us
+    problem = make_problem(graph.record, records, (), constants | {"launch": 0.5}, RunSettings())
+    return graph, {r.id: r for r in records}, problem
+
+
+def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
+    graph, by_id, problem = net_problem(10.0, 4.0, 2.0)
+    found = reuse(problem, None)
+    best = best_placements(graph.record, by_id, problem, found, RunSettings())[0]
+    assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
+    assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
+    (once,) = best.conversions
+    assert (once.node, once.source, once.target, once.us) == (2, NHWC, PLAIN, 2.5)
+    # Three at 4, two at 10, five launches, one conversion with its own launch.
+    assert best.estimated_us == pytest.approx(12 + 20 + 2.5 + 2.5)
+
+
+def test_conversions_that_cost_more_than_they_save_are_not_chosen():
+    graph, by_id, problem = net_problem(10.0, 9.0, 40.0)
+    best = best_placements(graph.record, by_id, problem, reuse(problem, None), RunSettings())[0]
+    assert {p.toolchain for p in best.partitions} == {"a"} and best.conversions == ()
+
+
+def test_what_was_not_measured_cannot_be_converted():
+    graph, _, problem = net_problem(10.0, 4.0, None)
+    assert problem.transitions.formats == ()
+    answer = solve(problem)
+    chosen = {c.id: c for c in problem.candidates}
+    assert all(chosen[i].toolchain == "a" for i in answer.cover)
+    wanted = wanted_conversions(graph.record, [measured(graph, "b", (1,), 1.0, True)])
+    kind = TensorType(IMAGE, "float32")
+    assert wanted[0] == ((kind, NHWC, PLAIN), (kind, PLAIN, NHWC)) and set(wanted) == {0, 1}
+
+
+def test_merged_neighbours_keep_their_outer_formats():
+    _, _, problem = net_problem(10.0, 4.0, 2.0)
+    cover = solve(problem).cover
+    found = {p.nodes: p for p in coalesce(problem, [cover]) if p.toolchain == "b"}
+    assert found[1, 2].takes == {0: NHWC} and found[1, 2].gives == {2: NHWC}
+    assert found[0, 1].takes == {} and found[0, 1].gives == {1: NHWC}
+    assert found[0, 1, 2].gives == {2: NHWC}
+
+
+def test_ids_tell_formats_apart_and_plain_ones_keep_theirs():
+    a = instance("a")
+    assert candidate_id(a, (1, 2)) == candidate_id(a, (2, 1), {}, {})
+    assert candidate_id(a, (1, 2)) != candidate_id(a, (1, 2), {0: NHWC}, {})
+    assert candidate_id(a, (1, 2), {0: NHWC}, {}) != candidate_id(a, (1, 2), {}, {0: NHWC})
+
+
+def test_words():
+    assert border_words({}, {}) == ""
+    assert border_words({1: NHWC}, {2: NHWC}) == "takes and gives nhwc"
+    assert border_words({1: NHWC}, {}) == "takes nhwc"
+    assert border_words({}, {1: NHWC}) == "gives nhwc"
