@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.cli import output
-from collage_engine.cli.options import settings_from
+from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, say
 from collage_engine.records.errors import (
@@ -261,10 +261,15 @@ def _report(options: argparse.Namespace) -> int:
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("html", "csv", "json", "svg"):
         raise UsageError(f"-o {path}: the name must end in .html, .csv, .json or .svg")
+    peers = None
+    if options.peers is not None:
+        if kind != "html":
+            raise UsageError("--peers is shown in .html reports only")
+        peers = file_bytes("--peers", options.peers)
     with _engine() as engine:
         opened = _open_session(engine, options.session)
         done = engine.export_report(
-            p.ExportReport(document=opened.document, run=options.run, format=kind)  # type: ignore[arg-type]
+            p.ExportReport(document=opened.document, run=options.run, format=kind, peers=peers)  # type: ignore[arg-type]
         )
     write_beside(path, done.content or b"")
     say(f"report: {path}")

@@ -159,6 +159,10 @@ def build_parser() -> argparse.ArgumentParser:
         "-o", "--output", required=True, metavar="FILE", help="ends in .html, .csv, .json or .svg"
     )
     report.add_argument("--run", help="id or name of the run (default: last)")
+    report.add_argument(
+        "--peers", metavar="FILE",
+        help="with .html: results of `python -m tests.benchmarks.peers`, as a table",
+    )  # fmt: skip
 
     search = commands.add_parser("search", help="solve a placement problem given as JSON")
     search.add_argument(

@@ -123,6 +123,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def file_bytes(option: str, path: str) -> bytes:
+    """The file that an option names. Raises UsageError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from error
+
+
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """What the artifact must keep to; each gets a verdict with its price."""
     group = parser.add_argument_group("what the artifact may hold")
@@ -158,10 +166,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
                 )
     inputs = None
     if getattr(options, "inputs", None):
-        try:
-            inputs = Path(options.inputs).read_bytes()
-        except OSError as error:
-            raise UsageError(f"--inputs {options.inputs}: {error.strerror}") from error
+        inputs = file_bytes("--inputs", options.inputs)
         if not zipfile.is_zipfile(io.BytesIO(inputs)):
             raise UsageError(
                 f"--inputs {options.inputs} is no .npz file: write it with "

@@ -106,11 +106,17 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
 def read_peers(path: Path) -> PeersResult:
     """A results file; UsageError says what is wrong with it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=PeersResult)
+        return decode_peers(path.read_bytes(), str(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def decode_peers(data: bytes, name: str) -> PeersResult:
+    """The content of a results file called ``name``; UsageError says what is wrong with it."""
+    try:
+        return msgspec.json.decode(data, type=PeersResult)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"{path} is no results file of tests.benchmarks.peers: {error}") from error
+        raise UsageError(f"{name} is no results file of tests.benchmarks.peers: {error}") from error
 
 
 def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:

@@ -12,14 +12,27 @@ from collage_engine import __version__
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.report.numbers import against_text, instance_text, spread_text, time_text
+from collage_engine.report.peers import (
+    decode_peers,
+    groups,
+    headings,
+    notes,
+    table,
+    verdicts,
+)
 from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
 Format = Literal["html", "csv", "json", "svg"]
 
 
-def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
-    """The report of ``run`` (the newest by default). Raises UsageError without any run."""
+def render(
+    document: Document, kind: Format, run: Run | None = None, *, peers: bytes | None = None
+) -> bytes:
+    """The report of ``run`` (the newest by default). Raises UsageError without any run.
+
+    ``peers``: a results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
+    """
     if run is None:
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")
@@ -30,7 +43,7 @@ def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
         return report_json(document, run)
     if kind == "svg":
         return graph_svg(document, run).encode()
-    return _html(document, run).encode()
+    return _html(document, run, peers).encode()
 
 
 def instance_name(part: Partition) -> str:
@@ -93,7 +106,7 @@ def graph_svg(document: Document, run: Run) -> str:
     return placement_svg(document.graph, run.placement)
 
 
-def _html(document: Document, run: Run) -> str:
+def _html(document: Document, run: Run, peers: bytes | None) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from collage_engine.resources import resource
@@ -105,7 +118,9 @@ def _html(document: Document, run: Run) -> str:
     )  # fmt: skip
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
-    return environment.get_template(template.name).render(**_context(document, run))
+    return environment.get_template(template.name).render(
+        **_context(document, run), peers=_peers(peers)
+    )
 
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
@@ -123,6 +138,21 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "headline": _headline(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
+
+
+def _peers(data: bytes | None) -> dict[str, Any] | None:
+    """The tables of a results file of the benchmark against other runtimes."""
+    if data is None:
+        return None
+    result = decode_peers(data, "the results file")
+    tables = []
+    for heading, entries in groups(result):
+        head, rows = table(entries)
+        tables.append({
+            "heading": heading, "head": head, "rows": rows, "verdicts": verdicts(entries),
+            "notes": notes(entries),
+        })  # fmt: skip
+    return {"headings": headings(result), "tables": tables}
 
 
 def _bars(run: Run) -> list[dict[str, Any]]:

@@ -443,7 +443,8 @@ class Engine:
         opened = self.document(params.document)
         run = self.find_run(opened, params.run) if params.run else None
         with opened.lock:
-            return p.Exported(content=render(opened.document, params.format, run))
+            content = render(opened.document, params.format, run, peers=params.peers)
+            return p.Exported(content=content)
 
     # ----------------------------------------------------------------------------------
 

@@ -200,6 +200,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     run: str | None = None
     format: Literal["html", "csv", "json", "svg"] = "html"
+    peers: bytes | None = None
+    """For html: a results file of the benchmark against other runtimes, shown as a table."""
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
