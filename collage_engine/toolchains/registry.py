@@ -36,6 +36,7 @@ TOOLCHAINS: dict[str, str] = {
     "openblas": "collage_engine.toolchains.openblas.toolchain:OpenBlasToolchain",
     "mkl": "collage_engine.toolchains.mkl.toolchain:MklToolchain",
     "cublas": "collage_engine.toolchains.cublas.toolchain:CublasToolchain",
+    "cudnn": "collage_engine.toolchains.cudnn.toolchain:CudnnToolchain",
 }
 
 PROBE_SECONDS = 180.0

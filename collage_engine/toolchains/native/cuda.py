@@ -77,15 +77,19 @@ class CudaToolchain(NativeToolchain):
     targets = ("cuda",)
 
     def probe(self) -> ToolchainState:
+        found = cuda_probe()
         try:
             version = self.version()
-            builder.load(self.source())
+            source = self.source()
+            if found.devices:
+                builder.load(source)
+            else:  # compiled when something is to be exported, not to say that it could be
+                builder.find_compiler()
         except ToolchainError as error:
             return ToolchainState(
                 name=self.name, available=False, reason=str(error), licence=self.licence,
                 install=self.install,
             )  # fmt: skip
-        found = cuda_probe()
         return ToolchainState(
             name=self.name,
             available=bool(found.devices),

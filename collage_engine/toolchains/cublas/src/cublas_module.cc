@@ -286,24 +286,8 @@ class CublasModule : public CudaModule {
     device_weights_ = DeviceBuffer(weight(0), weight_bytes());
     scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
     workspace_ = DeviceBuffer(kWorkspace);
-    // Arguments are not known yet: algorithms are chosen on memory of their sizes. Its contents
-    // are small numbers, since products of zeros run faster than real ones.
-    std::vector<DeviceBuffer> stand_ins;
     std::vector<void*> arguments;
-    for (const std::vector<TensorSpec>* specs : {&inputs(), &outputs()}) {
-      for (const TensorSpec& spec : *specs) {
-        std::vector<uint8_t> noise(std::max<size_t>(spec.bytes, 16));
-        uint32_t state = 2463534242u;
-        for (size_t i = 0; i < noise.size(); ++i) {
-          state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-          // The high byte of a float of any width stays below that of 2.
-          bool high = i % ElementBytes(spec.dtype_name) == ElementBytes(spec.dtype_name) - 1;
-          noise[i] = static_cast<uint8_t>(high ? 0x30 + state % 12 : state);
-        }
-        stand_ins.emplace_back(noise.data(), noise.size());
-        arguments.push_back(stand_ins.back().data());
-      }
-    }
+    StandIns stand_ins(inputs(), outputs(), &arguments);
     for (auto& product : products_) {
       product->Choose(product->Resolve(arguments, device_weights_, scratch_), workspace_.data(),
                       stream);

@@ -1,0 +1,369 @@
+"""From a function of the dataflow graph to a plan for cuDNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.format import NHWC
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.cudnn import attention
+from collage_engine.toolchains.cudnn.plan import Constants, Ints, Plan, View, dense, row_major
+
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
+POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
+UNARY = {
+    "nn.relu": {"mode": "relu"}, "sigmoid": {"mode": "sigmoid"}, "tanh": {"mode": "tanh"},
+    "nn.silu": {"mode": "swish"}, "nn.gelu": {"mode": "gelu"},
+    "nn.gelu_tanh": {"mode": "gelu_tanh"}, "nn.softplus": {"mode": "softplus"},
+    "exp": {"mode": "exp"}, "sqrt": {"mode": "sqrt"}, "rsqrt": {"mode": "rsqrt"},
+    "erf": {"mode": "erf"}, "abs": {"mode": "abs"}, "negative": {"mode": "negative"},
+}  # fmt: skip
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
+FUSED = 4
+"""Pointwise operations behind a convolution; engines fuse few."""
+
+_SPACE = "DHW"
+
+
+class Generator:
+    """Lowers the operators of one function, in order."""
+
+    def __init__(self, plan: Plan, nodes: IndexSet, leaving: IndexSet) -> None:
+        self.plan = plan
+        self.graph = plan.graph
+        self.nodes = nodes
+        self.leaving = leaving
+        self.done = 0
+
+    def lower(self) -> None:
+        for found in attention.within(self.graph, self.nodes, self.leaving):
+            attention.emit(self.plan, found)
+            self.done |= found.nodes
+            # It is emitted where its result stands; what it reads is outside, so before it.
+        for index in members(self.nodes):
+            node = self.graph.nodes[index]
+            if node.form == "projection":
+                raise UnsupportedError("cuDNN gives no tuples")
+            if node.form == "call" and not self.done >> index & 1:
+                self._call(node)
+
+    def _call(self, node: Node) -> None:
+        self.plan.check(node.type, node.op)
+        if node.op in CONVOLUTIONS or node.op in DECONVOLUTIONS:
+            self._convolution(node)
+        elif node.op in POOLS:
+            self._pool(node)
+        elif node.op == "nn.adaptive_avg_pool2d" or (node.op == "mean" and _over_space(node)):
+            self._global_pool(node)
+        elif node.op in ("nn.softmax", "nn.log_softmax"):
+            self._softmax(node)
+        elif node.op == "nn.layer_norm":
+            self._layer_norm(node)
+        elif node.op in VIEWS:
+            self.plan.views[node.index] = self._reshape(node)
+        elif self._post(node, node.inputs[0]) is not None:
+            self._pointwise(node)
+        else:
+            raise UnsupportedError(f"{node.op}: cuDNN has no function for it here")
+
+    # ---- convolutions ----------------------------------------------------------------------
+
+    def _convolution(self, node: Node) -> None:
+        plan, attributes = self.plan, node.attributes
+        rank = len(node.type.shape) - 2
+        logical = "NC" + _SPACE[3 - rank :]
+        layout = str(attributes.get("data_layout", logical))
+        transposed = node.op in DECONVOLUTIONS
+        groups = int(attributes.get("groups", 1))
+        x = _in_order(plan.view(node.inputs[0]), layout, logical, node.op)
+        weights_node = self.graph.nodes[node.inputs[1]]
+        if weights_node.form != "constant":
+            raise UnsupportedError(f"{node.op}: weights that are computed")
+        array = plan.constants(node.inputs[1])
+        wanted = ("IO" if transposed else "OI") + _SPACE[3 - rank :]
+        kernel_layout = str(attributes["kernel_layout"])
+        if sorted(kernel_layout) != sorted(wanted):
+            raise UnsupportedError(f"{node.op}: cuDNN has no kernel layout {kernel_layout}")
+        array = array.transpose([kernel_layout.index(c) for c in wanted])
+        channels_last = x.strides[1] == 1 and x.dims[1] > 1
+        if channels_last:
+            # Stored (K, space, C), seen as (K, C, space): what channels-last engines read.
+            stored = plan.constant(np.moveaxis(array, 1, -1))
+            w = stored.permuted((0, rank + 1, *range(1, rank + 1)))
+        else:
+            w = plan.constant(array)
+        strides, dilation = (_ints(attributes[k], rank) for k in ("strides", "dilation"))
+        begin, end = _pads(attributes["padding"], rank)
+        if transposed:
+            if groups != 1 and array.shape[0] % groups:
+                raise UnsupportedError(f"{node.op}: groups that do not divide the channels")
+            end = _deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
+        last, posts = self._posts(node)
+        y = _in_order(plan.result(last.index), layout, logical, node.op)
+        if rank == 1:  # cuDNN convolves images: a signal is one row
+            x, w, y = (_with_row(v) for v in (x, w, y))
+            posts = [_with_row_post(p) for p in posts]
+            strides, dilation = (1, *strides), (1, *dilation)
+            begin, end = (0, *begin), (0, *end)
+        plan.emit(
+            "deconv" if transposed else "conv", node.name or f"{node.op} {node.index}",
+            x=x.as_json(), w=w.as_json(), y=y.as_json(), pre=list(begin), post=list(end),
+            stride=list(strides), dilation=list(dilation), groups=groups,
+            posts=[{k: v.as_json() if isinstance(v, View) else v for k, v in p.items()}
+                   for p in posts],
+        )  # fmt: skip
+
+    def _posts(self, node: Node) -> tuple[Node, list[dict[str, Any]]]:
+        """What follows an anchor and nobody else reads: bias, residual, activation."""
+        posts: list[dict[str, Any]] = []
+        while len(posts) < FUSED and not self.leaving >> node.index & 1:
+            users = set(self.graph.users[node.index])
+            if len(users) != 1:
+                break
+            user = self.graph.nodes[next(iter(users))]
+            if not self.nodes >> user.index & 1 or user.type.shape != node.type.shape:
+                break
+            post = self._post(user, node.index)
+            if post is None:
+                break
+            posts.append(post)
+            self.done |= 1 << user.index
+            node = user
+        return node, posts
+
+    def _post(self, node: Node, source: int) -> dict[str, Any] | None:
+        """A pointwise operation on one operand; None when it is none, or needs what is not made."""
+        if node.op in UNARY and node.inputs == (source,):
+            return dict(UNARY[node.op])
+        if node.op == "clip":
+            low, high = float(node.attributes["min"]), float(node.attributes["max"])
+            if not np.isfinite([low, high]).all():
+                return None
+            return {"mode": "clip", "low": low, "high": high}
+        if node.op == "nn.leakyrelu":
+            return {"mode": "relu", "slope": float(node.attributes["alpha"])}
+        if node.op not in BINARY or node.inputs[0] == node.inputs[1]:
+            return None
+        other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
+        known = other in self.plan.views or self.graph.nodes[other].form == "constant"
+        if not known:
+            return None
+        view = self.plan.view(other)
+        other_view = view.widened(len(node.type.shape))
+        sizes = zip(other_view.dims, node.type.shape, strict=True)
+        if any(d not in (1, full) for d, full in sizes):
+            return None
+        return {
+            "mode": node.op, "other": other_view,
+            "swapped": node.inputs[1] == source and node.op not in COMMUTATIVE,
+        }  # fmt: skip
+
+    def _pointwise(self, node: Node) -> None:
+        source = node.inputs[0]
+        if self.graph.nodes[source].type.shape != node.type.shape and len(node.inputs) > 1:
+            source = node.inputs[1]
+        if self.graph.nodes[source].type.shape != node.type.shape:
+            raise UnsupportedError(f"{node.op}: both operands are broadcast")
+        post = self._post(node, source)
+        if post is None:
+            raise UnsupportedError(f"{node.op}: operands that cuDNN cannot combine")
+        x, y = self.plan.view(source), self.plan.result(node.index)
+        other = post.get("other")
+        if len(x.dims) < 3:  # engines want three axes or more
+            x, y = x.widened(3), y.widened(3)
+            if isinstance(other, View):
+                post["other"] = other.widened(3)
+        self.plan.emit(
+            "pointwise", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
+            posts=[{k: v.as_json() if isinstance(v, View) else v for k, v in post.items()}],
+        )
+
+    # ---- pools -----------------------------------------------------------------------------
+
+    def _pool(self, node: Node) -> None:
+        attributes = node.attributes
+        rank = len(node.type.shape) - 2
+        logical = "NC" + _SPACE[3 - rank :]
+        layout = str(attributes["layout"])
+        x = _in_order(self.plan.view(node.inputs[0]), layout, logical, node.op)
+        window, strides, dilation = (
+            _ints(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
+        )
+        begin, end = _pads(attributes["padding"], rank)
+        if set(dilation) != {1}:
+            raise UnsupportedError(f"{node.op}: windows with gaps")
+        y = _in_order(self.plan.result(node.index), layout, logical, node.op)
+        average = ".avg" in node.op
+        include = bool(attributes.get("count_include_pad"))
+        floor = tuple(
+            (x.dims[2 + d] + 2 * begin[d] - window[d]) // strides[d] + 1 for d in range(rank)
+        )
+        if y.dims[2:] != floor or (begin != end and average):
+            raise UnsupportedError(f"{node.op}: padding that differs at both ends")
+        mode = "max" if not average else "avg_include" if include else "avg"
+        if rank == 1:
+            x, y = _with_row(x), _with_row(y)
+            window, strides, begin = (1, *window), (1, *strides), (0, *begin)
+        self.plan.emit(
+            "pool", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
+            mode=mode, window=list(window), pad=list(begin), stride=list(strides),
+        )
+
+    def _global_pool(self, node: Node) -> None:
+        """The mean over all of space."""
+        x = self.plan.view(node.inputs[0])
+        if node.op != "mean":
+            layout = str(node.attributes.get("layout", "NCHW"))
+            if layout != "NCHW" or tuple(node.type.shape[2:]) != (1, 1):
+                raise UnsupportedError(f"{node.op}: only the mean over all of an NCHW image")
+        y = self.plan.result(node.index)
+        rank = len(x.dims) - 2
+        shape = (*x.dims[:2], *(1,) * rank)
+        y = View(y.place, shape, row_major(shape), y.dtype)
+        window = x.dims[2:]
+        if rank == 1:
+            x, y, window = _with_row(x), _with_row(y), (1, *window)
+        self.plan.emit(
+            "pool", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
+            mode="avg", window=list(window), pad=[0] * len(window), stride=list(window),
+        )
+
+    # ---- rows ------------------------------------------------------------------------------
+
+    def _softmax(self, node: Node) -> None:
+        x, y = self.plan.view(node.inputs[0]), self.plan.result(node.index)
+        rank = len(x.dims)
+        axis = int(node.attributes.get("axis", -1)) % rank
+        outer, inner = int(np.prod(x.dims[:axis])), int(np.prod(x.dims[axis + 1 :]))
+        shape = (outer, x.dims[axis], inner, 1)
+        self.plan.emit(
+            "softmax", node.name or f"{node.op} {node.index}", x=x.reshaped(shape).as_json(),
+            y=y.reshaped(shape).as_json(), log=node.op == "nn.log_softmax",
+        )
+
+    def _layer_norm(self, node: Node) -> None:
+        x, y = self.plan.view(node.inputs[0]), self.plan.result(node.index)
+        rank = len(x.dims)
+        axes = sorted(int(a) % rank for a in node.attributes["axes"])
+        if axes != list(range(rank - len(axes), rank)):
+            raise UnsupportedError("nn.layer_norm: cuDNN normalises over the last axes only")
+        extent = int(np.prod([x.dims[a] for a in axes]))
+        rows = int(np.prod(x.dims)) // extent
+        shape, parameters = (rows, extent, 1, 1), (1, extent, 1, 1)
+        scale, bias = (self.plan.view(i).reshaped(parameters) for i in node.inputs[1:3])
+        self.plan.emit(
+            "layer_norm", node.name or f"layer_norm {node.index}", x=x.reshaped(shape).as_json(),
+            y=y.reshaped(shape).as_json(), scale=scale.as_json(), bias=bias.as_json(),
+            epsilon=float(node.attributes["epsilon"]),
+        )
+
+    def _reshape(self, node: Node) -> View:
+        if self.leaving >> node.index & 1:
+            raise UnsupportedError(f"{node.op}: a result that is only another view of an operand")
+        return self.plan.view(node.inputs[0]).reshaped(tuple(node.type.shape))
+
+
+def _over_space(node: Node) -> bool:
+    """Whether a mean is over all axes of space of a batch of images."""
+    axes = node.attributes.get("axis")
+    found = [axes] if isinstance(axes, int) else list(axes or ())
+    rank = len(node.type.shape) if node.attributes.get("keepdims") else len(node.type.shape) + len(
+        found
+    )
+    return 3 <= rank <= 5 and sorted(int(a) % rank for a in found) == list(range(2, rank))
+
+
+def _in_order(view: View, layout: str, logical: str, op: str) -> View:
+    """A view in batch, channels, space, whatever the operator's layout is."""
+    if sorted(layout) != sorted(logical):
+        raise UnsupportedError(f"{op}: cuDNN has no layout {layout}")
+    return view.permuted(tuple(layout.index(c) for c in logical))
+
+
+def _with_row(view: View) -> View:
+    dims, strides = view.dims, view.strides
+    return View(
+        view.place, (*dims[:2], 1, dims[2]), (*strides[:2], strides[2] * dims[2], strides[2]),
+        view.dtype,
+    )  # fmt: skip
+
+
+def _with_row_post(post: dict[str, Any]) -> dict[str, Any]:
+    other = post.get("other")
+    return {**post, "other": _with_row(other)} if isinstance(other, View) else post
+
+
+def _ints(value: Any, rank: int) -> Ints:
+    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
+
+
+def _pads(value: Any, rank: int) -> tuple[Ints, Ints]:
+    pads = _ints(value, rank)
+    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
+
+
+def _deconvolution_end(
+    node: Node, x: View, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints, layout: str
+) -> Ints:
+    """Padding behind, so that the result has its size: output padding is less of it."""
+    rank = len(kernel)
+    logical = "NC" + _SPACE[3 - rank :]
+    sizes = [node.type.shape[layout.index(c)] for c in logical[2:]]
+    return tuple(
+        (x.dims[2 + d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - sizes[d]
+        for d in range(rank)
+    )
+
+
+def plan_of(
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    constants: Constants,
+    *,
+    formats: dict[int, str] | None = None,
+    strict: bool = True,
+) -> tuple[dict[str, Any], bytes]:
+    """The plan and the weights of a function; ``formats``: of inputs and outputs that are not
+    plain. ``UnsupportedError`` with the reason when cuDNN cannot take it."""
+    formats = formats or {}
+    plan = Plan(graph, constants, NHWC in formats.values(), strict)
+    for place, index in enumerate((*inputs, *outputs)):
+        kind = graph.nodes[index].type
+        plan.check(kind, graph.nodes[index].op or "an input")
+        about = {"where": "argument", "at": place}
+        view = dense(about, kind, formats.get(index) == NHWC)
+        (plan.views if place < len(inputs) else plan.outputs)[index] = view
+    leaving = sum(1 << i for i in outputs)
+    Generator(plan, nodes & ~sum(1 << i for i in inputs), leaving).lower()
+    return plan.as_json(), bytes(plan.weights)
+
+
+def dry_plan(graph: DataflowGraph, nodes: IndexSet) -> None:
+    """``UnsupportedError`` with the reason when cuDNN cannot take these operators; weights are
+    not looked at, only their shapes."""
+    closed = graph.close(nodes)
+    inputs, outputs = graph.boundary(closed)
+
+    def blank(index: int) -> np.ndarray:
+        kind = graph.nodes[index].type
+        return np.broadcast_to(np.zeros((), _numpy(kind.dtype)), tuple(kind.shape))
+
+    plan_of(graph, closed, inputs, outputs, blank)
+
+
+def _numpy(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
