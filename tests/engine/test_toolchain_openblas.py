@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from onnx import ModelProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import NHWC, TO_STORED, Formats, differs
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
 from tests.toolchain_cases import (
     Net,
@@ -349,6 +352,89 @@ def test_not_a_number_stays_one(toolchain: OpenBlasToolchain) -> None:
         given = np.array([[np.nan], [1], [np.nan], [-1]], F32)
         (result,) = run(toolchain.compile(function), function, {"x0": given})
         assert np.isnan(result).ravel().tolist() == [True, False, True, False], op
+
+
+# Images channels last
+
+
+def run_stored(
+    toolchain: OpenBlasToolchain, model: ModelProto, threads: int = 1, plain: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Every rank-4 input (but ``plain`` ones) and output as N, H, W, C; compared, its steps."""
+    net = imported(model)
+    function = whole(net, toolchain.instances(threads, "float32")[0])
+    nodes = net.graph.nodes
+
+    def images(indices: tuple[int, ...]) -> dict[int, str]:
+        return {i: NHWC for i in indices if differs(nodes[i].type) and nodes[i].name not in plain}
+
+    function = replace(function, takes=images(function.inputs), gives=images(function.outputs))
+    feeds = net.random_inputs(0)
+
+    def stored(array: np.ndarray, formats: Formats, index: int) -> np.ndarray:
+        return np.ascontiguousarray(array.transpose(TO_STORED[NHWC]) if index in formats else array)
+
+    given = [stored(feeds[nodes[i].name], function.takes, i) for i in function.inputs]
+    truths = [
+        stored(truth, function.gives, i)
+        for truth, i in zip(reference(model, function, feeds), function.outputs, strict=True)
+    ]
+    results = [np.full_like(t, np.nan) for t in truths]
+    module = toolchain.compile(function)
+    module["whole"](*(tvm_ffi.from_dlpack(a) for a in (*given, *results)))
+    for result, truth in zip(results, truths, strict=True):
+        assert error(result, truth) < 5e-6
+    steps: list[dict[str, Any]] = toolchain.inside(module)["steps"]
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_convolutions_take_and_give_channels_last(toolchain: OpenBlasToolchain, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    groups = int(random.choice([1, 2, 3]))
+    channels, filters = (int(random.integers(2, 70)) * groups for _ in range(2))
+    kernel, stride, dilation, pad = (int(random.integers(1, 4)) for _ in range(4))
+    net = Net(seed=seed)
+    x = net.input(2, channels, 19, 23)
+    y = net.add(
+        "Conv", x, net.randn(filters, channels // groups, kernel, kernel, scale=0.1),
+        net.randn(filters), group=groups, strides=[stride] * 2, dilations=[dilation] * 2,
+        pads=[pad] * 4,
+    )  # fmt: skip
+    rows, columns = (
+        (extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for extent in (19, 23)
+    )
+    y = net.add("Relu", net.add("Add", y, net.input(2, filters, rows, columns)))
+    (step,) = run_stored(toolchain, net.model(y), threads=1 + seed % 2)
+    assert step["layout"] == "channels last" and step["fused"] == "add+add+relu"
+
+
+def test_a_block_stays_channels_last_inside(toolchain: OpenBlasToolchain) -> None:
+    net = Net()
+    x = net.input(1, 32, 14, 14)
+    a = net.add("Relu", net.add("Conv", x, net.randn(16, 32, 1, 1, scale=0.2), net.randn(16)))
+    b = net.add("Conv", a, net.randn(16, 16, 3, 3, scale=0.1), net.randn(16), pads=[1] * 4)
+    b = net.add("Mul", b, net.add("Sigmoid", b))
+    c = net.add("Conv", b, net.randn(32, 16, 1, 1, scale=0.2), net.randn(32))
+    y = net.add("Relu", net.add("Add", c, x))
+    steps = run_stored(toolchain, net.model(y))
+    assert [s["fused"] for s in steps] == ["add+relu", "add+silu", "add+add+relu"]
+
+
+def test_a_plain_image_becomes_channels_last_and_back(toolchain: OpenBlasToolchain) -> None:
+    net = Net()
+    x = net.input(1, 3, 20, 20)
+    y = net.add("Conv", x, net.randn(24, 3, 3, 3, scale=0.2), net.randn(24), strides=[2, 2])
+    y = net.add("Relu", y)
+    assert [s["what"] for s in run_stored(toolchain, net.model(y), plain=("x0",))] == [
+        "copy", "sgemm convolution, columns gathered",
+    ]  # fmt: skip
+    net = Net()
+    y = net.add("Conv", net.input(1, 8, 6, 6), net.randn(4, 8, 1, 1))
+    y = net.add("MatMul", net.add("Flatten", y), net.randn(144, 10))
+    assert [s["what"] for s in run_stored(toolchain, net.model(y))] == [
+        "sgemm convolution", "copy", "sgemv",
+    ]  # fmt: skip
 
 
 # What it refuses, and says

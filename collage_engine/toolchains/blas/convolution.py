@@ -84,10 +84,11 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
 
 
 def convolution(
-    plan: Plan, node: Node, shape: Shape, data: View, weights: View
+    plan: Plan, dims: Ints, shape: Shape, data: View, weights: View
 ) -> tuple[View, Step]:
-    """The step's axes are those of the node's layout; pixels are one to the runtime."""
-    rank = len(node.type.shape)
+    """``dims`` of the result and ``data`` in the order that the step computes in; pixels are one
+    axis to the runtime."""
+    rank = len(dims)
     pixels = tuple(range(1, rank - 1)) if shape.channels_last else tuple(range(2, rank))
     channel = rank - 1 if shape.channels_last else 1
 
@@ -109,9 +110,7 @@ def convolution(
             "post": [p.as_json(strides(p.strides) if p.strides else ()) for p in step.posts],
         }  # fmt: skip
 
-    return plan.emit(
-        "convolution", node.type.shape, [plan.dense(data), weights], describe, (pixels,)
-    )
+    return plan.emit("convolution", dims, [plan.dense(data), weights], describe, (pixels,))
 
 
 def _pair(prefix: str, first: str, second: str, values: Ints) -> dict[str, int]:

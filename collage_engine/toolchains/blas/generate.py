@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
-from collage_engine.toolchains.blas.plan import Made, Plan, Post, Step, View, row_major
+from collage_engine.toolchains.blas.plan import (
+    Ints,
+    Made,
+    Plan,
+    Post,
+    Step,
+    View,
+    row_major,
+)
 from collage_engine.toolchains.blas.product import product
 
 CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d"})
@@ -29,19 +39,30 @@ class Generator:
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
         constants: Callable[[int], np.ndarray],
+        takes: Formats,
+        gives: Formats,
     ) -> None:
         self.graph = graph
         self.nodes = nodes
         self.plan = Plan(constants)
         self.views: dict[int, View] = {}
         self.made: dict[int, Made] = {}
+        self.gives_stored = bool(gives)
         self.leaving = sum(1 << i for i in outputs)
         for position, index in enumerate(inputs):
             node = graph.nodes[index]
             self._check_type(node)
             self.views[index] = self.plan.input(position, node.type.shape)
+            if index in takes:
+                shape = stored_shape(node.type.shape, takes[index])
+                view = self.plan.input(position, shape)
+                self.views[index] = view.permuted(TO_LOGICAL[takes[index]])
         self._lower(nodes & ~sum(1 << i for i in inputs))
-        self.plan.finish([self.view(i) for i in outputs])
+        leaving = []
+        for index in outputs:
+            view = self.view(index)
+            leaving.append(view.permuted(TO_STORED[gives[index]]) if index in gives else view)
+        self.plan.finish(leaving)
 
     # What lowering asks for
 
@@ -125,16 +146,31 @@ class Generator:
     def _convolution(self, node: Node) -> None:
         data, weights = (self.graph.nodes[i] for i in node.inputs)
         shape = convolution.shape_of(node, data, weights)
+        view = self.view(data.index)
+        # Axes N, C, H, W that lie in memory as N, H, W, C are computed so.
+        stored = (
+            not shape.channels_last
+            and len(view.dims) == 4
+            and weights.form == "constant"
+            and (self.gives_stored or _channels_last(view))
+        )
+        if stored:
+            shape = replace(shape, channels_last=True)
         if weights.form == "constant":
             filters = convolution.filters_of(self.plan, node, weights.index, shape)
         else:
             filters = self.plan.dense(self.view(weights.index))
-        view = self.view(data.index)
-        self._keep(node, *convolution.convolution(self.plan, node, shape, view, filters))
+        dims = node.type.shape
+        if stored:
+            view, dims = view.permuted(TO_STORED[NHWC]), stored_shape(dims, NHWC)
+        made = convolution.convolution(self.plan, dims, shape, view, filters)
+        self._keep(node, *made, TO_LOGICAL[NHWC] if stored else None)
 
-    def _keep(self, node: Node, view: View, step: Step) -> None:
-        self.views[node.index] = view
-        self.made[node.index] = Made(step, tuple(range(len(view.dims))))
+    def _keep(self, node: Node, view: View, step: Step, order: Ints | None = None) -> None:
+        """Know a step's result; ``order``: the step's axis for each axis of the value."""
+        order = order or tuple(range(len(view.dims)))
+        self.views[node.index] = view.permuted(order)
+        self.made[node.index] = Made(step, order)
         step.name = self._name(node)
 
     def _name(self, node: Node) -> str:
@@ -191,9 +227,17 @@ class Generator:
         view = self.view(source)
         dims = node.type.shape
         repeated = View(view.buffer, view.offset, dims, view.broadcast(dims))
+        order = None
+        if _channels_last(repeated):
+            repeated, order = repeated.permuted(TO_STORED[NHWC]), TO_LOGICAL[NHWC]
         made_view, step = self.plan.copy(repeated)
-        self._keep(node, made_view, step)
-        step.add(posts, tuple(range(len(dims))))
+        self._keep(node, made_view, step, order)
+        step.add(posts, self.made[node.index].order)
+
+
+def _channels_last(view: View) -> bool:
+    """Whether it lies in memory without gaps as N, H, W, C, and not also as N, C, H, W."""
+    return len(view.dims) == 4 and not view.contiguous and view.permuted(TO_STORED[NHWC]).contiguous
 
 
 def generate(
@@ -202,6 +246,11 @@ def generate(
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
     constants: Callable[[int], np.ndarray],
+    takes: Formats | None = None,
+    gives: Formats | None = None,
 ) -> Plan:
-    """The finished plan; ``UnsupportedError`` names the operator it cannot take."""
-    return Generator(graph, nodes, inputs, outputs, constants).plan
+    """The finished plan; ``UnsupportedError`` names the operator it cannot take.
+
+    ``takes`` and ``gives``: formats of inputs and outputs, by node index.
+    """
+    return Generator(graph, nodes, inputs, outputs, constants, takes or {}, gives or {}).plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.toolchain import NativeToolchain
@@ -26,6 +27,9 @@ class BlasToolchain(NativeToolchain):
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         return (ToolchainInstance(toolchain=self.name, threads=threads),)
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        return (PLAIN, NHWC)
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         from collage_engine.toolchains.blas.supports import reason_against
@@ -54,6 +58,7 @@ class BlasToolchain(NativeToolchain):
         from collage_engine.toolchains.blas.generate import generate
 
         plan = generate(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant
-        )
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.takes, function.gives,
+        )  # fmt: skip
         return plan.as_json(), bytes(plan.blob)
