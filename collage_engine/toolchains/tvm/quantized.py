@@ -21,7 +21,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.legalize import quantized as compute
-from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const
+from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const, constant_of
 from collage_engine.toolchains.tvm.legalize.quantized import Kernel, f32
 from collage_engine.toolchains.tvm.target import Cpu, cpu
 
@@ -398,9 +398,17 @@ def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
     if str(call.attrs.out_dtype) not in table.SMALL:
         return None
     axis, dtype = int(call.attrs.axis), str(call.attrs.out_dtype)
+    # Numbers of the whole tensor are written into the code.
+    arrays = [constant_of(a) for a in call.args[1:3]]
+    arguments = [
+        tirx.const(a.reshape(-1)[0].item(), str(a.dtype)) if a is not None and a.size == 1 else e
+        for a, e in zip(arrays, call.args[1:3], strict=True)
+    ]
 
-    def body(x: te.Tensor, scale: te.Tensor, zero: te.Tensor) -> Any:
+    def body(x: te.Tensor, scale: Any, zero: Any) -> Any:
         def of(parameter: Any, i: Any) -> Any:
+            if not isinstance(parameter, te.Tensor):
+                return parameter
             if all(int(e) == 1 for e in parameter.shape):
                 return parameter(*([0] * len(parameter.shape)))
             return parameter(i[axis])
@@ -411,4 +419,4 @@ def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
             "quantized",
         )
 
-    return builder.call_te(body, *call.args, primfunc_name_hint="quantize")
+    return builder.call_te(body, call.args[0], *arguments, primfunc_name_hint="quantize")

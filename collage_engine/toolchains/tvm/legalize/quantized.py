@@ -150,17 +150,29 @@ def rounded(value: Expr, scaling: Scaling, scale: bool = True) -> Expr:
     step, zero = scaling.single("the result")
     steps = value * f32(1.0 / step) if scale else value
     low, high = f32(scaling.lowest - zero), f32(scaling.highest - zero)
-    kept = tirx.max(tirx.min(tirx.nearbyint(steps), high), low)
-    whole = kept.astype("int32")
-    return (whole + zero if zero else whole).astype(scaling.dtype)
+    return (_whole(tirx.max(tirx.min(steps, high), low)) + zero).astype(scaling.dtype)
+
+
+HALF_EVEN = 1.5 * 2**23
+"""A float32 beside which a small number's fraction has no place: their sum is rounded half to
+even, and its lowest bits are the whole number (TVM vectorises no call that rounds)."""
+HALF_EVEN_BITS = int(np.float32(HALF_EVEN).view(np.int32))
+
+
+def _whole(value: Expr) -> Expr:
+    """A float32 between −2²² and 2²² rounded half to even, as int32."""
+    bits = tirx.call_intrin("int32", "tirx.reinterpret", value + f32(HALF_EVEN))
+    return bits - HALF_EVEN_BITS
 
 
 def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
     """ONNX's QuantizeLinear of an element: divided as it is written there."""
     low, high = tirx.min_value(dtype), tirx.max_value(dtype)
-    steps = tirx.nearbyint(value / scale) + zero.astype("float32")
-    kept = tirx.max(tirx.min(steps, f32(int(high.value))), f32(int(low.value)))
-    return kept.astype("int32").astype(dtype)
+    offset = zero.astype("float32")
+    kept = tirx.max(
+        tirx.min(value / scale, f32(int(high.value)) - offset), f32(int(low.value)) - offset
+    )
+    return (_whole(kept) + zero.astype("int32")).astype(dtype)
 
 
 def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:

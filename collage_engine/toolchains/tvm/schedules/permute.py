@@ -105,9 +105,15 @@ def write_squares(
         target_start = target_start * extent + start
     source, target = context.views.flat(access.source), context.views.flat(output)
     columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
+    # Several squares of one row in turn: each reads a line of memory next to the last one's,
+    # where one line of every row would be too many streams for the processor to foresee.
+    run = next(n for n in (4, 2, 1) if columns % n == 0)
 
     def square(index: Any) -> Stmt:
-        *places, i, j = split_index(index, (*(a.extent for a in others), columns, rows))
+        *places, k, j, i = split_index(
+            index, (*(a.extent for a in others), columns // run, rows, run)
+        )
+        i = int64(k) * run + i
         # The last square of a row or column overlaps the one before it.
         x = tirx.min(int64(i) * lanes, int64(along.extent - lanes))
         y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
@@ -116,6 +122,7 @@ def write_squares(
         for place, axis in zip(places, others, strict=True):
             begin = begin + place * axis.source
             end = end + place * axis.target
+
         def turned(store_column: Callable[[int, Expr], Stmt], begin: Any) -> Stmt:
             return transposed_tile(
                 lanes,
@@ -177,8 +184,7 @@ def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
 
 def same_load(a: TensorLoad, b: TensorLoad) -> bool:
     return bool(a.source.same_as(b.source)) and all(
-        p.same_as(q) or equal(p, q)
-        for p, q in zip(a.indices, b.indices, strict=True)
+        p.same_as(q) or equal(p, q) for p, q in zip(a.indices, b.indices, strict=True)
     )
 
 
