@@ -5,9 +5,10 @@ model. How one follows from the other depends on the model (later operators damp
 amplify them), so it is measured:
 
 1. The fastest cover of all is built and run on every sample. Within the tolerance: done.
-2. Else its error over the root of its burden (``search.tolerance``) says how far this model
-   carries errors, and with that, which burden should just keep the tolerance. The fastest cover
-   of that burden is built and run.
+2. Else every candidate's error is weighed by how far the model carries errors from where its
+   outputs are (``lowering.sensitivity``). The cover's error over the root of its burden
+   (``search.tolerance``) says how good that is for this model, and with that, which burden should
+   just keep the tolerance. The fastest cover of that burden is built and run.
 3. Its error, right or wrong, is a better estimate in turn, within the bracket of the largest
    burden that kept the tolerance and the smallest that did not. So the bracket closes, in at
    most ``TRIES`` covers.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -71,14 +72,17 @@ def keep_tolerance(
     tolerance: float,
     measure: Measure,
     tries: int = TRIES,
+    weigh: Callable[[], Mapping[CandidateId, float]] | None = None,
 ) -> Kept:
     """Try covers of the problem until the fastest within the tolerance is bracketed.
 
     ``errors``: isolated error by candidate; ``reduced``: candidates that compute in less than
-    float32. A candidate that is the whole model breaks the tolerance by itself when its isolated
-    error does: it is left out at once.
+    float32. ``weigh`` gives the errors as they arrive at the model's outputs; it is asked only
+    when the fastest cover breaks the tolerance. A candidate that is the whole model breaks the
+    tolerance by itself when its isolated error does: it is left out at once.
     """
-    return _Procedure(problem, errors, frozenset(reduced), tolerance, measure, tries).run()
+    procedure = _Procedure(problem, errors, frozenset(reduced), tolerance, measure, tries)
+    return procedure.run(weigh or (lambda: errors))
 
 
 class _Procedure:
@@ -98,20 +102,20 @@ class _Procedure:
             if len(c.nodes) < everything or errors.get(c.id, 0.0) <= tolerance
         )
         self.problem = msgspec.structs.replace(problem, candidates=kept)
-        self.errors = errors
         self.reduced = reduced
         self.tolerance = tolerance
         self.measure = measure
         self.left = tries
         self.tried: dict[frozenset[CandidateId], Tried] = {}
 
-    def run(self) -> Kept:
+    def run(self, weigh: Callable[[], Mapping[CandidateId, float]]) -> Kept:
         full = self._full()
-        search = BurdenedSearch(self.problem, self.errors)
-        free = search.fastest()
+        free = BurdenedSearch(self.problem, {}).fastest()
         if free is not None:
             first = self._try(free)
             if not first.keeps(self.tolerance):
+                search = BurdenedSearch(self.problem, weigh())
+                first = replace(first, burden=search.burden(first.cover))
                 self._bisect(search, first, full)
         careful = self._try(full, counted=False) if full is not None else None
         tried = tuple(self.tried.values())
@@ -123,9 +127,7 @@ class _Procedure:
         if not self.reduced:
             return None
         rest = tuple(c for c in self.problem.candidates if c.id not in self.reduced)
-        return BurdenedSearch(
-            msgspec.structs.replace(self.problem, candidates=rest), self.errors
-        ).fastest()
+        return BurdenedSearch(msgspec.structs.replace(self.problem, candidates=rest), {}).fastest()
 
     def _bisect(self, search: BurdenedSearch, first: Tried, full: Bounded | None) -> None:
         """Covers between the fastest, which breaks the tolerance, and those that keep it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.lowering.reference import original_outputs
+from collage_engine.lowering.sensitivity import carried
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, keep_tolerance
@@ -27,6 +30,10 @@ from collage_engine.search.problem import CandidateId, Problem
 
 MORE_SAMPLES = 3
 """Further random inputs on which the tolerance must be kept; the user's own are taken as said."""
+NOTICED = 1e-5
+"""Isolated errors below are those of float32 and need no weighing."""
+WEIGH_S = 20.0
+"""For following errors through the model, at most."""
 COVERS = 2
 """Covers within the tolerance that are confirmed, the one in float32 not counted."""
 
@@ -79,8 +86,13 @@ def covers_within(
         if record.cost.usable and record.cost.max_rel_error is not None
     }
     reduced = [record.id for record in records if is_reduced(record.instance)]
+
+    def weigh() -> dict[CandidateId, float]:
+        report.progress(done, max(TRIES, done + 1), "how far errors are carried")
+        return weighed(model, records, errors, [sample.inputs for sample in samples])
+
     try:
-        kept = keep_tolerance(problem, errors, reduced, tolerance, measure)
+        kept = keep_tolerance(problem, errors, reduced, tolerance, measure, weigh=weigh)
     finally:
         whole.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -89,6 +101,46 @@ def covers_within(
     if best is not None and best.max_rel_error is not None:
         report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
     return kept
+
+
+def weighed(
+    model: ImportedModel,
+    records: Sequence[CandidateRecord],
+    errors: Mapping[CandidateId, float],
+    samples: Sequence[Mapping[str, np.ndarray]],
+) -> dict[CandidateId, float]:
+    """Isolated errors times how far the model carries errors from the candidates' outputs."""
+    graph = model.graph
+    outputs = {
+        record.id: graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
+        for record in records
+        if errors.get(record.id, 0.0) > NOTICED
+    }
+    wanted = {index for found in outputs.values() for index in found}
+    threads = max((record.instance.threads for record in records), default=1)
+    factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
+    everywhere = downstream(graph, factor)
+    return {
+        record.id: errors[record.id]
+        * math.sqrt(sum(everywhere[index] ** 2 for index in outputs.get(record.id, ())) or 1.0)
+        for record in records
+        if record.id in errors
+    }
+
+
+def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, float]:
+    """The factor of every node: where it was not measured, the largest of its readers'."""
+    found: dict[int, float] = {}
+    for node in reversed(graph.nodes):
+        index = node.index
+        known = factor.get(index)
+        if known is None:
+            read = [found[user] for user in graph.users[index]]
+            known = max(read, default=0.0)
+            if graph.output_set >> index & 1 or not read:
+                known = max(known, 1.0)
+        found[index] = known
+    return found
 
 
 def chosen_covers(kept: Kept) -> list[Tried]:
