@@ -1,0 +1,145 @@
+"""Deployment constraints from the command line to the search."""
+
+from __future__ import annotations
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+
+from collage_engine.cli.main import build_parser
+from collage_engine.cli.options import settings_from, size
+from collage_engine.pipeline import limits
+from collage_engine.pipeline.infeasible import infeasible_details
+from collage_engine.placement.build import CoverPart
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.search.problem import Answer, Infeasible
+from collage_engine.toolchains import registry
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("200M", 200_000_000), ("1.5G", 1_500_000_000), ("80000", 80_000), ("64MiB", 64 << 20)],
+)
+def test_sizes(text, wanted):
+    assert size(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "big", "-5M", "0", "3T"])
+def test_wrong_sizes_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        size(text)
+
+
+def place(*more: str) -> argparse.Namespace:
+    return build_parser().parse_args(["place", "m.onnx", "-o", "out", *more])
+
+
+def test_options_become_settings():
+    settings = settings_from(
+        place("--allow-runtimes", "tvm,onednn", "--max-runtimes", "1", "--max-artifact-size",
+              "200M", "--licences", "Apache-2.0, BSD")
+    )  # fmt: skip
+    assert settings.allow_runtimes == ("tvm", "onednn") and settings.max_runtimes == 1
+    assert settings.max_artifact_bytes == 200_000_000
+    assert settings.licences == ("Apache-2.0", "BSD")
+    assert settings_from(place()) == RunSettings()
+
+
+def test_an_unknown_runtime_is_wrong_usage():
+    with pytest.raises(UsageError, match="--allow-runtimes: there is no toolchain 'cuda'"):
+        settings_from(place("--allow-runtimes", "tvm,cuda"))
+
+
+@pytest.fixture
+def toolchains(monkeypatch, tmp_path):
+    """Two toolchains with libraries of 3 and 5 bytes, one without; the first two conflict."""
+
+    def library(name, count, licence):
+        path = tmp_path / f"lib{name}.so"
+        path.write_bytes(b"x" * count)
+        return RuntimeLibrary(
+            file=str(path), name=path.name, toolchain=name, version="1", licence=licence
+        )
+
+    known = {
+        "ort": SimpleNamespace(
+            runtime_libraries=lambda: (library("ort", 3, "MIT"),), licence="MIT",
+            conflicts=("dnn", "absent"),
+        ),
+        "dnn": SimpleNamespace(
+            runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
+            licence="", conflicts=(),
+        ),
+        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0", conflicts=()),
+    }  # fmt: skip
+    monkeypatch.setattr(registry, "get", known.__getitem__)
+    return tuple(known)
+
+
+def test_what_runtimes_bring_is_found(toolchains):
+    facts = limits.runtime_facts(toolchains, 100)
+    assert facts == {
+        "weights-bytes": 100.0,
+        "runtime-bytes:ort": 3.0, "runtime-licence:ort:MIT": 1.0, "runtime-conflict:dnn:ort": 1.0,
+        "runtime-bytes:dnn": 5.0, "runtime-licence:dnn:BSD-3-Clause": 1.0,
+        "runtime-licence:dnn:Apache-2.0": 1.0,
+        "runtime-bytes:tvm": 0.0, "runtime-licence:tvm:Apache-2.0": 1.0,
+    }  # fmt: skip
+
+
+def test_settings_and_facts_become_constraints(toolchains):
+    facts = limits.runtime_facts(toolchains, 100) | {"launch": 0.3, "pair:tvm:ort": 1.0}
+    found = limits.constraints_of(
+        RunSettings(max_runtimes=2, max_artifact_bytes=104, licences=("bsd", "Apache-2.0")), facts
+    )
+    assert found is not None
+    assert found.base_bytes == 100 and found.bytes_of(["ort", "dnn"]) == 108
+    assert found.licences is not None and "BSD-3-Clause" in found.licences
+    assert "MIT" not in found.licences
+    assert found.conflicts == (("dnn", "ort"),)
+    by_library = ToolchainInstance(toolchain="tvm", config=(("library", "dnn"),))
+    found = limits.constraints_of(RunSettings(max_runtimes=1), facts, [by_library])
+    assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}
+
+
+def test_without_limits_there_are_no_constraints():
+    assert limits.constraints_of(RunSettings(), {"launch": 0.3}) is None
+
+
+def test_a_baseline_beyond_the_limits_is_barred(toolchains):
+    facts = limits.runtime_facts(toolchains, 100)
+    constraints = limits.constraints_of(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
+    ort, tvm = ToolchainInstance(toolchain="ort"), ToolchainInstance(toolchain="tvm")
+    dnn = ToolchainInstance(toolchain="dnn")
+    assert limits.barred([CoverPart(ort, (0,)), CoverPart(ort, (1,))], constraints) is None
+    assert limits.barred([CoverPart(ort, (0,)), CoverPart(tvm, (1,))], constraints) == (
+        "not allowed: at most 1 runtime"
+    )
+    said = limits.barred([CoverPart(ort, (0,)), CoverPart(dnn, (1,))], constraints)
+    assert said == (
+        "not allowed: at most 1 runtime, at most 0.000104 MB, not in one process: dnn and ort"
+    )
+    assert limits.barred([CoverPart(dnn, (0,))], None) is None
+
+
+def test_infeasible_limits_are_said_with_the_nodes():
+    kind = TensorType((1,), "float32")
+    graph = GraphRecord(
+        nodes=(
+            Node(index=0, form="call", op="nn.conv2d", inputs=(), types=(kind,),
+                 onnx_nodes=("conv1",)),
+        ),
+        inputs=(), outputs=(0,),
+    )  # fmt: skip
+    found = Infeasible(
+        reason="no cover keeps to at most 1 MB", nodes=(0,), constraints=("max_bytes",)
+    )
+    details = infeasible_details(graph, (), Answer(infeasible=found), {})
+    assert details["reason"] == (
+        "none keeps to at most 1 MB: no candidate is left for 'conv1' (conv2d)"
+    )
+    assert details["constraints"] == ["max_bytes"]

@@ -1,0 +1,166 @@
+"""Statistics, table and verdicts of the benchmark against other runtimes, on canned figures."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collage_engine.cli.main import main
+from collage_engine.records.errors import UsageError
+from collage_engine.report import peers as report
+from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
+from tests.benchmarks import peers, peers_stats
+
+
+def rounds(us: float, *, seed: int, count: int = 50, cpu: float = 1.0) -> list[tuple[float, float]]:
+    """A machine that is sometimes slow for everybody at once."""
+    shared, own = random.Random(1), random.Random(seed)
+    found = []
+    for _ in range(count):
+        slow = shared.choice([1.0, 1.0, 1.0, 1.8])
+        wall = us * slow * own.gauss(1.0, 0.005)
+        found.append((wall, wall * cpu))
+    return found
+
+
+def entry(model: str = "net", **samples: list[tuple[float, float]]) -> PeerEntry:
+    times = tuple(
+        peers.timed(PeerTime(name=name, version="1"), found, "wall")
+        for name, found in samples.items()
+    )
+    plain = PeerEntry(
+        model=model, threads=1, peers=times, samples=samples, estimated_us=100.0, placed_us=103.0,
+        toolchains={"onednn": 2, "tvm": 1},
+    )  # fmt: skip
+    return peers.judged(plain)
+
+
+def test_a_paired_ratio_sees_through_the_machines_noise():
+    ours, other = rounds(97.0, seed=2), rounds(100.0, seed=3)
+    found = peers_stats.paired_ratio(
+        peers_stats.column(ours, "wall"), peers_stats.column(other, "wall")
+    )
+    assert found is not None
+    assert found.low < 0.97 < found.high and found.high < 0.98
+    low, high = peers_stats.spread(peers_stats.column(ours, "wall"))
+    assert low is not None and high is not None and high > 1.5 * low  # while the spread is wide
+
+
+def test_rounds_that_one_sat_out_do_not_count():
+    ours = [10.0, 11.0, 10.0, 12.0]
+    found = peers_stats.paired_ratio(ours, [20.0, math.nan, 20.0, 24.0])
+    assert found is not None and found.middle == found.low == found.high == 0.5
+    assert peers_stats.paired_ratio(ours, [20.0, math.nan, 20.0, math.nan]) is None
+    assert peers_stats.column([(5.0, 4.0), (-1.0, -1.0)], "cpu")[0] == 4.0
+    assert math.isnan(peers_stats.column([(-1.0, -1.0)], "wall")[0])
+
+
+def test_the_clock_follows_threads_and_load():
+    assert peers_stats.pick_clock("auto", 1, 0.8) == "cpu"
+    assert peers_stats.pick_clock("auto", 1, 0.02) == "wall"
+    assert peers_stats.pick_clock("auto", 2, 0.8) == "wall"
+    assert peers_stats.pick_clock("wall", 1, 0.8) == "wall"
+
+
+def test_the_best_other_has_right_numbers_and_an_allowed_precision():
+    samples = {
+        "collage": rounds(90.0, seed=1), "quick": rounds(50.0, seed=2),
+        "wrong": rounds(10.0, seed=3), "plain": rounds(100.0, seed=4),
+    }  # fmt: skip
+    times = [
+        PeerTime(name="collage"), PeerTime(name="quick", precision="bf16"),
+        PeerTime(name="wrong", reason="wrong numbers"), PeerTime(name="plain"),
+    ]  # fmt: skip
+    assert peers_stats.best_other(times, samples, "wall", ("float32",)) == "plain"
+    assert peers_stats.best_other(times, samples, "wall", ("float32", "bf16")) == "quick"
+    assert peers_stats.best_other(times[:1], samples, "wall", ("float32",)) is None
+
+
+def test_an_entry_is_judged_against_the_best_other():
+    found = entry(
+        collage=rounds(90.0, seed=1), openvino=rounds(100.0, seed=2), torch=rounds(200.0, seed=3)
+    )
+    assert found.best_other == "openvino"
+    assert found.slowdown == pytest.approx(-0.1, abs=0.01)
+    assert found.slowdown_low is not None and found.slowdown_high is not None
+    assert found.slowdown_low < found.slowdown < found.slowdown_high < -0.08
+    assert found.speedup is None
+
+
+def test_lower_precision_is_compared_twice():
+    samples = {
+        "collage": rounds(50.0, seed=1), "openvino": rounds(100.0, seed=2),
+        "openvino bf16": rounds(52.0, seed=3),
+    }  # fmt: skip
+    times = tuple(
+        peers.timed(PeerTime(name=n, precision="bf16" if n != "openvino" else "float32"), s, "wall")
+        for n, s in samples.items()
+    )
+    found = peers.judged(
+        PeerEntry(model="net", threads=1, precision="bf16", peers=times, samples=samples)
+    )
+    assert (found.best_other, found.best_float32) == ("openvino bf16", "openvino")
+    assert found.slowdown == pytest.approx(-0.04, abs=0.01)
+    assert found.speedup == pytest.approx(2.0, abs=0.03)
+    assert any("×2.0" in line for line in report.verdicts([found]))
+
+
+@pytest.fixture
+def result() -> PeersResult:
+    missing = PeerTime(name="tvm alone", reason="cannot take conv3d")
+    faster = entry("fast", collage=rounds(90.0, seed=1), openvino=rounds(100.0, seed=2))
+    slower = entry("slow", collage=rounds(105.0, seed=3), openvino=rounds(100.0, seed=4))
+    slower = msgspec.structs.replace(slower, peers=(*slower.peers, missing))
+    return PeersResult(machine="a machine", cores=2, versions={"x": "1"}, entries=(faster, slower))
+
+
+def test_verdicts_name_who_misses_the_bar(result):
+    ((heading, entries),) = report.groups(result)
+    assert heading == "1 thread, float32"
+    first, second = report.verdicts(entries)
+    assert "1 of 2; not on slow +5." in first
+    assert "1 of 2 (fast −1" in second or "1 of 2 (fast −9" in second
+    assert report.notes(entries) == ["tvm alone on slow: cannot take conv3d"]
+    assert report.verdicts([PeerEntry(model="x", threads=1)]) == [
+        "nothing to compare with: no other runtime has a time"
+    ]
+
+
+def test_the_table_has_every_runtime_and_the_additive_error(result):
+    head, rows = report.table(result.entries)
+    assert head[:4] == ["model", "collage", "openvino", "tvm alone"]
+    assert all(len(row) == len(head) for row in rows)
+    assert rows[0][3] == "–" and rows[0][1].startswith("0.09")
+    assert rows[0][head.index("additive error")] == "+3.0 %"
+    assert rows[0][head.index("placed on")] == "onednn 2, tvm 1"
+    text = report.markdown(result)
+    assert "a machine, 2 cores; x 1" in text and text.count("| fast |") == 1
+
+
+def test_results_survive_their_file_and_others_are_refused(result, tmp_path: Path):
+    path = tmp_path / "r.json"
+    peers.save(path, result)
+    assert report.read_peers(path) == result
+    path.write_text('{"entries": 3}')
+    with pytest.raises(UsageError, match=r"r\.json is no results file"):
+        report.read_peers(path)
+    with pytest.raises(UsageError, match="No such file"):
+        report.read_peers(tmp_path / "absent.json")
+
+
+def test_the_report_shows_the_table(result, tmp_path, capsys):
+    from collage_engine.report.report import render
+    from tests.unit.test_session import a_document
+
+    data = msgspec.json.encode(result)
+    html = render(a_document(), "html", peers=data).decode()
+    assert "Against other runtimes" in html and "not on slow" in html
+    assert "Against other runtimes" not in render(a_document(), "html").decode()
+    with pytest.raises(UsageError, match="no results file"):
+        render(a_document(), "html", peers=b"[]")
+    status = main(["report", "s.collage", "-o", str(tmp_path / "x.csv"), "--peers", "r.json"])
+    assert status == 2 and "--peers" in capsys.readouterr().err
