@@ -55,7 +55,11 @@ class ValuesAtHand:
         key = (kind, source, target)
         if key not in self._kernels:
             function = conversion(kind, source, target, self._threads).function
-            self._kernels[key] = self._builder.add_func(function, conversion_name(source, target))
+            name = conversion_name(source, target)
+            # Its mark keeps it apart from an equal kernel of a partition, which has another name:
+            # profiles tell by name what belongs to no partition.
+            marked = function.with_attr("collage.conversion", name)
+            self._kernels[key] = self._builder.add_func(marked, name)
         return self._kernels[key]
 
 

@@ -1,0 +1,265 @@
+"""NHWC borders with real toolchains: numbers of every operator family, and mixed placements."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tvm import relax
+
+from collage_engine.lowering.convert import conversion_name
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues, original_outputs
+from collage_engine.lowering.rewrite import assemble
+from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
+from collage_engine.measure.bench import ModelBench
+from collage_engine.measure.conversions import ConversionRequest, run_job
+from collage_engine.measure.job import OpenRequest
+from collage_engine.model.formats import channels_last_border
+from collage_engine.model.importer import import_onnx
+from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.build import CoverPart, build_cover, write_module
+from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
+from collage_engine.records.graph import TensorType
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.tvm.conversion import conversion
+from collage_engine.toolchains.tvm.verify import verify
+from tests.toolchain_cases import Net
+
+DNN = ToolchainInstance(toolchain="onednn")
+TVM = ToolchainInstance(toolchain="tvm")
+ORT = ToolchainInstance(toolchain="onnxruntime")
+C = 20
+"""Channels; no multiple of a vector."""
+
+
+def conv(net: Net, x: str, out: int, kernel: int = 3, into: int = C, **more) -> str:
+    weight = net.randn(out, into // more.get("group", 1), kernel, kernel, scale=0.2)
+    pad = kernel // 2
+    return net.add("Conv", x, weight, net.randn(out), pads=[pad] * 4, **more)
+
+
+FAMILIES = {
+    "conv": lambda n, x: conv(n, x, 24),
+    "conv 1x1": lambda n, x: conv(n, x, 24, kernel=1),
+    "conv strided": lambda n, x: conv(n, x, 24, strides=[2, 2]),
+    "conv grouped": lambda n, x: conv(n, x, 24, group=4),
+    "depthwise": lambda n, x: conv(n, x, C, group=C),
+    "conv and residual": lambda n, x: n.add("Relu", n.add("Add", conv(n, x, C), x)),
+    "transposed conv": lambda n, x: n.add(
+        "ConvTranspose", x, n.randn(C, 12, 2, 2, scale=0.2), strides=[2, 2]
+    ),
+    "max pool": lambda n, x: n.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2]),
+    "average pool": lambda n, x: n.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2]),
+    "global pool": lambda n, x: n.add("GlobalAveragePool", x),
+    "mean over pixels": lambda n, x: n.add("ReduceMean", x, axes=[2, 3], keepdims=0),
+    "mean over channels": lambda n, x: n.add("ReduceMean", x, axes=[1], keepdims=1),
+    "maximum of rows": lambda n, x: n.add("ReduceMax", x, axes=[3], keepdims=0),
+    "elementwise": lambda n, x: n.add("Sigmoid", n.add("Mul", x, x)),
+    "per channel": lambda n, x: n.add("Mul", x, n.randn(1, C, 1, 1)),
+    "fewer axes": lambda n, x: n.add("Add", n.add("Mul", x, n.randn(C, 1, 1)), n.randn(7)),
+    "squeeze and excite": lambda n, x: n.add(
+        "Mul", x, n.add("Sigmoid", conv(n, n.add("GlobalAveragePool", x), C, kernel=1))
+    ),
+    "concat": lambda n, x: n.add("Concat", x, n.add("Tanh", x), axis=1),
+    "split": lambda n, x: n.add("Sub", *n.add("Split", x, outputs=2, axis=1)),
+    "slice": lambda n, x: n.add(
+        "Slice", x, *(n.const(np.int64([v])) for v in (2, 9, 1))
+    ),
+    "softmax of channels": lambda n, x: n.add("Softmax", x, axis=1),
+    "softmax of columns": lambda n, x: n.add("LogSoftmax", x, axis=3),
+    "flatten": lambda n, x: n.add("Flatten", x),
+    "to tokens": lambda n, x: n.add(
+        "Transpose", n.add("Reshape", x, n.const(np.int64([1, C, 49]))), perm=[0, 2, 1]
+    ),
+    "transpose to NHWC": lambda n, x: n.add("Transpose", x, perm=[0, 2, 3, 1]),
+    "transpose otherwise": lambda n, x: n.add("Transpose", x, perm=[0, 1, 3, 2]),
+    "resize": lambda n, x: n.add(
+        "Resize", x, None, n.const(np.float32([1, 1, 2, 2])), mode="nearest",
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    ),
+    "prelu": lambda n, x: n.add("PRelu", x, n.randn(C, 1, 1)),
+    "norm": lambda n, x: n.add("InstanceNormalization", x, n.randn(C), n.randn(C)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Family → (bench, operators between a pooling and a ReLU that belong to images)."""
+    made = {}
+
+    def make(family: str):
+        if family not in made:
+            net = Net()
+            x = net.add("MaxPool", net.input(1, C, 7, 8), kernel_shape=[1, 2])
+            y = FAMILIES[family](net, x)
+            model = net.model(net.add("Relu", y))
+            folder = tmp_path_factory.mktemp("family")
+            onnx.save(model, str(folder / "model.onnx"))
+            imported = import_onnx(model)
+            TrueValues.record(imported, imported.random_inputs(0), folder / "truth")
+            request = OpenRequest(
+                model_path=str(folder / "model.onnx"), shapes={}, marker_path="", fingerprint="",
+                truth_folder=str(folder / "truth"),
+            )  # fmt: skip
+            made[family] = ModelBench(request)
+        return made[family]
+
+    return make
+
+
+@pytest.mark.parametrize("toolchain", ["onednn", "tvm"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_takes_and_gives_images_channels_last(bench, family, toolchain):
+    ready = bench(family)
+    graph = ready.model.graph
+    inner = tuple(range(1, len(graph.operators) - 1))
+    instance = ToolchainInstance(toolchain=toolchain)
+    for number in inner:
+        reason = get(toolchain).supports(graph, graph.operators[number], instance)
+        if reason is not None:
+            pytest.skip(reason)
+    takes, gives = channels_last_border(graph, graph.to_indices(inner))
+    assert takes == {0: NHWC}
+    prepared = ready.prepare(inner, instance, lambda: None, takes, gives)  # raises if wrong
+    assert prepared.max_rel_error < 1e-5
+    prepared.close()
+
+
+def test_a_chain_of_onednn_has_no_reorders_between_nhwc_borders():
+    model = branching()
+    graph = model.graph
+    nodes = (1, 2, 3)
+    takes, gives = channels_last_border(graph, graph.to_indices(nodes))
+    function = function_of(model, DNN, nodes, "f", takes=takes, gives=gives)
+    steps = get("onednn").inside(get("onednn").compile(function))["steps"]
+    assert [s["what"] for s in steps] == ["conv"], steps
+    assert steps[0]["takes"] == steps[0]["gives"] == "channels-last"
+
+
+def branching():
+    """pool, then two convolutions with ReLU side by side, their sum, a pool and an output each."""
+    net = Net()
+    x = net.add("MaxPool", net.input(1, C, 12, 12), kernel_shape=[2, 2], strides=[2, 2])
+    left = net.add("Relu", conv(net, x, C))
+    right = net.add("Relu", conv(net, x, C, kernel=1))
+    total = net.add("Add", left, right)
+    pooled = net.add("MaxPool", total, kernel_shape=[2, 2], strides=[2, 2])
+    return import_onnx(net.model(pooled, net.add("Sigmoid", right)))
+
+
+def part(model, instance, operators, nhwc):
+    graph = model.graph
+    takes, gives = channels_last_border(graph, graph.to_indices(operators))
+    return CoverPart(instance, operators, takes, gives) if nhwc else CoverPart(instance, operators)
+
+
+def by_op(model):
+    """pool | left conv, add, relu | right conv, add, relu | sum | pool | sigmoid."""
+    graph = model.graph
+    ops = [graph.nodes[i].op for i in graph.operators]
+    assert ops[0] == "nn.max_pool2d" and ops.count("nn.conv2d") == 2
+    groups: list[list[int]] = []
+    for number, op in enumerate(ops):
+        before = [ops[k] for k in groups[-1]] if groups else []
+        follows = op in ("add", "nn.relu") and "nn.conv2d" in before
+        constant = any(
+            graph.nodes[i].form == "constant" for i in graph.nodes[graph.operators[number]].inputs
+        )
+        if follows and (op == "nn.relu" or constant):
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    assert len(groups) == 6
+    return [tuple(g) for g in groups]
+
+
+MIXES = {
+    "all nhwc": [(DNN, True)] * 6,
+    "alternating": [(DNN, True), (TVM, False), (DNN, True), (TVM, True), (ORT, False), (TVM, True)],
+    "plain between": [(TVM, True), (ORT, False), (ORT, False), (DNN, True), (TVM, False),
+                      (DNN, True)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix):
+    model = branching()
+    cover = [
+        part(model, instance, group, nhwc)
+        for group, (instance, nhwc) in zip(by_op(model), MIXES[mix], strict=True)
+    ]
+    functions = [
+        function_of(model, p.instance, p.operators, f"f{k}", takes=p.takes, gives=p.gives)
+        for k, p in enumerate(cover)
+    ]
+    given = {i: f.gives.get(i, PLAIN) for f in functions for i in f.outputs}
+    wanted = {(i, f.takes.get(i, PLAIN)) for f in functions for i in f.inputs if i in given} | {
+        (i, PLAIN) for i in model.graph.record.outputs
+    }
+    expected = {(i, want) for i, want in wanted if given[i] != want}
+    text = assemble(model, functions).module["main"].script(show_meta=False)
+    assert text.count("convert_") == len(expected)
+    if mix == "all nhwc":
+        assert not expected  # what only leaves the model is left plain by its maker
+    if mix == "plain between":
+        # Two partitions want the pooled image plain: they share one conversion.
+        assert len(expected) < sum(
+            given.get(i, PLAIN) != f.takes.get(i, PLAIN) for f in functions for i in f.inputs
+        )
+    inputs = model.random_inputs(1)
+    truth = original_outputs(model, inputs)
+    vm = relax.VirtualMachine(build_cover(model, cover).executable, tvm.cpu())
+    results = vm["main"](*[from_numpy(inputs[n], kind) for n, kind in model.inputs])
+    for result, (name, kind) in zip(results, model.outputs, strict=True):
+        np.testing.assert_allclose(to_numpy(result, kind), truth[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_artifact_of_a_mixed_placement_is_loaded_again(tmp_path):
+    model = branching()
+    cover = [
+        part(model, instance, group, nhwc)
+        for group, (instance, nhwc) in zip(by_op(model), MIXES["plain between"], strict=True)
+    ]
+    built = write_module(build_cover(model, cover), tmp_path / "built")
+    assert sorted(tuple(p.takes.items()) for p in built.parts) == sorted(
+        tuple(p.takes.items()) for p in cover
+    )
+    assert not any(k.name.startswith(conversion_name(NHWC, PLAIN)) for k in built.kernels)
+    inputs = model.random_inputs(0)
+    contents = ArtifactContents(
+        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4
+    )
+    folder = write_artifact(model, tmp_path / "built", tmp_path / "artifact", contents)
+    assert run_artifact(folder)["max_rel_error"] < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize("shape", [(1, 64, 28, 28), (2, 3, 17, 9), (1, 24, 7, 7), (3, 40, 1, 5)])
+def test_conversions_move_every_element_and_back(shape, dtype):
+    kind = TensorType(shape, dtype)
+    for source, target in ((PLAIN, NHWC), (NHWC, PLAIN)):
+        kernel = conversion(kind, source, target, 1)
+        assert verify(kernel.function, kernel.plain) == 0.0
+        value = np.arange(kind.elements).reshape(shape).astype(dtype)
+        tensors = [
+            from_numpy(np.ascontiguousarray(as_stored(value, source)), stored_type(kind, source)),
+            from_numpy(np.zeros(stored_type(kind, target).shape, dtype), stored_type(kind, target)),
+        ]
+        module = tvm.IRModule({"f": kernel.function.with_attr("global_symbol", "f")})
+        tvm.tirx.build(module, tvm.target.Target("llvm"))["f"](*tensors)
+        np.testing.assert_array_equal(as_logical(to_numpy(tensors[1]), target), value)
+
+
+def test_conversions_are_timed():
+    kind = TensorType((1, 64, 28, 28), "float32")
+    small = TensorType((1, 8, 4, 4), "float32")
+    wanted = ((kind, PLAIN, NHWC), (kind, NHWC, PLAIN), (small, NHWC, PLAIN))
+    found = run_job(ConversionRequest(wanted, 1))
+    assert set(found) == {conversion_constant(*each) for each in wanted}
+    assert all(us > 0 for us in found.values())
+    assert found[conversion_constant(small, NHWC, PLAIN)] < found[
+        conversion_constant(kind, NHWC, PLAIN)
+    ]  # fmt: skip
