@@ -105,15 +105,20 @@ def write_squares(
         target_start = target_start * extent + start
     source, target = context.views.flat(access.source), context.views.flat(output)
     columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
-    # Several squares of one row in turn: each reads a line of memory next to the last one's,
-    # where one line of every row would be too many streams for the processor to foresee.
-    run = next(n for n in (4, 2, 1) if columns % n == 0)
+    # Several squares side by side in turn: each reads (or writes, where that is more bytes) lines
+    # of memory next to the last one's, where one line of every row would be too many streams
+    # for the processor to foresee.
+    outwards = item_bytes(str(output.dtype)) > item_bytes(dtype)
+    inner, outer = (rows, columns) if outwards else (columns, rows)
+    run = next(n for n in (4, 2, 1) if inner % n == 0)
 
     def square(index: Any) -> Stmt:
         *places, k, j, i = split_index(
-            index, (*(a.extent for a in others), columns // run, rows, run)
+            index, (*(a.extent for a in others), inner // run, outer, run)
         )
         i = int64(k) * run + i
+        if outwards:
+            i, j = j, i
         # The last square of a row or column overlaps the one before it.
         x = tirx.min(int64(i) * lanes, int64(along.extent - lanes))
         y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
