@@ -57,9 +57,10 @@ def _onnxruntime(
 
 def _openvino(file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]) -> Session:
     """One request with its tensors set once, which is the fastest way from Python."""
-    import openvino
+    from collage_engine.toolchains.openvino.python_api import openvino
 
-    core = openvino.Core()
+    api = openvino()
+    core = api.Core()
     model = core.read_model(file)
     given = {}
     for number, port in enumerate(model.inputs):
@@ -78,12 +79,10 @@ def _openvino(file: str, threads: int, precision: str, inputs: Mapping[str, np.n
     )  # fmt: skip
     request = compiled.create_infer_request()
     for number, array in given.items():
-        request.set_input_tensor(number, openvino.Tensor(array))
+        request.set_input_tensor(number, api.Tensor(array))
 
     def results() -> list[np.ndarray]:
-        return [
-            np.array(request.get_output_tensor(k).data) for k in range(len(compiled.outputs))
-        ]
+        return [np.array(request.get_output_tensor(k).data) for k in range(len(compiled.outputs))]
 
     return request.infer, results
 

@@ -164,8 +164,8 @@ def test_an_artifact_and_the_engine_share_a_process(artifacts, first):
             assert error(run(module, function, feeds)[0], truth[0]) < 1e-5
             assert toolchain.inside(module)["steps"]
         def python():
-            import openvino
-            assert "CPU" in openvino.Core().available_devices
+            from collage_engine.toolchains.openvino.python_api import openvino
+            assert "CPU" in openvino().Core().available_devices
         steps = {{"artifact": artifact, "engine": engine, "python": python}}
         for step in (steps.pop({first!r}), *steps.values()):
             step()

@@ -18,6 +18,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests import zoo
 from tests.engine.test_toolchain_onnxruntime import MODELS, small_net
@@ -414,8 +415,9 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
     """Both orders in one process; one copy of the library serves both."""
     script = """
         import sys
+        from collage_engine.toolchains.openvino.python_api import openvino
         if sys.argv[1] == "first":
-            import openvino
+            openvino()
         from collage_engine.toolchains.native import builder
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
         from tests.engine.test_toolchain_onnxruntime import small_net
@@ -430,9 +432,8 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
         feeds = net.random_inputs(0)
         truth = reference(model, function, feeds)
         assert error(run(modules[1], function, feeds)[0], truth[0]) < 1e-5
-        import openvino
-        compiled = openvino.Core().compile_model(
-            openvino.Core().read_model(model.SerializeToString()), "CPU",
+        compiled = openvino().Core().compile_model(
+            openvino().Core().read_model(model.SerializeToString()), "CPU",
             {"INFERENCE_PRECISION_HINT": "f32"},
         )
         assert error(compiled(feeds)[0], truth[0]) < 1e-5
@@ -443,6 +444,43 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
     for order in ("first", "second"):
         code = textwrap.dedent(script)
         subprocess.run([sys.executable, "-c", code, order], check=True)
+
+
+def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: Path) -> None:
+    """Importing OpenVINO's package would write an identifier and send an event."""
+    script = """
+        import sys, threading
+        from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_cases import imported, whole
+        toolchain = OpenVinoToolchain()
+        net = imported(small_net())
+        module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
+        assert toolchain.inside(module)["steps"]
+        assert "openvino" in sys.modules and "openvino_telemetry" not in sys.modules
+        assert threading.active_count() == 1, threading.enumerate()
+        import openvino_telemetry  # another's import still works
+    """
+    home = {name: value for name, value in os.environ.items() if name != "CI"}
+    home["HOME"] = str(tmp_path)
+    home.setdefault("COLLAGE_BUILD_DIR", str(builder.build_folder()))
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env=home)
+    assert not list(tmp_path.glob("intel*"))
+
+
+def test_convolutions_are_direct(toolchain: OpenVinoToolchain) -> None:
+    """Lower bounds count on it: Winograd's method would need fewer operations."""
+    net = Net()
+    x = net.input(1, 64, 56, 56)
+    for given in (64, 128, 256):
+        taken = 64 if given == 64 else given // 2
+        x = net.add("Conv", x, net.randn(given, taken, 3, 3, scale=0.05), pads=[1] * 4)
+        x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    module = toolchain.compile(whole(imported(net.model(x)), toolchain.instances(1, "float32")[0]))
+    steps = toolchain.inside(module)["steps"]
+    kernels = [s["kernel"] for s in steps if s["what"] == "Convolution"]
+    assert len(kernels) == 3 and not any("wino" in k.lower() for k in kernels), kernels
+    assert toolchain.direct_convolutions
 
 
 def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.openvino.python_api import openvino
 from collage_engine.toolchains.openvino.wheel import library
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def _frontend() -> Any:
     Named by its path: where an artifact brought the process's OpenVINO, the frontend does not lie
     beside that.
     """
-    from openvino.frontend import FrontEndManager
-
-    manager = FrontEndManager()
+    manager = openvino().frontend.FrontEndManager()
     manager.register_front_end("onnx", str(library("openvino_onnx_frontend")))
     return manager, manager.load_by_framework("onnx")
 
@@ -50,22 +49,20 @@ def from_onnx(model: ModelProto) -> Any:
 
 def to_ir(model: Any) -> tuple[bytes, bytes]:
     """XML and constants of an ``openvino.Model``."""
-    import openvino
-
     with tempfile.TemporaryDirectory(prefix="collage-") as folder:
         xml, constants = Path(folder) / "model.xml", Path(folder) / "model.bin"
-        openvino.serialize(model, str(xml), str(constants))
+        openvino().serialize(model, str(xml), str(constants))
         return xml.read_bytes(), constants.read_bytes()
 
 
 def read_ir(data: bytes, xml_bytes: int) -> Any:
     """The ``openvino.Model`` of a module's model bytes: constants, then XML."""
     import numpy as np
-    import openvino
 
+    api = openvino()
     split = len(data) - xml_bytes
     constants = np.frombuffer(data, np.uint8, split).copy()
-    return openvino.Core().read_model(data[split:], openvino.Tensor(constants))
+    return api.Core().read_model(data[split:], api.Tensor(constants))
 
 
 _NOISE = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.toolchains.openvino.intermediate import read_ir
+from collage_engine.toolchains.openvino.python_api import openvino
 
 NO_WORK = ("Input", "Output", "Const")
 
@@ -25,10 +26,8 @@ def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
 
     The model is compiled once more, by OpenVINO's Python interface, with the same settings.
     """
-    import openvino
-
     model = read_ir(data, int(plan["xml_bytes"]))
-    compiled = openvino.Core().compile_model(model, "CPU", settings_of(plan))
+    compiled = openvino().Core().compile_model(model, "CPU", settings_of(plan))
     found: list[tuple[int, dict[str, Any]]] = []
     for layer in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(value) for key, value in _pairs(layer.get_rt_info())}
