@@ -4,8 +4,9 @@ What bytes and operations prove (:mod:`.bounds`) is far below what real kernels 
 comes what a toolchain took for the same heavy operators alone, here and just now:
 
     **The assumption.** No toolchain runs a group of operators faster than ``SHARE`` of what its
-    convolutions and matrix products took that toolchain alone, nor than ``LIGHT`` of what any
-    single operator of the group did.
+    convolutions and matrix products took that toolchain alone, nor faster than ``NEAR_SHARE`` of
+    what smaller groups within it let expect, nor than ``LIGHT`` of what any single operator of
+    the group took.
 
 Fusion saves traffic, not multiplications; alone, each operator was measured with its toolchain's
 best kernel for that shape. What a call costs whatever is in it is left out of the comparison, it is
@@ -23,13 +24,15 @@ It is an assumption, no proof: whoever leaves a candidate unmeasured because of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord
 
 SHARE = 0.8
+NEAR_SHARE = 0.9
 LIGHT = 0.5
 FLOOR_SHARE = 0.8
 """Of what a call on a single number took: that no call of the toolchain takes less."""
@@ -45,8 +48,19 @@ CALL = "call:"
 
 ASSUMPTION = (
     f"assuming that no toolchain runs a group in less than {SHARE:.0%} of what its convolutions "
-    "and matrix products took it alone (less still where a measured group did better)"
+    "and matrix products took it alone (less still where a measured group did better), or "
+    f"{NEAR_SHARE:.0%} of what smaller groups within it let expect"
 )
+
+
+@dataclass
+class Shares:
+    """What groups took as shares of what their heavy operators took alone."""
+
+    least: dict[int, float] = field(default_factory=dict)
+    """Heavy operator to the least share of any group with it, by any toolchain; absent: 1."""
+    of: dict[int, float] = field(default_factory=dict)
+    """Record (by place) to its share."""
 
 
 class Parts:
@@ -67,7 +81,22 @@ class Parts:
         }
         self.heavy_of = [tuple(n for n in r.nodes if n in self.heavy) for r in self.records]
         otherwise = {k for k, node in enumerate(calls) if node.op in OTHERWISE}
+        self.within = self._nested()
         self.exempt = [not otherwise.isdisjoint(r.nodes) for r in self.records]
+
+    def _nested(self) -> list[list[int]]:
+        """Per group of several heavy operators the smaller such groups of the same instance that
+        lie within it, by place."""
+        by_instance: dict[str, list[tuple[int, int]]] = {}
+        for place, record in enumerate(self.records):
+            if len(self.heavy_of[place]) > 1:
+                bits = sum(1 << node for node in record.nodes)
+                by_instance.setdefault(record.instance.id, []).append((bits, place))
+        found: list[list[int]] = [[] for _ in self.records]
+        for groups in by_instance.values():
+            for bits, place in groups:
+                found[place] = [p for inner, p in groups if inner & ~bits == 0 and inner != bits]
+        return found
 
     def is_base(self, record: CandidateRecord) -> bool:
         """Whether bounds of others rest on its cost: a heavy operator alone."""
@@ -79,10 +108,12 @@ class Parts:
         ``costs``: measurement key to cost, of what is measured so far.
         """
         alone = self._alone(costs)
-        trust = self._trust(costs, alone)
+        shares = self._shares(costs, alone)
         return [
-            self.floor[record.instance.id] if exempt else self._bound(record, heavy, alone, trust)
-            for record, heavy, exempt in zip(self.records, self.heavy_of, self.exempt, strict=True)
+            self.floor[record.instance.id]
+            if self.exempt[place] or len(record.nodes) == 1
+            else self._bound(place, alone, shares)
+            for place, record in enumerate(self.records)
         ]
 
     def _alone(self, costs: Mapping[str, Cost]) -> dict[tuple[str, int], float]:
@@ -96,42 +127,45 @@ class Parts:
                 found[at] = min(found.get(at, math.inf), cost.median_us or 0.0)
         return found
 
-    def _trust(
-        self, costs: Mapping[str, Cost], alone: Mapping[tuple[str, int], float]
-    ) -> dict[int, float]:
-        """Heavy operator to the least share of its parts' time that a measured group with it
-        took, by any toolchain; absent: none took less."""
-        found: dict[int, float] = {}
-        for record, heavy, exempt in zip(self.records, self.heavy_of, self.exempt, strict=True):
-            cost = costs.get(record.key)
+    def _shares(self, costs: Mapping[str, Cost], alone: Mapping[tuple[str, int], float]) -> Shares:
+        """What measured groups took, as shares of the time of their heavy operators alone."""
+        found = Shares()
+        for place, (record, heavy) in enumerate(zip(self.records, self.heavy_of, strict=True)):
+            cost, exempt = costs.get(record.key), self.exempt[place]
             if len(record.nodes) < 2 or exempt or not heavy or cost is None or not cost.usable:
                 continue
             instance = record.instance.id
             parts = sum(alone.get((instance, node), 0.0) for node in heavy)
             if parts <= 0:
                 continue
-            share = (cost.median_us or 0.0) / parts
+            share = found.of[place] = (cost.low_us or cost.median_us or 0.0) / parts
             for node in heavy:
-                if share < found.get(node, 1.0):
-                    found[node] = share
+                if share < found.least.get(node, 1.0):
+                    found.least[node] = share
         return found
 
     def _bound(
         self,
-        record: CandidateRecord,
-        heavy: Iterable[int],
+        place: int,
         alone: Mapping[tuple[str, int], float],
-        trust: Mapping[int, float],
+        shares: Shares,
     ) -> float:
+        record, heavy = self.records[place], self.heavy_of[place]
         instance = record.instance.id
+        near: dict[int, float] = {}
+        for inner in self.within[place]:
+            share = shares.of.get(inner)
+            if share is not None:
+                for node in self.heavy_of[inner]:
+                    near[node] = min(near.get(node, math.inf), share)
         floor = self.floor[instance]
-        if len(record.nodes) == 1:
-            return floor
-
-        def beyond(node: int) -> float:
-            """What the operator alone took besides the call itself."""
-            return max(0.0, alone.get((instance, node), 0.0) * trust.get(node, 1.0) - floor)
-
-        together = SHARE * sum(beyond(node) for node in heavy)
-        longest = LIGHT * max(beyond(node) for node in record.nodes)
-        return floor + max(together, longest)
+        together = 0.0
+        for node in heavy:
+            part = SHARE * shares.least.get(node, 1.0)
+            if node in near:
+                part = max(part, NEAR_SHARE * near[node])
+            together += max(0.0, alone.get((instance, node), 0.0) * part - floor)
+        longest = max(
+            alone.get((instance, node), 0.0) * shares.least.get(node, 1.0) for node in record.nodes
+        )
+        return floor + max(together, LIGHT * (longest - floor))

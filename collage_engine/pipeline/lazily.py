@@ -20,11 +20,11 @@ import msgspec
 
 from collage_engine.measure.assumed import ASSUMPTION, Parts
 from collage_engine.measure.measurer import group_candidates
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.pipeline.measuring import Measuring, in_order, with_costs
 from collage_engine.placement.build import CoverPart
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.records.graph import GraphRecord
 from collage_engine.search.bounds import lazy, outlook
 from collage_engine.search.problem import CandidateId, Problem
 
@@ -47,7 +47,7 @@ class Needed:
 
     def __init__(
         self,
-        graph: GraphRecord,
+        graph: DataflowGraph,
         records: Sequence[CandidateRecord],
         constants: Mapping[str, float],
         make_problem: MakeProblem,
@@ -67,11 +67,11 @@ class Needed:
         """Keys left unmeasured of which the bytes and operations alone prove that."""
         self.assumed: set[str] = set()
         """Keys left unmeasured of which only the assumption says it."""
-        self._operators = sum(node.form == "call" for node in graph.nodes)
+        self._operators = len(graph.operators)
         self._make_problem = make_problem
         self._measuring = measuring
         self._deadline = deadline
-        self._parts = Parts(graph, self.records, constants)
+        self._parts = Parts(graph.record, self.records, constants)
         self._costs = {r.key: r.cost for r in self.records if r.cost.state != "unknown"}
         self._members: dict[str, list[CandidateRecord]] = {}
         for record in self.records:

@@ -251,7 +251,7 @@ class _Run:
         """Measure what a better cover could contain, and what the baselines consist of."""
         calls = call_graph(self.model.graph)
         needed = Needed(
-            self.graph, self.records, self.constants,
+            self.model.graph, self.records, self.constants,
             lambda records: make_problem(
                 self.graph, records, self.pins, self.constants, self.settings
             ),
