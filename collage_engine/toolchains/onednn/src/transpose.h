@@ -27,14 +27,19 @@ inline Bytes High(Bytes a, Bytes b) {
 // (Stone, "Parallel processing with the perfect shuffle", 1971).
 inline void Tile(const uint8_t* from, int64_t from_pitch, uint8_t* to, int64_t to_pitch) {
   Bytes a[kSide], b[kSide];
+#pragma GCC unroll 16
   for (int i = 0; i < kSide; ++i) std::memcpy(&a[i], from + i * from_pitch, kSide);
+#pragma GCC unroll 4
   for (int round = 0; round < 4; ++round) {
+#pragma GCC unroll 8
     for (int i = 0; i < kSide / 2; ++i) {
       b[2 * i] = Low(a[i], a[i + kSide / 2]);
       b[2 * i + 1] = High(a[i], a[i + kSide / 2]);
     }
-    std::copy(b, b + kSide, a);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) a[i] = b[i];
   }
+#pragma GCC unroll 16
   for (int i = 0; i < kSide; ++i) std::memcpy(to + i * to_pitch, &a[i], kSide);
 }
 
