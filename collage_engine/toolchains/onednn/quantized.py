@@ -11,7 +11,8 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet
 from collage_engine.partition import quantized
-from collage_engine.partition.quantized import Numbers, Quantized, Scaling
+from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.quantized_numbers import Numbers, Scaling, scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.composites import Composite, Found
@@ -320,7 +321,7 @@ _KINDS: dict[str, Callable[[Plan, Numbers, Quantized, Scaling | None], int | Non
 def quantize(plan: Plan, node: Node) -> int:
     if plan.constants_of is None:
         return plan.new_value(node.type.shape, node.type.dtype)
-    result = quantized.scaling(plan.graph, node.index, plan.constants_of)
+    result = scaling(plan.graph, node.index, plan.constants_of)
     return rescale(plan, plan.tensor(node.inputs[0]), None, result)
 
 
@@ -328,7 +329,7 @@ def dequantize(plan: Plan, node: Node) -> int:
     """Constants are dequantised now."""
     if plan.constants_of is None:
         return plan.new_value(node.type.shape)
-    source = quantized.scaling(plan.graph, node.index, plan.constants_of)
+    source = scaling(plan.graph, node.index, plan.constants_of)
     if plan.is_constant(node.inputs[0]):
         values = np.asarray(plan.constants_of(node.inputs[0]))
         scale, zero = source.spread(values.shape)

@@ -36,7 +36,10 @@ class OneDnnToolchain(NativeToolchain):
     licence = "Apache-2.0"
     direct_convolutions = True
     install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
-    depends = ("collage_engine.partition.patterns", "collage_engine.partition.quantized")
+    depends = (
+        "collage_engine.partition.patterns", "collage_engine.partition.quantized",
+        "collage_engine.partition.quantized_numbers",
+    )  # fmt: skip
 
     def version(self) -> str:
         """oneDNN's own version, from its header: the wheel is numbered by year."""

@@ -16,7 +16,8 @@ from tvm.ir import Expr
 
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.partition import quantized as table
-from collage_engine.partition.quantized import Numbers, Quantized, Scaling
+from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.base import Function

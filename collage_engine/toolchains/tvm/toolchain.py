@@ -27,7 +27,9 @@ class TvmToolchain(Toolchain):
     licence = "Apache-2.0"
     native = True
     direct_convolutions = True
-    depends = ("collage_engine.partition.quantized",)
+    depends = (
+        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+    )  # fmt: skip
     targets = ("cpu", "cuda")
 
     def probe(self) -> ToolchainState:

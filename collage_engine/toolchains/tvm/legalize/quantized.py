@@ -14,7 +14,7 @@ import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.partition.quantized import Scaling
+from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import note
 from collage_engine.toolchains.tvm.schedules.conv_plan import block_of
