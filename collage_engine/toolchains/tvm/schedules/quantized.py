@@ -140,8 +140,9 @@ class _Data:
             return
         if uneven:
             self.pitch = -(-shape.ci // QUAD) * QUAD + (QUAD if shape.groups > 1 else 0)
-        source, self.flat = self.flat, workspace(
-            (shape.batch * product(self.size) * self.pitch,), "uint8", "prepared"
+        source, self.flat = (
+            self.flat,
+            workspace((shape.batch * product(self.size) * self.pitch,), "uint8", "prepared"),
         )
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)
@@ -199,9 +200,7 @@ class _Data:
                     )
 
                 middle = loop(shape.size[-1], point)
-            filled = seq(
-                fill(at, before * self.pitch), middle, fill(at + end, after * self.pitch)
-            )
+            filled = seq(fill(at, before * self.pitch), middle, fill(at + end, after * self.pitch))
             tests = [
                 t
                 for p, e, b, a in zip(inner, shape.size, shape.before, shape.after, strict=False)
@@ -389,11 +388,7 @@ class _Product:
                 )  # fmt: skip
 
             return seq(
-                *(
-                    store_one(i, j, r, c, w)
-                    for r, (i, j) in enumerate(positions)
-                    for c, w in kept
-                )
+                *(store_one(i, j, r, c, w) for r, (i, j) in enumerate(positions) for c, w in kept)
             )
 
         rest = self.co - (self.blocks - 1) * self.block
