@@ -55,7 +55,7 @@ def test_both_ways_of_channels_first(
     """The choice between the ways is about speed only."""
     from collage_engine.toolchains.tvm.legalize.conv import Geometry
 
-    monkeypatch.setattr(Geometry, "way", lambda self, cpu: way)
+    monkeypatch.setattr(Geometry, "way", lambda self, cpu, plan=None: way)
     check(conv(*case), f"conv {way}")
 
 

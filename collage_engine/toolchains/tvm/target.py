@@ -22,6 +22,8 @@ class Cpu:
     threads: int = 1
     vnni: bool = False
     """Whether one instruction adds four 8-bit products to each lane of a full vector."""
+    halves: bool = False
+    """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
 
     def lanes(self, dtype: str) -> int:
         """Elements of one vector."""
@@ -56,6 +58,10 @@ KNOWN_FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw",
                   "avx512vl", "neon")  # fmt: skip
 
 
+HALF_WIDE = ("znver4",)
+"""Processors (LLVM's names) whose 512-bit multiply-adds take both 256-bit units."""
+
+
 def _detected_features() -> set[str]:
     import tvm_ffi
 
@@ -81,7 +87,9 @@ def cpu(threads: int = 1) -> Cpu:
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
     l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 512 << 10)
-    return Cpu(description.get("mcpu", "generic"), vector_bytes, registers, l1, l2, threads, vnni)
+    name = description.get("mcpu", "generic")
+    halves = wide and name in HALF_WIDE
+    return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, halves)
 
 
 def _cache_bytes(level: int, default: int) -> int:

@@ -120,7 +120,7 @@ def _runtime(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: 
     batch = anchor.extents[:-2]
     rows, depth, columns = a_shape[-2], a_shape[-1], b_shape[-1]
     a_flat, b_flat = context.views.flat(left), context.views.flat(right)
-    block = conv_plan.block_of(cpu, columns, (rows, 1))
+    block = conv_plan.block_of(cpu, columns, (rows, 1), chunks=False)
     if "block" in context.plan:
         block = max(1, min(8, int(context.plan["block"]))) * lanes
     wide = max(1, block // lanes)

@@ -37,7 +37,7 @@ def start_of(description: Description, cpu: Cpu) -> Plan:
             return {"block": plan.block // cpu.lanes("float32")}
         return _cut(cpu, plan, (rows, 1))
     lanes = cpu.lanes("float32")
-    wide = max(1, conv_plan.block_of(cpu, columns, (rows, 1)) // lanes)
+    wide = max(1, conv_plan.block_of(cpu, columns, (rows, 1), chunks=False) // lanes)
     pack = rows >= matmul.PACK_ROWS and 4 * depth * columns > cpu.l1_bytes
     return {"block": wide, "rows": matmul.height_of(cpu, rows, wide), "pack": int(pack)}
 
