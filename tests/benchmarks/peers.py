@@ -70,7 +70,9 @@ LOWER = {"float32": (FLOAT32,), "bf16": (FLOAT32, "bf16"), "int8": (FLOAT32, "in
 SAME = {"float32": (FLOAT32,), "bf16": ("bf16",), "int8": ("int8",)}
 
 
-def place(model: Path, out: Path, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+def place(
+    model: Path, out: Path, threads: int, options: argparse.Namespace, *more: str
+) -> dict[str, Any]:
     """``collage place``; the document it printed, kept beside the artifact."""
     kept = out.with_suffix(".json")
     if options.reuse and kept.exists() and out.exists():
@@ -80,6 +82,7 @@ def place(model: Path, out: Path, threads: int, options: argparse.Namespace) -> 
         "--threads", str(threads), "--budget", options.budget,
         "--tune-budget", options.tune_budget, "--precision", options.precision,
     ]  # fmt: skip
+    command += more
     if options.tolerance:
         command += ["--tolerance", str(options.tolerance)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -87,6 +90,21 @@ def place(model: Path, out: Path, threads: int, options: argparse.Namespace) -> 
         raise PeerFailed(f"collage place: {done.stderr.strip().splitlines()[-1]}")
     kept.write_text(done.stdout)
     return json.loads(done.stdout)
+
+
+def tuned_alone(
+    model: Path, threads: int, keep: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """TVM alone with the tuned kernels that placing left in the store, in its best partitions."""
+    out = keep / f"{model.stem}-{threads}-tvm-tuned"
+    spec = {"name": "tvm tuned alone", "kind": "artifact", "folder": str(out)}
+    try:
+        document = place(model, out, threads, options, "--toolchains", "tvm")
+    except PeerFailed as failure:
+        return spec | {"failed": str(failure)}
+    if not any(part["config"].get("tuned") for part in document["placement"]["partitions"]):
+        return spec | {"failed": "no tuned kernel is better than the untuned ones"}
+    return spec
 
 
 def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[str, Any]]:
@@ -99,6 +117,8 @@ def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[st
             specs.append({"name": f"{name} alone", "failed": f"absent: {state.reason}"})
             continue
         for instance in get(name).instances(threads, FLOAT32):
+            if instance.library:
+                continue  # that is two of them
             out = keep / f"{model.stem}-{threads}-{instance.id}"
             done = subprocess.run(
                 [sys.executable, "-m", "tests.benchmarks.peers_alone", str(model), instance.id,
@@ -135,6 +155,8 @@ def specs_of(
                           "python": python, "precision": "int8"})  # fmt: skip
     if not options.no_alone:
         specs += alone(twin, artifact, threads, keep)
+        if options.tune_budget.strip("0") not in ("", "s", "m") and options.precision == FLOAT32:
+            specs.append(tuned_alone(twin, threads, keep, options))
     wanted = options.peers.split(",") if options.peers else None
     return [
         spec | {"threads": threads, "precision": spec.get("precision", FLOAT32)}
