@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.partition.candidate import make_record
-from collage_engine.pipeline.limits import limit_verdicts
+from collage_engine.pipeline.limits import limit_verdicts, size_warning
 from collage_engine.pipeline.memory import memory_use
 from collage_engine.pipeline.problem import make_placement, make_problem, pin_verdicts
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
@@ -56,6 +56,7 @@ class Findings:
                      and o.measured_us is not None), None)  # fmt: skip
         record = self.workspace.model.record
         bound = self.answer.lower_bound_us
+        memory = memory_use(winner, record.weights_bytes, artifact)
         return Run(
             id=self.run_id,
             name=self.settings.name,
@@ -87,8 +88,8 @@ class Findings:
             apparent_loss_us=ours - best if ours is not None and best is not None else None,
             device=device_text(),
             peak_memory_bytes=winner.peak_memory_bytes,
-            memory=memory_use(winner, record.weights_bytes, artifact),
-            warnings=self.warnings,
+            memory=memory,
+            warnings=[*self.warnings, *size_warning(memory.artifact_bytes, self.settings)],
             limits=limit_verdicts(self.answer),
             accuracy=self.accuracy,
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},

@@ -99,6 +99,17 @@ def constraints_of(
     return constraints if in_words(constraints) else None
 
 
+def size_warning(artifact_bytes: int | None, settings: RunSettings) -> list[str]:
+    """Said when code, samples and licences made the artifact larger than the search's estimate."""
+    most = settings.max_artifact_bytes
+    if artifact_bytes is None or not most or artifact_bytes <= most:
+        return []
+    return [
+        f"the artifact has {artifact_bytes / 1e6:.4g} MB, more than the {most / 1e6:.4g} MB asked "
+        "for: its weights and runtime libraries fit, its code, samples and licences come on top"
+    ]
+
+
 def _is_meant(licence: str, wanted: Sequence[str]) -> bool:
     """``BSD`` means every BSD licence, ``Apache-2.0`` that one; without regard to case."""
     lowered = licence.lower()

@@ -143,3 +143,12 @@ def test_infeasible_limits_are_said_with_the_nodes():
         "none keeps to at most 1 MB: no candidate is left for 'conv1' (conv2d)"
     )
     assert details["constraints"] == ["max_bytes"]
+
+
+def test_an_artifact_above_the_size_is_said():
+    settings = RunSettings(max_artifact_bytes=50_000_000)
+    assert limits.size_warning(50_000_000, settings) == []
+    assert limits.size_warning(None, settings) == []
+    assert limits.size_warning(10**9, RunSettings()) == []
+    (said,) = limits.size_warning(51_000_000, settings)
+    assert said.startswith("the artifact has 51 MB, more than the 50 MB asked for")
