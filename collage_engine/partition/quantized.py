@@ -219,7 +219,8 @@ def _search(graph: DataflowGraph) -> Iterator[Quantized]:
         return
     for kind, pattern in quantized_patterns():
         roots = pattern.root_ops or frozenset()
-        for root in graph.operators:
+        # From the outputs on: an anchor with all that follows before the bare one.
+        for root in reversed(graph.operators):
             if graph.nodes[root].op not in roots:
                 continue
             for match in all_matches(graph, pattern, root):

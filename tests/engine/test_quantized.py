@@ -54,7 +54,7 @@ def right_to_one_step(model: ModelProto, toolchain: Any, folder: Path, *kinds: s
 
 def conv_net(
     shape: tuple[int, ...], given: int, kernel: int, *, bias: bool = True, relu: bool = True,
-    **attributes: int,
+    **attributes: Any,
 ) -> ModelProto:  # fmt: skip
     net = Net("conv", opset=13, seed=given + kernel)
     y = net.conv(net.input("x", shape), shape[1], given, kernel, bias=bias, **attributes)

@@ -1,4 +1,4 @@
-"""What OpenVINO proposes: sibling anchors, such as attention's projections.
+"""What OpenVINO proposes: sibling anchors, such as attention's projections, quantised composites.
 
 The rest comes from blocks, regions and the whole model, which suit it best: a call has a price of
 its own, and inside a partition it keeps layouts that small ones convert to and fro. So it has no
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.rule_trees import anchor_rules
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
@@ -33,4 +34,8 @@ def _validate(sub_graph: SubGraph) -> str | None:
 def partition_spec(
     toolchain: OpenVinoToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
-    return PartitionSpec(toolchain.name, instance, anchor_rules(vertical=False), _validate)
+    name = toolchain.name
+    # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
+    integers = composite_rules("quantized", pattern_table(name))
+    rule = union_rules(name, integers, anchor_rules(vertical=False))
+    return PartitionSpec(name, instance, rule, _validate)

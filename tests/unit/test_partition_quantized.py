@@ -1,0 +1,249 @@
+"""Quantised composites are found, with their numbers, on graphs made from records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import members
+from collage_engine.partition import quantized
+from collage_engine.partition.greedy import greedy
+from collage_engine.partition.offer import Offer
+from collage_engine.partition.quantized import Quantized, pattern_table
+from collage_engine.partition.quantized_numbers import Numbers
+from collage_engine.partition.rule_trees import composite_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.toolchain import ToolchainInstance
+
+Shape = tuple[int, ...]
+
+
+class Graph:
+    """Calls by hand; constants have values, and dequantize and quantize their constants."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.values: dict[int, np.ndarray] = {}
+
+    def _add(self, form: Any, shape: Shape, dtype: str, **fields: Any) -> int:
+        index = len(self.nodes)
+        self.nodes.append(
+            Node(index=index, form=form, types=(TensorType(tuple(shape), dtype),), **fields)
+        )
+        return index
+
+    def input(self, *shape: int, dtype: str = "uint8") -> int:
+        return self._add("parameter", shape, dtype, name=f"x{len(self.nodes)}")
+
+    def const(self, values: Any, dtype: str) -> int:
+        array = np.asarray(values, dtype)
+        index = self._add("constant", array.shape, dtype, scalar=array.shape == ())
+        self.values[index] = array
+        return index
+
+    def call(
+        self, op: str, extents: Shape, *inputs: int, dtype: str = "float32", **more: Any
+    ) -> int:
+        return self._add("call", extents, dtype, op=op, inputs=inputs, attributes=more)
+
+    def dequantize(self, x: int, scale: Any = 0.5, zero: Any = 0, axis: int = 0) -> int:
+        kind = self.nodes[x].type
+        scales, zeros = self.const(scale, "float32"), self.const(zero, kind.dtype)
+        return self.call("dequantize", kind.shape, x, scales, zeros, axis=axis)
+
+    def quantize(self, x: int, scale: float = 0.25, zero: int = 3, dtype: str = "uint8") -> int:
+        scales, zeros = self.const(scale, "float32"), self.const(zero, dtype)
+        shape = self.nodes[x].type.shape
+        return self.call("quantize", shape, x, scales, zeros, dtype=dtype, axis=1)
+
+    def weights(self, *shape: int, zero: Any = 0, scale: Any = 0.1, axis: int = 0) -> int:
+        values = (np.arange(np.prod(shape)) % 101 - 50).reshape(shape)
+        return self.dequantize(self.const(values, "int8"), scale, zero, axis)
+
+    def conv(self, x: int, w: int) -> int:
+        shape = self.nodes[x].type.shape
+        return self.call(
+            "nn.conv2d", (1, self.nodes[w].type.shape[0], *shape[2:]), x, w, strides=[1, 1],
+            padding=[1, 1, 1, 1], dilation=[1, 1], groups=1, data_layout="NCHW",
+            kernel_layout="OIHW", out_layout="",
+        )  # fmt: skip
+
+    def bias(self, x: int, values: Any, scale: Any) -> int:
+        whole = self.dequantize(self.const(values, "int32"), scale, np.zeros(len(values)))
+        shaped = self.call("reshape", (1, len(values), 1, 1), whole, shape=[1, len(values), 1, 1])
+        return self.call("add", self.nodes[x].type.shape, x, shaped)
+
+    def add(self, a: int, b: int) -> int:
+        return self.call("add", self.nodes[a].type.shape, a, b)
+
+    def relu(self, x: int) -> int:
+        return self.call("nn.relu", self.nodes[x].type.shape, x)
+
+    def graph(self, *outputs: int) -> DataflowGraph:
+        inputs = tuple(n.index for n in self.nodes if n.form == "parameter")
+        return DataflowGraph(GraphRecord(nodes=tuple(self.nodes), inputs=inputs, outputs=outputs))
+
+    def found(self, *outputs: int) -> list[Quantized]:
+        graph = self.graph(*outputs)
+        everything = graph.to_indices(tuple(range(len(graph.operators))))
+        return list(quantized.within(graph, everything).values())
+
+    def numbers(self, found: Quantized, *outputs: int) -> Numbers:
+        return Numbers(self.graph(*outputs), found, self.values.__getitem__)
+
+
+def whole(g: Graph) -> int:
+    """Convolution, bias, residual, activation and both ends quantised."""
+    x, r = g.dequantize(g.input(1, 4, 8, 8), 0.5, 7), g.dequantize(g.input(1, 6, 8, 8), 0.3, 9)
+    y = g.conv(x, g.weights(6, 4, 3, 3, scale=np.arange(1, 7) / 100, zero=np.zeros(6)))
+    y = g.bias(y, range(6), np.arange(1, 7) / 100 * np.float32(0.5))
+    return g.quantize(g.relu(g.add(y, r)))
+
+
+def test_convolution_with_everything_is_one_composite() -> None:
+    g = Graph()
+    y = whole(g)
+    (found,) = g.found(y)
+    assert found.kind == "conv" and found.root == y
+    calls = [n.index for n in g.nodes if n.form == "call"]
+    assert list(members(found.nodes)) == calls
+    for name in ("data", "weights", "bias", "residual", "activation", "quantize"):
+        assert name in found
+    numbers = g.numbers(found, y)
+    assert numbers.of("data").single("x") == (0.5, 7)
+    assert numbers.of("residual").single("r") == (pytest.approx(0.3), 9)
+    assert numbers.result is not None and numbers.result.single("y") == (0.25, 3)
+    weights, scales = numbers.weights()
+    assert weights.dtype == np.int8 and weights.shape == (6, 4, 3, 3)
+    np.testing.assert_allclose(scales, np.arange(1, 7) / 100, rtol=1e-6)
+    assert numbers.clamp() == (0.0, np.inf)
+
+
+def test_scale_of_an_integer_bias_is_checked() -> None:
+    g = Graph()
+    y = whole(g)
+    (found,) = g.found(y)
+    numbers = g.numbers(found, y)
+    assert numbers.bias_fits()
+    bias = numbers.bias()
+    assert bias is not None
+    assert np.allclose(bias, np.arange(6) * np.arange(1, 7) / 200, rtol=1e-6)
+    other = Graph()
+    x = other.dequantize(other.input(1, 4, 8, 8))
+    y = other.conv(x, other.weights(6, 4, 3, 3))
+    y = other.quantize(other.bias(y, range(6), np.full(6, 0.2)))
+    (found,) = other.found(y)
+    numbers = other.numbers(found, y)
+    assert not numbers.bias_fits()
+    bias = numbers.bias()
+    assert bias is not None
+    assert np.allclose(bias, np.arange(6) / 5, rtol=1e-6)
+
+
+def test_inner_value_that_leaves_ends_the_composite() -> None:
+    g = Graph()
+    y = whole(g)
+    relu = next(n.index for n in g.nodes if n.op == "nn.relu")
+    (found,) = g.found(relu, y)
+    assert found.root == relu and "residual" in found and "quantize" not in found
+
+
+def test_value_read_twice_before_its_quantize_is_no_composite() -> None:
+    g = Graph()
+    x = g.dequantize(g.input(1, 4, 8, 8))
+    y = g.conv(x, g.weights(4, 4, 3, 3))
+    a, b = g.quantize(y), g.quantize(y, 0.5)
+    assert [f.kind for f in g.found(a, b)] == ["conv"]  # with a float result
+    assert "quantize" not in g.found(a, b)[0]
+
+
+def test_zero_points_of_weights_are_absorbed_or_refused() -> None:
+    g = Graph()
+    y = g.quantize(g.conv(g.dequantize(g.input(1, 4, 8, 8)), g.weights(4, 4, 3, 3, zero=-50)))
+    (found,) = g.found(y)
+    weights, _ = g.numbers(found, y).weights()
+    assert weights.min() == 0 and weights.max() == 100
+    g = Graph()
+    y = g.quantize(g.conv(g.dequantize(g.input(1, 4, 8, 8)), g.weights(4, 4, 3, 3, zero=-100)))
+    (found,) = g.found(y)
+    with pytest.raises(UnsupportedError, match="zero points that int8 cannot absorb"):
+        g.numbers(found, y).weights()
+
+
+def test_weights_scaled_along_inputs_are_refused() -> None:
+    g = Graph()
+    scales = np.arange(1, 5) / 100
+    w = g.weights(6, 4, 3, 3, scale=scales, zero=np.zeros(4), axis=1)
+    y = g.quantize(g.conv(g.dequantize(g.input(1, 4, 8, 8)), w))
+    (found,) = g.found(y)
+    with pytest.raises(UnsupportedError, match="another axis than outputs"):
+        g.numbers(found, y).weights()
+
+
+def test_product_with_transposed_weights() -> None:
+    g = Graph()
+    scales = np.arange(1, 6) / 100
+    w = g.weights(5, 3, scale=scales, zero=np.zeros(5))
+    w = g.call("permute_dims", (3, 5), w, axes=[1, 0])
+    y = g.quantize(g.call("matmul", (2, 5), g.dequantize(g.input(2, 3)), w))
+    (found,) = g.found(y)
+    weights, found_scales = g.numbers(found, y).weights()
+    assert weights.shape == (3, 5)
+    np.testing.assert_allclose(found_scales, scales, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [("nn.max_pool2d", "pool"), ("reshape", "view"), ("nn.relu", "unary"), (None, "requantize")],
+)
+def test_other_kinds(op: str | None, kind: str) -> None:
+    g = Graph()
+    x = g.dequantize(g.input(1, 4, 8, 8))
+    y = g.quantize(x if op is None else g.call(op, (1, 4, 8, 8), x))
+    assert [f.kind for f in g.found(y)] == [kind]
+
+
+def test_sum_of_two_and_concatenation() -> None:
+    g = Graph()
+    parts = [g.dequantize(g.input(1, 4, 8, 8), s) for s in (0.1, 0.2)]
+    total = g.quantize(g.add(*parts))
+    assert [f.kind for f in g.found(total)] == ["binary"]
+    g = Graph()
+    parts = [g.dequantize(g.input(1, 4, 8, 8), s) for s in (0.1, 0.2, 0.3)]
+    fields = g._add("tuple", (), "float32", inputs=tuple(parts), is_tuple=True)
+    y = g.quantize(g.call("concat", (1, 12, 8, 8), fields, axis=1))
+    (found,) = g.found(y)
+    assert found.kind == "concat" and {"part0", "part1", "part2"} <= set(found.match.bindings)
+
+
+def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() -> None:
+    g = Graph()
+    y = whole(g)
+    graph = g.graph(y)
+    instance = ToolchainInstance(toolchain="some", threads=1)
+    spec = PartitionSpec("some", instance, composite_rules("quantized", pattern_table("some")))
+    candidates = spec.candidates(graph)
+    largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
+    assert [name for name, _ in largest.composites] == ["some.quantized_conv"]
+    assert graph.to_operators(largest.sub_graph.inside) == tuple(range(len(graph.operators)))
+    offer = Offer(instance=instance, spec=spec, supports=lambda index: None)
+    (partition,) = greedy(graph, [offer]).partitions
+    assert partition.composites == (("some.quantized_conv", tuple(range(len(graph.operators)))),)
+
+
+def test_failure_says_what_stands_in_the_way() -> None:
+    g = Graph()
+    x = g.dequantize(g.input(1, 4, 8, 8))
+    w = g.input(4, 4, 3, 3, dtype="float32")
+    y = g.quantize(g.conv(x, w))
+    assert not g.found(y)
+    from collage_engine.partition.patterns import Failure, match
+
+    (_, pattern) = quantized.quantized_patterns()[0]
+    failure = match(g.graph(y), pattern, y)
+    assert isinstance(failure, Failure) and "dequantize 'weights_float'" in failure.part
