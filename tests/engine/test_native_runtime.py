@@ -40,7 +40,7 @@ PREAMBLE = """
 """
 
 
-@pytest.fixture(params=["onnxruntime", "onednn"])
+@pytest.fixture(params=["onnxruntime", "onednn", "openblas"])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -72,7 +72,7 @@ def test_engine_uses_the_runtime_that_an_artifact_brought(name: str, artifact: P
         ctypes.CDLL(str(folder / f"lib{kind}.so"))
         works()
         assert loaded(kind) == {str(folder / f"lib{kind}.so")}
-        for library in ("libdnnl", "libonnxruntime.so"):
+        for library in ("libdnnl", "libonnxruntime.so", "libscipy_openblas"):
             assert all(path.startswith(str(folder)) for path in loaded(library))
     """
     in_process(name, body, str(artifact))

@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
 PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
 
 
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino"])
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino", "openblas"])
 @pytest.mark.parametrize("name", MODELS)
 def test_candidates(name: str, toolchain: str) -> None:
     model = imported(MODELS[name]())
@@ -37,6 +37,7 @@ def test_candidates(name: str, toolchain: str) -> None:
         instance,
         chosen.partition_spec(instance, graph),
         lambda index: chosen.supports(graph, index, instance),
+        made_of=lambda nodes: chosen.made_of(graph, instance, nodes),
     )
     candidates = enumerate_candidates(graph, [offer]).candidates
     # A composite, a region and a block at least; not just single operators.
