@@ -112,6 +112,7 @@ class Tuning:
         self._crashes: dict[str, int] = {}
         self._offers = list(self.menu.offers)
         self._latest: list[CandidateRecord] = []
+        self._said = False
 
     def close(self) -> None:
         self._worker.close()
@@ -121,8 +122,6 @@ class Tuning:
         budget = Budget(self.settings.tune_budget_s)
         found = self._latest = list(records)
         reserve = min(MEASURING_S, MEASURING_SHARE * budget.seconds)
-        if budget.seconds > 0:
-            self._say_what_is_missing()
         promising = self._promising(found)
         self._list(promising, budget)
         while True:
@@ -218,6 +217,7 @@ class Tuning:
             return None
 
     def _say_what_is_missing(self) -> None:
+        self._said = True
         try:
             missing = self._worker.call(
                 Missing(self.toolchain), timeout_s=SILENCE_S, cancel=cancel.EVENT
@@ -226,7 +226,7 @@ class Tuning:
             cancel.check()
             missing = str(error)
         if missing:
-            self.warn(f"only {self.toolchain}'s own schedules are tuned: {missing}")
+            self.warn(missing)
 
     # -- one turn ------------------------------------------------------------------------
 
@@ -235,6 +235,8 @@ class Tuning:
         described = self._describe(task)
         if described is None:
             return
+        if task.kind == "trace" and not self._said:
+            self._say_what_is_missing()
         seconds = min(max(SHORTEST_S, min(LONGEST_S, budget.left * score / total)), budget.left)
         known = self._known.get(task.workload)
         before = len(known.tried) + len(known.failed) if known else 0

@@ -231,6 +231,8 @@ def test_a_table_is_found_by_its_hash_and_the_newest_without(tmp_path, monkeypat
     name, newer = write_table(first), write_table(second)
     assert name == digest_of(first) != newer
     assert read_table(name) == first and read_table("") == second
+    other = write_table({"conv b": {"block": 1}})
+    assert set(read_table(other)) == {"conv b"} and set(read_table("")) == {"conv a", "conv b"}
     choices = Choices(read_table(name))
     assert choices.plan("conv a", {"n": 1}) == {"block": 2}
     assert choices.plan("conv b", {"n": 2}) == {}

@@ -24,7 +24,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
 NEWEST = "newest"
-"""File that names the table written last: for placements that were kept without their hash."""
+"""File that names the union of all tables: for placements that were kept without their hash."""
 
 Choice = Mapping[str, Any]
 
@@ -106,15 +106,25 @@ def write_table(table: Mapping[str, Choice]) -> str:
         return ""
     folder = cache_folder() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{digest}.json"
-    if not path.exists():
-        _write(path, _text(table))
-    _write(folder / NEWEST, digest)
+    everything = {**_newest(), **table}
+    for content in (table, everything):
+        path = folder / f"{digest_of(content)}.json"
+        if not path.exists():
+            _write(path, _text(content))
+    _write(folder / NEWEST, digest_of(everything))
     return digest
 
 
+def _newest() -> dict[str, Choice]:
+    """What all tables so far say together; empty when that is lost."""
+    try:
+        return read_table("")
+    except ToolchainError:
+        return {}
+
+
 def read_table(digest: str) -> dict[str, Choice]:
-    """The table of that hash, or the newest without one. ``ToolchainError`` when it is gone."""
+    """The table of that hash, or all there is without one. ``ToolchainError`` when it is gone."""
     folder = cache_folder() / FOLDER
     try:
         if not digest:

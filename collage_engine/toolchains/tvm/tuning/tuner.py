@@ -13,8 +13,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.base import Function
 
-TRACE_PACKAGES = ("psutil",)
-"""What MetaSchedule imports beside TVM when kernels are built and timed by ourselves."""
+COST_MODEL = "xgboost"
+"""What MetaSchedule's cost model imports; without it variants are drawn at random."""
 
 
 class TvmTuner:
@@ -63,11 +63,13 @@ class TvmTuner:
         return write_table(table)
 
     def missing(self) -> str | None:
-        """Why there is no search over schedules here; plans are tuned all the same."""
-        absent = [name for name in TRACE_PACKAGES if importlib.util.find_spec(name) is None]
-        if not absent:
+        """What MetaSchedule lacks here; plans are tuned all the same."""
+        if importlib.util.find_spec(COST_MODEL) is not None:
             return None
-        return f"MetaSchedule needs {', '.join(absent)}: pip install 'collage-explorer[tune]'"
+        return (
+            f"MetaSchedule has no cost model without {COST_MODEL} and draws its variants at "
+            "random (pip install 'collage-explorer[tune]')"
+        )
 
     def tune(
         self,
