@@ -74,7 +74,11 @@ class Comparing(DocumentState):
                 return {}
             return _comparable(self.shown.placement, run.placement)
         name, _ = self.reference_time()
-        by_work = {(c.instance.toolchain, c.nodes): c.id for c in self.candidates.values()}
+        by_work = {
+            (c.instance.toolchain, c.nodes): c.id
+            for c in self.candidates.values()
+            if not c.takes and not c.gives  # a toolchain alone has plain borders
+        }
         found: dict[str, float] = {}
         for partition in self.shown.placement.partitions:
             candidate = by_work.get((name, partition.nodes))

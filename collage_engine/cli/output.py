@@ -13,7 +13,8 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.placement import Run
+from collage_engine.records.format import border_words
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.numbers import (
     against_text,
@@ -98,6 +99,8 @@ def print_run(run: Run) -> None:
         for name, (parts, nodes) in sorted(by_toolchain.items(), key=lambda item: -item[1][1]):
             made.add(name, str(parts), str(nodes))
         show(made.table)
+    if placement.conversions or any(p.takes or p.gives for p in placement.partitions):
+        say(formats_text(placement))
     say()
     show(latency_table(run, columns()))
     for row in latency_rows(run):
@@ -136,6 +139,27 @@ def print_run(run: Run) -> None:
         say(f"artifact: {run.artifact}")
 
 
+def formats_text(placement: Placement) -> str:
+    """``12 of 14 partitions take or give nhwc; 2 values are converted once each, 24 µs in all``."""
+    parts = placement.partitions
+    names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
+    count = sum(bool(p.takes or p.gives) for p in parts)
+    text = f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}"
+    times = [c.us for c in placement.conversions]
+    if not times:
+        return f"{text}; nothing is converted"
+    known = [us for us in times if us is not None]
+    took = f", {time_text(sum(known))} in all" if len(known) == len(times) else ""
+    are = "is converted once" if len(times) == 1 else "are converted once each"
+    return f"{text}; {counted(len(times), 'value')} {are}{took}"
+
+
+def candidate_text(c: CandidateRecord) -> str:
+    """Operators of a candidate, and its formats where they are not plain."""
+    words = border_words(c.takes, c.gives)
+    return operators_text(c.label) + (f" ({words})" if words else "")
+
+
 def latency_table(run: Run, width: int) -> Table:
     """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
     reference = run.placement.measured_us if run.placement else None
@@ -163,7 +187,7 @@ def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
     )  # fmt: skip
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
-        made.add(c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost,
+        made.add(c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
                  f"{c.rule} | {c.calls_text}" if c.composites else c.rule)  # fmt: skip
     show(made.table)
     distinct = len({c.key for c in candidates})
@@ -214,7 +238,7 @@ def print_explanation(answer: ExplainAnswer) -> None:
             spread = (c.cost.low_us, c.cost.high_us)
         made.add(
             "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
-            c.instance.id, nodes_text(c.nodes), operators_text(c.label), cost,
+            c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
             spread_text(spread, c.cost.median_us), time_text(answer.regrets.get(c.id)),
         )  # fmt: skip
     say()
@@ -225,7 +249,7 @@ def print_explanation(answer: ExplainAnswer) -> None:
         say(f"{left} more: --json lists them")
     for c in answer.candidates:
         if c.cost.state == "invalid":
-            what = f"{c.instance.id} on {operators_text(c.label)} ({nodes_text(c.nodes)})"
+            what = f"{c.instance.id} on {candidate_text(c)} ({nodes_text(c.nodes)})"
             say(f"invalid: {what}: {c.cost.reason}")
 
 

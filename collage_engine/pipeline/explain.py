@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from collage_engine.pipeline.conversions import conversions_of
 from collage_engine.pipeline.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.search.api import Search, k_best, reuse, solve
-from collage_engine.search.explain import Explanation, Labels, Line, explain_node
+from collage_engine.search.explain import Explanation, Labels, Line, explain_node, us
+from collage_engine.search.problem import Problem
 from collage_engine.session.document import Document
 
 MOST = 200
@@ -62,6 +67,7 @@ def explain_document(
             *_of_the_run(document, node, labels),
             *told.text,
             *_calls(by_id.get(str(told.chosen))),
+            *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
         candidates=tuple(holding[:MOST]),
         regrets=_regrets(told, holding[:MOST]),
@@ -110,6 +116,26 @@ def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float
     return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
 
 
+def _label(c: CandidateRecord) -> str:
+    words = border_words(c.takes, c.gives)
+    return c.label.replace("nn.", "") + (f" ({words})" if words else "")
+
+
+def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
+    """What the cover converts where the node's partition begins or ends."""
+    holder = next((c for c in problem.candidates if str(c.id) in cover and node in c.nodes), None)
+    if holder is None:
+        return []
+    inside = set(holder.nodes)
+    near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
+    return [
+        f"The value of {labels.node(each.node)} is converted once from {each.source} to "
+        f"{each.target}" + ("." if each.us is None else f": {us(each.us)}.")
+        for each in conversions_of(problem, cover)
+        if each.node in near
+    ]
+
+
 def node_names(graph: GraphRecord) -> dict[int, str]:
     """Operator number → the ONNX node people know it by, with its operator when it shares it."""
     calls = [node for node in graph.nodes if node.form == "call"]
@@ -137,6 +163,6 @@ def labels_of(document: Document) -> Labels:
         toolchains[c.instance.id] = f"{base} ({config})" if config else base
     return Labels(
         nodes=node_names(document.graph),
-        candidates={c.id: c.label.replace("nn.", "") for c in document.candidates},
+        candidates={c.id: _label(c) for c in document.candidates},
         toolchains=toolchains,
     )

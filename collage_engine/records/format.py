@@ -55,3 +55,12 @@ def conversion_constant(kind: TensorType, source: str, target: str) -> str:
     ``format:plain:nhwc:float32:1x64x56x56``, in microseconds."""
     shape = "x".join(map(str, kind.shape))
     return f"{CONVERSION}{source}:{target}:{kind.dtype}:{shape}"
+
+
+def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
+    """``takes and gives nhwc``, ``takes nhwc``; empty when all is plain."""
+    taken, given = (", ".join(sorted(set(formats.values()))) for formats in (takes, gives))
+    if taken == given:
+        return f"takes and gives {taken}" if taken else ""
+    parts = [f"takes {taken}"] if taken else []
+    return " and ".join([*parts, *([f"gives {given}"] if given else [])])

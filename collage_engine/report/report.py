@@ -10,6 +10,7 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.records.errors import UsageError
+from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.report.numbers import against_text, instance_text, spread_text, time_text
 from collage_engine.report.peers import (
@@ -178,7 +179,10 @@ def _partitions(document: Document, placement: Placement | None) -> list[dict[st
         labels = [calls[n].op.removeprefix("nn.") for n in part.nodes]
         if len(labels) > 8:
             labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
-        rows.append({"part": part, "name": instance_name(part), "label": " + ".join(labels)})
+        rows.append({
+            "part": part, "name": instance_name(part), "label": " + ".join(labels),
+            "formats": border_words(part.takes, part.gives),
+        })  # fmt: skip
     return rows
 
 

@@ -17,6 +17,7 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import DASH, duration_text, significant, time_text
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.format import border_words
 from collage_gui.panels.charts import Bar, BarChart
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.session import Document
@@ -28,6 +29,12 @@ STATES = (
     ("invalid", "Invalid"),
     ("unknown", "Not measured"),
 )
+
+
+def operators_text(record: CandidateRecord) -> str:
+    """Operators of a candidate, and its formats where they are not plain."""
+    words = border_words(record.takes, record.gives)
+    return record.label.replace("nn.", "") + (f" ({words})" if words else "")
 
 
 def cost_tip(cost: Cost) -> str:
@@ -53,7 +60,7 @@ def cost_tip(cost: Cost) -> str:
 def operators_tip(record: CandidateRecord) -> str:
     """All operators of a candidate, and which of them are one library call."""
     calls = f"\nlibrary calls: {record.calls_text}" if record.composites else ""
-    return f"{record.label}\n{len(record.nodes)} operators{calls}"
+    return f"{operators_text(record)}\n{len(record.nodes)} operators{calls}"
 
 
 class CandidatesPanel(QWidget):
@@ -79,7 +86,7 @@ class CandidatesPanel(QWidget):
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
                 Column("Operators", lambda r: r.label.replace("nn.", ""), width=130,
-                       tip=operators_tip),
+                       text=operators_text, tip=operators_tip),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
                 Column("±", self._spread, "percent", text=self._spread_text,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=56),

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted, node_shapes, short_operator, time_text
+from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.copying import Copying
@@ -39,7 +40,9 @@ class PartitionsTable(QWidget):
                 Column("Cost", lambda r: r.estimated_us, "time", width=74,
                        tip=lambda r: cost_tip(document.cost(r.candidate))),
                 Column("Operators", self._label, width=124,
-                       tip=lambda r: "\n".join(r.onnx_nodes[:20])),
+                       tip=lambda r: "\n".join(
+                           [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
+                       )),
                 Column("№", lambda r: len(r.nodes), "number", width=40),
                 Column("In place", lambda r: r.in_place_us, "time", width=96,
                        tip=lambda r: "Time inside the real run"),
@@ -107,6 +110,10 @@ class PartitionsTable(QWidget):
             placement = shown.placement
             total = sum(p.estimated_us or 0 for p in placement.partitions)
             text = f"{counted(len(placement.partitions), 'partition')} · sum {time_text(total)}"
+            if placement.conversions:
+                times = [each.us for each in placement.conversions if each.us is not None]
+                converted = counted(len(placement.conversions), "value")
+                text += f" · {converted} converted once, {time_text(sum(times))}"
             if placement.estimated_us is not None:
                 text += f" · with hand-overs {time_text(placement.estimated_us)}"
             if placement.measured_us is not None:

@@ -9,6 +9,8 @@ from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import gain_text, node_shapes, signed_time, time_text
+from collage_engine.records.format import border_words
+from collage_engine.records.placement import Partition
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
@@ -70,6 +72,7 @@ class WhyPanel(QWidget):
                     if partition.in_place_us is not None
                     else ""
                 )
+                + self._formats(partition)
                 + "</p>"
             )
         out += self._pins()
@@ -101,6 +104,21 @@ class WhyPanel(QWidget):
                 out.append("</table>")
         out += self._neighbours()
         self.text.setHtml("".join(out))
+
+    def _formats(self, partition: Partition) -> str:
+        """``, takes nhwc; the value of relu_3 is converted to plain once, 12 µs``"""
+        words = border_words(partition.takes, partition.gives)
+        shown, graph = self.document.shown, self.document.operators
+        text = f"; {words}" if words else ""
+        if shown is None or graph is None:
+            return text
+        for each in shown.placement.conversions:
+            if each.node in partition.nodes or each.node in partition.takes:
+                text += (
+                    f"; the value of {escape(graph.name(each.node))} is converted from "
+                    f"{each.source} to {each.target} once, {time_text(each.us)}"
+                )
+        return text
 
     def _pins(self) -> list[str]:
         document = self.document
