@@ -12,7 +12,7 @@ composites are disjoint and each has one exit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -188,17 +188,30 @@ def quantized_patterns() -> list[tuple[Kind, Pattern]]:
     return table
 
 
-def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[str, Pattern]]:
-    """(composite name, pattern) of these kinds, for a toolchain's rules.
+Whole = Callable[[DataflowGraph, Match], str | None]
+
+
+def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[str, Pattern, Whole]]:
+    """(composite name, pattern, further check) of these kinds, for a toolchain's rules.
 
     ``<toolchain>.quantized_conv`` and so on. A toolchain whose own optimiser finds them (ONNX
     Runtime, OpenVINO) needs no more than to be offered each composite whole.
     """
     return [
-        (f"{prefix}.quantized_{kind}", pattern)
+        (f"{prefix}.quantized_{kind}", pattern, whole)
         for kind, pattern in quantized_patterns()
         if kind in kinds
     ]
+
+
+def whole(graph: DataflowGraph, match: Match) -> str | None:
+    """None for a composite that is no part of a larger one, which would be computed in integers
+    as well, and rounded: to hand its float result on is a candidate that no cover needs."""
+    for found in find(graph):
+        if found.nodes >> match.root & 1 and found.root != match.root:
+            name = graph.nodes[found.root].name or graph.nodes[found.root].op
+            return f"is part of the composite that ends with {name}"
+    return None
 
 
 # Finding them --------------------------------------------------------------------------------

@@ -49,11 +49,11 @@ def partition_spec(
     toolchain: OneDnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
     name = toolchain.name
-    table = [
+    table: list[PatternEntry] = [*pattern_table(name)]
+    table += [
         (label, pattern, _supported)
         for label, pattern in (
-            *pattern_table(name), *anchor_patterns(name, residual=True),
-            *chain_patterns(name),
+            *anchor_patterns(name, residual=True), *chain_patterns(name),
         )
     ]  # fmt: skip
     rule = union_rules(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
@@ -44,11 +44,11 @@ def partition_spec(
     combiners would join.
     """
     name = toolchain.name
-    table = [
+    table: list[PatternEntry] = [*pattern_table(name)]
+    table += [
         (label, pattern, _supported)
         for label, pattern in (
-            *pattern_table(name), *anchor_patterns(name, residual=True),
-            *chain_patterns(name),
+            *anchor_patterns(name, residual=True), *chain_patterns(name),
         )
     ]  # fmt: skip
     rule = union_rules(
