@@ -17,6 +17,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.numbers import (
+    accuracy_words,
     against_text,
     bytes_text,
     counted,
@@ -114,8 +115,10 @@ def print_run(run: Run) -> None:
             f"and hand-overs; measured, it takes {time_text(abs(off))} "
             f"{'more' if off >= 0 else 'less'}"
         )
-    if run.max_rel_error is not None:
+    if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
+    for sentence in accuracy_words(run):
+        say(sentence)
     if run.memory is not None:
         say(f"memory: {run.memory.sentence()}")
     counts = run.candidates

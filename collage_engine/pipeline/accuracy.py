@@ -34,6 +34,8 @@ NEAR = 1.15
 WORTHWHILE = 0.005
 """Nothing more is tried when at most this share of the cost is left to win."""
 
+Weigh = Callable[[], tuple[Problem, Mapping[CandidateId, float]]]
+
 Measure = Callable[[Sequence[CandidateId]], "float | str"]
 """The largest error of a cover over all samples, or the reason why it cannot be run."""
 
@@ -72,17 +74,18 @@ def keep_tolerance(
     tolerance: float,
     measure: Measure,
     tries: int = TRIES,
-    weigh: Callable[[], Mapping[CandidateId, float]] | None = None,
+    weigh: Weigh | None = None,
 ) -> Kept:
     """Try covers of the problem until the fastest within the tolerance is bracketed.
 
     ``errors``: isolated error by candidate; ``reduced``: candidates that compute in less than
-    float32. ``weigh`` gives the errors as they arrive at the model's outputs; it is asked only
-    when the fastest cover breaks the tolerance. A candidate that is the whole model breaks the
+    float32. ``weigh`` gives the problem with all that could matter now, and the errors as they
+    arrive at the model's outputs; it is asked only when the fastest cover breaks the tolerance.
+    A candidate that is the whole model breaks the
     tolerance by itself when its isolated error does: it is left out at once.
     """
     procedure = _Procedure(problem, errors, frozenset(reduced), tolerance, measure, tries)
-    return procedure.run(weigh or (lambda: errors))
+    return procedure.run(weigh or (lambda: (problem, errors)))
 
 
 class _Procedure:
@@ -95,28 +98,39 @@ class _Procedure:
         measure: Measure,
         tries: int,
     ) -> None:
-        everything = len(problem.nodes)
-        kept = tuple(
-            c
-            for c in problem.candidates
-            if len(c.nodes) < everything or errors.get(c.id, 0.0) <= tolerance
-        )
-        self.problem = msgspec.structs.replace(problem, candidates=kept)
+        self.errors = errors
         self.reduced = reduced
         self.tolerance = tolerance
+        self.problem = self._admitted(problem)
         self.measure = measure
         self.left = tries
         self.tried: dict[frozenset[CandidateId], Tried] = {}
 
-    def run(self, weigh: Callable[[], Mapping[CandidateId, float]]) -> Kept:
-        full = self._full()
+    def _admitted(self, problem: Problem) -> Problem:
+        """Without whole-model candidates that break the tolerance by themselves."""
+        everything = len(problem.nodes)
+        kept = tuple(
+            c
+            for c in problem.candidates
+            if len(c.nodes) < everything or self.errors.get(c.id, 0.0) <= self.tolerance
+        )
+        return msgspec.structs.replace(problem, candidates=kept)
+
+    def run(self, weigh: Weigh) -> Kept:
         free = BurdenedSearch(self.problem, {}).fastest()
+        full: Bounded | None = None
         if free is not None:
             first = self._try(free)
             if not first.keeps(self.tolerance):
-                search = BurdenedSearch(self.problem, weigh())
-                first = replace(first, burden=search.burden(first.cover))
-                self._bisect(search, first, full)
+                wider, errors = weigh()
+                self.problem = self._admitted(wider)
+                known = {c.id for c in self.problem.candidates}
+                full = self._full()
+                search = BurdenedSearch(self.problem, errors)
+                if known.issuperset(first.cover):
+                    first = replace(first, burden=search.burden(first.cover))
+                    self._bisect(search, first, full)
+        full = full or self._full()
         careful = self._try(full, counted=False) if full is not None else None
         tried = tuple(self.tried.values())
         within = sorted((t for t in tried if t.keeps(self.tolerance)), key=lambda t: t.cost_us)

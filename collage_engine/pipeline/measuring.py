@@ -155,6 +155,14 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
+    def rest(self, records: Sequence[CandidateRecord], deadline: float) -> list[CandidateRecord]:
+        """Measure what waves left out of the records that :meth:`begin` counted, too."""
+        unknown = [record for record in records if record.cost.state == "unknown"]
+        if not unknown:
+            return list(records)
+        groups = in_order(group_candidates(unknown), self._workspace.model.record.nodes)
+        return with_costs(records, self.wave(groups, deadline, len({r.key for r in unknown})))
+
     def measure_groups(
         self, groups: Sequence[Group], deadline: float | None, again: bool = False
     ) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +62,13 @@ def covers_within(
     tolerance: float,
     folder: Path,
     report: StageReport,
+    widened: Callable[[], tuple[Problem, Sequence[CandidateRecord]]],
 ) -> Kept:
-    """Covers of the problem within the tolerance on all samples, the fastest of them among them."""
+    """Covers of the problem within the tolerance on all samples, the fastest of them among them.
+
+    ``widened`` gives the problem with what lazy measuring had left out: asked when the fastest
+    cover breaks the tolerance.
+    """
     by_id = {record.id: record for record in records}
     scratch = Path(tempfile.mkdtemp(prefix="accuracy-", dir=folder))
     whole = EndToEnd(
@@ -80,19 +85,18 @@ def covers_within(
         done += 1
         return whole.error(tuple(cover))
 
-    errors: dict[CandidateId, float] = {
-        record.id: record.cost.max_rel_error
-        for record in records
-        if record.cost.usable and record.cost.max_rel_error is not None
-    }
     reduced = [record.id for record in records if is_reduced(record.instance)]
 
-    def weigh() -> dict[CandidateId, float]:
+    def weigh() -> tuple[Problem, Mapping[CandidateId, float]]:
+        report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
+        wider, all_records = widened()
+        by_id.update({record.id: record for record in all_records})
         report.progress(done, max(TRIES, done + 1), "how far errors are carried")
-        return weighed(model, records, errors, [sample.inputs for sample in samples])
+        inputs = [sample.inputs for sample in samples]
+        return wider, weighed(model, all_records, isolated(all_records), inputs)
 
     try:
-        kept = keep_tolerance(problem, errors, reduced, tolerance, measure, weigh=weigh)
+        kept = keep_tolerance(problem, isolated(records), reduced, tolerance, measure, weigh=weigh)
     finally:
         whole.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -101,6 +105,15 @@ def covers_within(
     if best is not None and best.max_rel_error is not None:
         report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
     return kept
+
+
+def isolated(records: Sequence[CandidateRecord]) -> dict[CandidateId, float]:
+    """Errors of candidates on their own true inputs."""
+    return {
+        record.id: record.cost.max_rel_error
+        for record in records
+        if record.cost.usable and record.cost.max_rel_error is not None
+    }
 
 
 def weighed(

@@ -67,6 +67,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
+from collage_engine.records.precision import is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import Search, check, k_best, reuse, solve
@@ -136,6 +137,7 @@ class _Run:
         self.tuning: TuneCounts | None = None
         self.more: tuple[Sample, ...] = ()
         self.kept: Kept | None = None
+        self.budget = Budget(settings.budget_s)
 
     def run(self) -> RunOutcome:
         menu = self.enumerate()
@@ -151,11 +153,11 @@ class _Run:
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
             self.measure(menu, measuring)
             menu = self.tune(menu, measuring)
-        answer, placements = self.search(menu)
-        truth = original_outputs(self.model, inputs)
-        self.more = further_samples(self.model, self.settings)
-        if is_promised(self.settings):
-            placements = self.keep_tolerance(placements, Sample(inputs, truth))
+            answer, placements = self.search(menu)
+            truth = original_outputs(self.model, inputs)
+            self.more = further_samples(self.model, self.settings)
+            if is_promised(self.settings):
+                placements = self.keep_tolerance(placements, Sample(inputs, truth), measuring)
         if self.settings.refine_budget_s > 0:
             placements = self.refine(menu, placements, inputs, truth)
         confirmation = self.confirm(menu, placements, inputs, truth)
@@ -225,11 +227,18 @@ class _Run:
             self.constants |= transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(0, total, now)
             )
-            budget = Budget(self.settings.budget_s)
+            budget = self.budget = Budget(self.settings.budget_s)
             if self.settings.measure == "all":
                 self.records = measuring.measure(budget, report)
             else:
                 measuring.begin(self.records)
+                full = [r for r in self.records if not is_reduced(r.instance)]
+                if len(full) < len(self.records):
+                    # What is needed without the rest as well: the rest may break the tolerance.
+                    narrow = [r for r in self.records if is_reduced(r.instance)]
+                    self.records = full
+                    self.measure_needed(menu, measuring, Budget(budget.seconds / 2))
+                    self.records = [*self.records, *narrow]
                 self.measure_needed(menu, measuring, budget)
             # In this order: what is offered as one follows from the costs that are stored, so a
             # run from the store offers the same and finds it there.
@@ -382,12 +391,20 @@ class _Run:
         more = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
 
-    def keep_tolerance(self, placements: list[Placement], sample: Sample) -> list[Placement]:
+    def keep_tolerance(
+        self, placements: list[Placement], sample: Sample, measuring: Measuring
+    ) -> list[Placement]:
         """The fastest covers that keep the tolerance end to end, in place of the fastest ones."""
+
+        def widened() -> tuple[Problem, list[CandidateRecord]]:
+            # Nothing was left out for being slower than what turned out to be inadmissible.
+            self.records = measuring.rest(self.records, self.budget.deadline)
+            return self.problem(), self.records
+
         with self.stages.stage("accuracy") as report:
             self.kept = covers_within(
                 self.model, self.problem(), self.records, (sample, *self.more), self.tolerance,
-                self.workspace.folder, report,
+                self.workspace.folder, report, widened,
             )  # fmt: skip
         best = [{part.candidate for part in p.partitions} for p in placements]
         by_id = {record.id: record for record in self.records}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement, Run
@@ -137,6 +138,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": _headline(run),
+        "accuracy": accuracy_words(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
 
@@ -181,6 +183,7 @@ def _partitions(document: Document, placement: Placement | None) -> list[dict[st
             labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
         rows.append({
             "part": part, "name": instance_name(part), "label": " + ".join(labels),
+            "precision": precision_text(part.precision, part.max_rel_error),
             "formats": border_words(part.takes, part.gives),
         })  # fmt: skip
     return rows

@@ -8,6 +8,8 @@ import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QComboBox,
+    QDoubleSpinBox,
     QFileDialog,
     QFormLayout,
     QHBoxLayout,
@@ -24,6 +26,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import duration_text
+from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, short
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.tables import chip
@@ -80,6 +83,15 @@ class RunSettingsPanel(QWidget):
         self.tune = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
         self.tune.setObjectName("tuneBudget")
         self.tune.setSpecialValueText("no tuning")
+        self.precision = QComboBox()
+        self.precision.setObjectName("precision")
+        self.precision.setToolTip("The lowest that candidates may compute in")
+        for precision in (FLOAT32, BFLOAT16, INT8):
+            self.precision.addItem(short(precision), precision)
+        self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
+        self.tolerance.setObjectName("tolerance")
+        self.tolerance.setSpecialValueText("by precision")
+        self.tolerance.setToolTip("Largest error of the whole model, against its largest output")
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
@@ -120,7 +132,8 @@ class RunSettingsPanel(QWidget):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
             ("Device", self.device), ("Target", self.target), ("Threads", self.threads),
-            ("Budget", self.budget), ("Tuning", self.tune), ("Input sizes", self.shapes),
+            ("Budget", self.budget), ("Tuning", self.tune), ("Precision", self.precision),
+            ("Tolerance", self.tolerance), ("Input sizes", self.shapes),
             ("Inputs", self.inputs), ("Name", self.name),
         ):  # fmt: skip
             form.addRow(label, field)
@@ -206,6 +219,8 @@ class RunSettingsPanel(QWidget):
             threads=self.threads.value(),
             budget_s=self.budget.value() * 60.0,
             tune_budget_s=self.tune.value() * 60.0,
+            precision=self.precision.currentData(),
+            tolerance=self.tolerance.value() / 100 or None,
             inputs_npz=self._inputs,
             placements=self.document.own_placements,
             name=self.name.text().strip(),
@@ -238,6 +253,8 @@ class RunSettingsPanel(QWidget):
         self.threads.setValue(settings.threads)
         self.budget.setValue(max(1, round(settings.budget_s / 60)))
         self.tune.setValue(round(settings.tune_budget_s / 60))
+        self.precision.setCurrentIndex(max(0, self.precision.findData(settings.precision)))
+        self.tolerance.setValue(100 * (settings.tolerance or 0.0))
         self._opened()
 
     def _shapes_edited(self) -> None:

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.accuracy import accuracy_words
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import DASH, counted, gain_text, signed_time, time_text
@@ -313,6 +314,7 @@ class RunsPanel(QWidget):
                 parts.append(self._winner_words(run))
             if run.lower_bound_us is not None:
                 parts.append(f"no cover is estimated below {time_text(run.lower_bound_us)}")
+            parts += accuracy_words(run)
             counts = run.candidates
             if counts.skipped:
                 parts.append(f"{counted(counts.skipped, 'candidate')} left unmeasured")

@@ -99,8 +99,10 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     page.run_settings.tune.setValue(2)
     page.run_settings.name.setText("the newest")
     page.document.settings = msgspec.structs.replace(
-        page.document.settings, shapes={"input": (1, 3, 32, 32)}, tolerance=0.5
+        page.document.settings, shapes={"input": (1, 3, 32, 32)}
     )
+    page.run_settings.tolerance.setValue(1.5)
+    page.run_settings.precision.setCurrentText("bf16")
     page.document.own_placements = ({"/fc/Gemm": "tvm"},)
     d.run(page)
     path = str(d.folder / "kept.collage")
@@ -115,7 +117,8 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     found = again.run_settings.settings()
     assert found == msgspec.structs.replace(wanted, name="")
     assert set(found.toolchains) == {"onednn", "tvm"} and found.threads == 3
-    assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.5)
+    assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.015)
+    assert found.precision == "bfloat16" and again.run_settings.precision.currentText() == "bf16"
     assert again.run_settings.shapes.text() == "input=1,3,32,32"
     assert found.placements == ({"/fc/Gemm": "tvm"},)
     assert d.window.threads.value() == 3 and d.window.budget.value() == 7

@@ -1,0 +1,66 @@
+"""What a run's reduced precision cost in accuracy and won in time, in sentences."""
+
+from __future__ import annotations
+
+from collage_engine.drawing.words import counted, significant, time_text
+from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.placement import Placement, Run
+from collage_engine.records.precision import FLOAT32, short
+
+
+def accuracy_words(run: Run) -> list[str]:
+    """Sentences for people; none for a run that promised nothing."""
+    about, placement = run.accuracy, run.placement
+    if about is None or placement is None:
+        return []
+    words = [_where(about, placement), _error(about)]
+    first = about.tried[0] if about.tried else None
+    if first is not None and (first.max_rel_error or 0.0) > about.tolerance:
+        words.append(
+            f"the fastest placement of all, estimated at {time_text(first.estimated_us)}, has an "
+            f"error of {first.max_rel_error:.1e}, beyond the tolerance; "
+            f"{counted(len(about.tried), 'placement')} were run for their error"
+        )
+    words += _won(about, placement)
+    return words
+
+
+def precision_text(precision: str, max_rel_error: float | None) -> str:
+    """``bf16, error 2.1e-03``: what a partition computes in, and its error by itself."""
+    error = "" if max_rel_error is None else f", error {max_rel_error:.1e}"
+    return f"{short(precision)}{error}"
+
+
+def _where(about: Accuracy, placement: Placement) -> str:
+    reduced = [part for part in placement.partitions if part.precision != FLOAT32]
+    if not reduced:
+        return "precision: every partition computes as the model says, none in less"
+    worst = max((part.max_rel_error or 0.0 for part in reduced), default=0.0)
+    names = ", ".join(dict.fromkeys(short(part.precision) for part in reduced))
+    held = sum(len(part.nodes) for part in reduced)
+    error = f", each by itself within {worst:.1e}" if worst else ""
+    return (
+        f"precision: {len(reduced)} of {counted(len(placement.partitions), 'partition')} "
+        f"({counted(held, 'node')}) in {names}{error}"
+    )
+
+
+def _error(about: Accuracy) -> str:
+    inputs = "the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"
+    if about.max_rel_error is None:
+        return f"accuracy: not known; tolerance {about.tolerance:g}"
+    error = f"{about.max_rel_error:.1e}"
+    return (
+        f"accuracy: the whole model's largest error on {inputs} is {error}, the tolerance "
+        f"{about.tolerance:g}"
+    )
+
+
+def _won(about: Accuracy, placement: Placement) -> list[str]:
+    ours, full = placement.measured_us, about.float32_us
+    if ours is None or full is None or all(p.precision == FLOAT32 for p in placement.partitions):
+        return []
+    return [
+        f"won: {time_text(ours)} against {time_text(full)} of the best placement without it, "
+        f"{significant(full / ours)} times as fast"
+    ]
