@@ -293,3 +293,12 @@ def merged(old: Cost, new: Cost) -> Cost:
         fingerprint=new.fingerprint,
         measured_at=new.measured_at,
     )
+
+
+def sittings(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The repeats of a cost, and of the sitting that was merged with it; None when none was."""
+    first = kept(old.repeats_us, KEPT_REPEATS // 2)
+    if both.count <= old.count or both.repeats_us[: len(first)] != first:
+        return None
+    second = both.repeats_us[len(first) :]
+    return (old.repeats_us, second) if second else None

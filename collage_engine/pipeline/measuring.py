@@ -167,7 +167,7 @@ class Measuring:
         self, groups: Sequence[Group], deadline: float | None, again: bool = False
     ) -> Outcome:
         """Measure in the child, which is started and given the model's true values if need be."""
-        return self._open().measure(
+        return self.measurer().measure(
             groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
         )
 
@@ -178,7 +178,8 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def _open(self) -> Measurer:
+    def measurer(self) -> Measurer:
+        """The child, started and given the model's true values if need be."""
         if self._measurer is not None:
             return self._measurer
         workspace = self._workspace

@@ -17,6 +17,7 @@ import numpy as np
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.device import busy
 from collage_engine.measure.measurer import group_candidates
+from collage_engine.measure.protocol import sittings
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.accuracy import Kept
@@ -71,7 +72,7 @@ from collage_engine.records.precision import is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import Search, check, k_best, reuse, solve
-from collage_engine.search.doubt import Doubt, doubt
+from collage_engine.search.doubt import BUSY_DRIFT, DRIFT, Doubt, doubt, drift_between
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.refine import Trial
 
@@ -81,6 +82,8 @@ DOUBT_S = 0.4
 SETTLED = 12
 SETTLING_S = 20.0
 """Candidates measured again because much hangs on them, and the time for it."""
+ENOUGH_TWICE = 8
+"""Candidates measured twice that tell how much sittings differ."""
 SETTLED_BELOW = 0.002
 """Not worth it when better knowledge would gain less than this share of the cover's cost."""
 
@@ -134,6 +137,8 @@ class _Run:
         self.constants: dict[str, float] = {}
         self.records: list[CandidateRecord] = []
         self.left_out: str | None = None
+        self.drift = DRIFT
+        """Between sittings; what is measured twice tells."""
         self.tuning: TuneCounts | None = None
         self.more: tuple[Sample, ...] = ()
         self.kept: Kept | None = None
@@ -148,6 +153,7 @@ class _Run:
             )  # fmt: skip
         noisy = busy()
         if noisy:
+            self.drift = BUSY_DRIFT
             self.warn(noisy)
         inputs = representative_inputs(self.model, self.settings)
         with Measuring(self.workspace, menu, self.settings, inputs, self.stages.emit) as measuring:
@@ -331,7 +337,11 @@ class _Run:
             return False
         groups = group_candidates([r for r in self.records if r.id in wanted])
         deadline = min(budget.deadline, time.monotonic() + SETTLING_S)
+        before = {r.key: r.cost for group in groups for r in group.candidates}
         costs = measuring.again(groups, deadline)
+        twice = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
+        if len(twice) >= ENOUGH_TWICE:
+            self.drift = drift_between(twice)
         self.records = with_costs(self.records, costs)
         return True
 
@@ -348,6 +358,7 @@ class _Run:
             draws=DRAWS,
             time_limit_s=DOUBT_S,
             search=search,
+            drift=self.drift,
         )
 
     def search(self, menu: Menu) -> tuple[Answer, list[Placement]]:

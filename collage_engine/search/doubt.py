@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     )
 
 DRIFT = 0.02
-"""How much medians of separate sessions differ besides their repeats' scatter (a share)."""
+"""How much medians of separate sittings differ besides their repeats' scatter (a share, which
+nine of ten stay within), on a machine that has nothing else to do; a run that measures anything
+twice learns its own (:func:`drift_between`)."""
+BUSY_DRIFT = 0.27
+"""The same on a machine that others load: measured by tests/benchmarks/bench_doubt on two
+processors at a load of 12 (20 % on SqueezeNet, 27 % on an encoder)."""
 BINS = 4
+NINE_OF_TEN = 1.645
+"""Standard deviations within which nine of ten draws lie."""
 
 
 def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:
@@ -87,13 +94,38 @@ def median_interval(
         raise ValueError("no repeats")
     ordered = sorted(repeats)
     centre = median(ordered)
-    deviation = 1.4826 * median(abs(x - centre) for x in ordered)
-    error = 1.2533 * deviation / math.sqrt(len(ordered))
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    reach = z * math.sqrt(2.0) * error + drift * centre
+    reach = _error(ordered, level) + drift * centre
     low = ordered[int(0.2 * (len(ordered) - 1))]
     high = ordered[math.ceil(0.8 * (len(ordered) - 1))]
     return max(0.0, min(low, centre - reach)), max(high, centre + reach)
+
+
+def drift_between(
+    sittings: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.9
+) -> float:
+    """How much medians of separate sittings differ besides their repeats' scatter: the least share
+    at which :func:`median_interval` holds the other sitting's median in ``level`` of the pairs.
+
+    ``sittings``: repeats of the same work in one sitting and in another.
+    """
+    missing = []
+    for ours, theirs in sittings:
+        centre, other = median(ours), median(theirs)
+        low, high = median_interval(ours, level=level, drift=0.0)
+        inside = low <= other <= high
+        missing.append(0.0 if inside else (abs(other - centre) - _error(ours, level)) / centre)
+    if not missing:
+        raise ValueError("no sittings")
+    ordered = sorted(missing)
+    return ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
+
+
+def _error(repeats: Sequence[float], level: float) -> float:
+    """How far new medians lie from this one by the repeats' scatter alone, ``level`` sure."""
+    centre = median(repeats)
+    deviation = 1.4826 * median(abs(x - centre) for x in repeats)
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    return z * math.sqrt(2.0) * 1.2533 * deviation / math.sqrt(len(repeats))
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,13 +150,15 @@ def doubt(
     time_limit_s: float = 30.0,
     seed: int = 0,
     search: Search | None = None,
+    drift: float = DRIFT,
 ) -> Doubt:
     """Resample the costs and search again, ``draws`` times, or as often as the time allows.
 
     ``repeats``: single times of a candidate, to bootstrap its median from; without them its cost
     scatters by its spread (20th to 80th percentile of a normal distribution); without a spread it
-    is certain. ``same``: candidates with equal keys share one measurement, hence one draw.
-    ``search``: a search of this problem that may be repriced here (it is restored).
+    is certain. ``drift``: between sittings (:func:`drift_between`). ``same``: candidates with
+    equal keys share one measurement, hence one draw. ``search``: a search of this problem that may
+    be repriced here (it is restored).
     """
     search = Search(problem) if search is None else search
     rng = random.Random(seed)
@@ -137,7 +171,7 @@ def doubt(
         groups.setdefault(key, []).append(index)
     vary = {
         key: found for key, members in groups.items()
-        if (found := _scatter(problem.candidates[members[0]], repeats or {})) is not None
+        if (found := _scatter(problem.candidates[members[0]], repeats or {}, drift)) is not None
     }  # fmt: skip
     base = {i: problem.candidates[i].cost_us or 0.0 for i in measured}
     covers: dict[tuple[int, ...], int] = {}
@@ -168,29 +202,30 @@ def doubt(
 class _Scatter:
     """Draws of a relative cost."""
 
-    def __init__(self, sigma: float, repeats: Sequence[float]) -> None:
+    def __init__(self, sigma: float, repeats: Sequence[float], drift: float) -> None:
         self.sigma = sigma
+        self.drift = drift
         self.repeats = list(repeats)
         self.centre = median(self.repeats) if self.repeats else 1.0
 
     def draw(self, rng: random.Random) -> float:
         if self.repeats:
             again = median(rng.choices(self.repeats, k=len(self.repeats)))
-            return again / self.centre * rng.gauss(1.0, DRIFT / 2)
+            return again / self.centre * rng.gauss(1.0, self.drift / NINE_OF_TEN)
         return rng.gauss(1.0, self.sigma)
 
 
 def _scatter(
-    candidate: ProblemCandidate, repeats: Mapping[CandidateId, Sequence[float]]
+    candidate: ProblemCandidate, repeats: Mapping[CandidateId, Sequence[float]], drift: float
 ) -> _Scatter | None:
     """None when the cost is certain."""
     single = repeats.get(candidate.id, ())
     if len(single) > 1 and median(single) > 0:
-        return _Scatter(0.0, single)
+        return _Scatter(0.0, single, drift)
     low, high = spread_of(candidate)
     if high <= low or not candidate.cost_us:
         return None
-    return _Scatter((high - low) / 2 / 0.8416 / candidate.cost_us, ())
+    return _Scatter((high - low) / 2 / 0.8416 / candidate.cost_us, (), drift)
 
 
 def _indices(problem: Problem, cover: Sequence[CandidateId]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from statistics import median
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from collage_engine.search.api import Search, solve
-from collage_engine.search.doubt import doubt, median_interval, spread_of, ties
+from collage_engine.search.doubt import doubt, drift_between, median_interval, spread_of, ties
 from collage_engine.search.problem import problem_from
 from tests.search_graphs import problem_on, residual
 
@@ -106,3 +107,22 @@ def test_the_interval_holds_the_remeasured_median(count: int) -> None:
         low, high = median_interval(session())
         held += low <= median(session()) <= high
     assert held >= 0.9 * 400
+
+
+def test_drift_is_learnt_from_what_was_measured_twice() -> None:
+    """The drift of one half of the pairs makes the intervals of the other half hold."""
+    rng = random.Random(5)
+    for true in (0.0, 0.03, 0.2):
+
+        def sitting(true: float = true) -> list[float]:
+            speed = math.exp(rng.gauss(0.0, true))
+            return [speed * rng.lognormvariate(0, 0.02) for _ in range(30)]
+
+        pairs = [(sitting(), sitting()) for _ in range(400)]
+        drift = drift_between(pairs[:200])
+        assert true <= drift <= 0.01 + 4 * true
+        held = 0
+        for ours, theirs in pairs[200:]:
+            low, high = median_interval(ours, drift=drift)
+            held += low <= median(theirs) <= high
+        assert held >= 0.86 * 200
