@@ -23,6 +23,7 @@ from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.offer import Composites, Offer
 from collage_engine.partition.patterns import describe
+from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
 from collage_engine.records.candidate import CandidateRecord
@@ -113,6 +114,7 @@ def enumerate_candidates(
     relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
     relay = fuse_ops(graph, "relay", settings.max_group, settings.max_arguments)
     pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
+    pieces = completed(calls, pieces)
     covers = [greedy(graph, order) for order in _greedy_orders(offers)]
     notes: list[str] = []
     records: list[CandidateRecord] = []
@@ -130,7 +132,9 @@ def enumerate_candidates(
                         calls.of(partition.operators), "greedy", True, partition.composites
                     )
         collector.regions()
-        if settings.blocks and (settings.native_blocks or not offer.native):
+        # Between integer composites images keep another layout, which only blocks gain by.
+        own_blocks = settings.native_blocks or bool(find(graph))
+        if settings.blocks and (own_blocks or not offer.native):
             for piece in pieces:
                 collector.add(piece, BLOCK, False, count=False)
         collector.whole_model()

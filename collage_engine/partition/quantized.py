@@ -12,13 +12,14 @@ composites are disjoint and each has one exit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.call_graph import CallGraph, OperatorSet
 from collage_engine.partition.patterns import (
     Match,
     Pattern,
@@ -274,3 +275,24 @@ def within(graph: DataflowGraph, inside: IndexSet, leaving: IndexSet = 0) -> dic
         chosen[found.root] = found
         taken |= found.nodes
     return chosen
+
+
+def completed(calls: CallGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:
+    """Sets of operators with each composite either whole or left out, duplicates dropped.
+
+    A composite belongs to a set that holds its end. Cuts between fusion groups go through the
+    dequantize of the next composite, and weights are dequantized apart from all that flows.
+    """
+    graph = calls.graph
+    units = [
+        (calls.from_nodes(found.nodes), 1 << graph.operator_number[found.root])
+        for found in within(graph, graph.to_indices(tuple(range(calls.size)))).values()
+    ]
+    result: dict[OperatorSet, None] = {}
+    for piece in pieces:
+        for operators, root in units:
+            if piece & operators:
+                piece = piece | operators if piece & root else piece & ~operators
+        if piece:
+            result.setdefault(piece, None)
+    return list(result)

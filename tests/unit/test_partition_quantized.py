@@ -10,9 +10,10 @@ import pytest
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.partition import quantized
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.offer import Offer
-from collage_engine.partition.quantized import Quantized, pattern_table
+from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.spec import PartitionSpec
@@ -234,6 +235,22 @@ def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() ->
     offer = Offer(instance=instance, spec=spec, supports=lambda index: None)
     (partition,) = greedy(graph, [offer]).partitions
     assert partition.composites == (("some.quantized_conv", tuple(range(len(graph.operators)))),)
+
+
+def test_blocks_hold_composites_whole_or_not_at_all() -> None:
+    g = Graph()
+    first = whole(g)
+    x = g.dequantize(first)
+    second = g.quantize(g.conv(x, g.weights(4, 6, 3, 3)))
+    graph = g.graph(second)
+    calls = call_graph(graph)
+    a, b = (calls.from_nodes(f.nodes) for f in sorted(g.found(second), key=lambda f: f.root))
+    number = graph.operator_number
+    # Without its weights' dequantize, and with the next one's data already.
+    cut = 1 << number[first] | 1 << number[x]
+    assert completed(calls, [cut]) == [a]
+    assert completed(calls, [1 << number[x]]) == []
+    assert completed(calls, [cut | 1 << number[second]]) == [a | b]
 
 
 def test_failure_says_what_stands_in_the_way() -> None:
