@@ -22,6 +22,7 @@ from collage_engine.report.numbers import (
     bytes_text,
     counted,
     instance_text,
+    memory_text,
     spread_text,
     time_text,
 )
@@ -120,7 +121,7 @@ def print_run(run: Run) -> None:
     for sentence in accuracy_words(run):
         say(sentence)
     if run.memory is not None:
-        say(f"memory: {run.memory.sentence()}")
+        say(f"memory: {memory_text(run.memory)}")
     counts = run.candidates
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "

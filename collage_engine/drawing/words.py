@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.memory import MemoryUse
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
@@ -101,3 +102,29 @@ def elide(text: str, limit: int) -> str:
         return text
     keep = limit - 1
     return text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]
+
+
+def memory_text(memory: MemoryUse) -> str:
+    """What a placement takes: peaks, weights, what runtimes hold of them, size of the artifact."""
+    seen, parts = memory.seen, []
+    if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
+        parts.append(
+            f"at most {bytes_text(seen.load_peak_bytes)} while loading, "
+            f"{bytes_text(seen.run_peak_bytes)} while running"
+        )
+    elif seen.peak_bytes is not None:
+        parts.append(f"at most {bytes_text(seen.peak_bytes)}")
+    if parts and seen.base_bytes is not None:
+        parts.append(f"{bytes_text(seen.base_bytes)} of it before the model is loaded")
+    parts.append(f"weights {bytes_text(memory.weights_bytes)}")
+    if seen.held:
+        held = ", ".join(f"{name} {bytes_text(size)}" for name, size in seen.held.items())
+        parts.append(f"held by {held}")
+    if memory.repeated_bytes:
+        parts.append(f"{bytes_text(memory.repeated_bytes)} of weights stored for two partitions")
+    if memory.artifact_bytes is not None:
+        parts.append(
+            f"artifact {bytes_text(memory.artifact_bytes)}, "
+            f"of it runtimes {bytes_text(memory.library_bytes)}"
+        )
+    return "; ".join(parts)

@@ -39,32 +39,3 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """All files of the artifact."""
     library_bytes: int = 0
     """Of them the runtime libraries."""
-
-    def sentence(self) -> str:
-        """``312 MB at most while loading, 180 MB while running (95 MB before) …``"""
-        seen, parts = self.seen, []
-        if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
-            parts.append(
-                f"at most {_mb(seen.load_peak_bytes)} while loading, "
-                f"{_mb(seen.run_peak_bytes)} while running"
-            )
-        elif seen.peak_bytes is not None:
-            parts.append(f"at most {_mb(seen.peak_bytes)}")
-        if seen.base_bytes is not None:
-            parts.append(f"{_mb(seen.base_bytes)} of it before the model is loaded")
-        parts.append(f"weights {_mb(self.weights_bytes)}")
-        if seen.held:
-            held = ", ".join(f"{name} {_mb(size)}" for name, size in seen.held.items())
-            parts.append(f"packed: {held}")
-        if self.repeated_bytes:
-            parts.append(f"{_mb(self.repeated_bytes)} of weights stored for two partitions")
-        if self.artifact_bytes is not None:
-            parts.append(
-                f"artifact {_mb(self.artifact_bytes)}, of it runtimes {_mb(self.library_bytes)}"
-            )
-        return "; ".join(parts)
-
-
-def _mb(size: int) -> str:
-    mb = size / 1e6
-    return f"{mb:.0f} MB" if mb >= 10 else f"{mb:.1f} MB"

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collage_engine.drawing.accuracy import accuracy_words
-from collage_engine.drawing.words import MINUS, bytes_text, counted, significant, time_text
+from collage_engine.drawing.words import (
+    MINUS,
+    bytes_text,
+    counted,
+    memory_text,
+    significant,
+    time_text,
+)
 
-__all__ = ["accuracy_words", "against_text", "bytes_text", "counted", "instance_text",
-           "spread_text", "time_text"]  # fmt: skip
+__all__ = [
+    "accuracy_words", "against_text", "bytes_text", "counted", "instance_text", "memory_text",
+    "spread_text", "time_text",
+]  # fmt: skip
 
 
 def against_text(us: float | None, reference: float | None) -> str:

@@ -13,7 +13,13 @@ from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement, Run
-from collage_engine.report.numbers import against_text, instance_text, spread_text, time_text
+from collage_engine.report.numbers import (
+    against_text,
+    instance_text,
+    memory_text,
+    spread_text,
+    time_text,
+)
 from collage_engine.report.peers import (
     decode_peers,
     groups,
@@ -120,6 +126,7 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
     )  # fmt: skip
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
+    environment.filters["memory"] = memory_text
     return environment.get_template(template.name).render(
         **_context(document, run), peers=_peers(peers)
     )

@@ -25,7 +25,14 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.accuracy import accuracy_words
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import DASH, counted, gain_text, signed_time, time_text
+from collage_engine.drawing.words import (
+    DASH,
+    counted,
+    gain_text,
+    memory_text,
+    signed_time,
+    time_text,
+)
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.panels.charts import Bar, BarChart
 from collage_gui.panels.copying import Copying
@@ -318,6 +325,9 @@ class RunsPanel(QWidget):
             counts = run.candidates
             if counts.skipped:
                 parts.append(f"{counted(counts.skipped, 'candidate')} left unmeasured")
+            parts += [limit.reason or limit.text for limit in run.limits]
+            if run.memory is not None:
+                parts.append(f"memory: {memory_text(run.memory)}")
         self.detail.setText(" · ".join(parts))
         if run is not None:
             self.name.setPlaceholderText(document.run_title(run))

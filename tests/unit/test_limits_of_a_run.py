@@ -9,11 +9,13 @@ import pytest
 
 from collage_engine.cli.main import build_parser
 from collage_engine.cli.options import settings_from, size
+from collage_engine.drawing.words import memory_text
 from collage_engine.pipeline import limits
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.placement.build import CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.search.problem import Answer, Infeasible
@@ -152,3 +154,21 @@ def test_an_artifact_above_the_size_is_said():
     assert limits.size_warning(10**9, RunSettings()) == []
     (said,) = limits.size_warning(51_000_000, settings)
     assert said.startswith("the artifact has 51 MB, more than the 50 MB asked for")
+
+
+def test_memory_in_words():
+    seen = MemorySeen(
+        peak_bytes=300 << 20, base_bytes=80 << 20, load_peak_bytes=300 << 20,
+        run_peak_bytes=150 << 20, held={"onednn": 40 << 20},
+    )  # fmt: skip
+    use = MemoryUse(
+        seen=seen, weights_bytes=50 << 20, repeated_bytes=2 << 20, artifact_bytes=130 << 20,
+        library_bytes=70 << 20,
+    )  # fmt: skip
+    assert memory_text(use) == (
+        "at most 300 MiB while loading, 150 MiB while running; 80.0 MiB of it before the model is "
+        "loaded; weights 50.0 MiB; held by onednn 40.0 MiB; 2.00 MiB of weights stored for two "
+        "partitions; artifact 130 MiB, of it runtimes 70.0 MiB"
+    )
+    unknown = MemoryUse(seen=MemorySeen(), weights_bytes=1 << 20)
+    assert memory_text(unknown) == "weights 1.00 MiB"
