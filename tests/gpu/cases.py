@@ -1,0 +1,147 @@
+"""Operators with the shapes of ResNet-50, BERT-base and GPT-2, as ONNX, with float64 references.
+
+A case is a small ONNX model; its reference is onnx's own evaluator on the model in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+ELEMENTS = {
+    "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE,
+}  # fmt: skip
+TOLERANCES = {"float32": 1e-4, "float16": 1e-2}
+"""On max|y−r| / max|r|."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Nodes over an input ``x`` (others besides) and weights; the result is ``y``."""
+
+    name: str
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: dict[str, tuple[int, ...]]
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def model(self, dtype: str) -> onnx.ModelProto:
+        """Weights are scaled by their fan-in, so that results are of the order of one."""
+        random = np.random.default_rng(len(self.name))
+        given = []
+        for name, shape in self.weights.items():
+            fan = int(np.prod(shape[1:] if len(shape) == 4 else shape[:-1])) or 1
+            value = random.standard_normal(shape) / fan**0.5
+            given.append(numpy_helper.from_array(value.astype(dtype), name))
+        for name, value in self.constants.items():
+            array = np.asarray(value)
+            array = array.astype(dtype) if array.dtype.kind == "f" else array
+            given.append(numpy_helper.from_array(array, name))
+        kind = ELEMENTS[dtype]
+        graph = helper.make_graph(
+            list(self.nodes), "case",
+            [helper.make_tensor_value_info(n, kind, s) for n, s in self.inputs.items()],
+            [helper.make_tensor_value_info("y", kind, None)], given,
+        )  # fmt: skip
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 8
+        return onnx.shape_inference.infer_shapes(model)
+
+    def values(self, dtype: str) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(7)
+        return {n: random.standard_normal(s).astype(dtype) for n, s in self.inputs.items()}
+
+    def truth(self, dtype: str) -> np.ndarray:
+        """In float64, from the weights and inputs as rounded to ``dtype``."""
+        model = self.model(dtype)
+        for weight in model.graph.initializer:
+            array = numpy_helper.to_array(weight)
+            if array.dtype.kind == "f":
+                weight.CopyFrom(numpy_helper.from_array(array.astype(np.float64), weight.name))
+        for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+            if value.type.tensor_type.elem_type == ELEMENTS[dtype]:
+                value.type.tensor_type.elem_type = TensorProto.DOUBLE
+        inputs = {n: v.astype(np.float64) for n, v in self.values(dtype).items()}
+        return np.asarray(ReferenceEvaluator(model).run(None, inputs)[0])
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], f"{op.lower()}_{output}", **attributes)
+
+
+def conv(
+    name: str, channels: int, filters: int, size: int, kernel: int, stride: int = 1,
+    groups: int = 1, residual: bool = False, relu: bool = True,
+) -> Case:  # fmt: skip
+    pad = kernel // 2
+    out = (size + 2 * pad - kernel) // stride + 1
+    nodes = [node("Conv", "x w b", "c", kernel_shape=[kernel] * 2, pads=[pad] * 4,
+                  strides=[stride] * 2, group=groups)]  # fmt: skip
+    inputs: dict[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
+    last = "c"
+    if residual:
+        nodes.append(node("Add", f"{last} r", "s"))
+        inputs["r"], last = (1, filters, out, out), "s"
+    nodes.append(node("Relu" if relu else "Identity", last, "y"))
+    weights = {"w": (filters, channels // groups, kernel, kernel), "b": (filters,)}
+    return Case(name, tuple(nodes), inputs, weights)
+
+
+def dense(name: str, rows: int, taken: int, given: int, after: str = "") -> Case:
+    nodes = [node("MatMul", "x w", "p"), node("Add", "p b", "q" if after else "y")]
+    constants: dict[str, Any] = {}
+    if after == "relu":
+        nodes.append(node("Relu", "q", "y"))
+    elif after == "gelu_tanh":
+        constants = {"three": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
+        nodes += [
+            node("Pow", "q three", "q3"), node("Mul", "q3 k", "q3k"), node("Add", "q q3k", "a"),
+            node("Mul", "a s", "as"), node("Tanh", "as", "t"), node("Add", "t one", "t1"),
+            node("Mul", "q t1", "qt"), node("Mul", "qt half", "y"),
+        ]  # fmt: skip
+    return Case(name, tuple(nodes), {"x": (1, rows, taken)},
+                {"w": (taken, given), "b": (given,)}, constants)  # fmt: skip
+
+
+def attention(name: str, heads: int, length: int, width: int) -> Case:
+    shape = (1, heads, length, width)
+    nodes = (
+        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "x kt", "s"),
+        node("Mul", "s scale", "u"), node("Softmax", "u", "w", axis=-1), node("MatMul", "w v", "y"),
+    )  # fmt: skip
+    return Case(name, nodes, {"x": shape, "k": shape, "v": shape},
+                constants={"scale": width**-0.5})  # fmt: skip
+
+
+CASES = (
+    conv("stem 7x7", 3, 64, 224, 7, 2),
+    conv("3x3 64@56", 64, 64, 56, 3),
+    conv("1x1 256-64@56", 256, 64, 56, 1),
+    conv("1x1 64-256@56 residual", 64, 256, 56, 1, residual=True),
+    conv("3x3 128@28 stride 2", 128, 128, 56, 3, 2),
+    conv("3x3 512@7", 512, 512, 7, 3),
+    conv("3x3 128@56 32 groups", 128, 128, 56, 3, groups=32),
+    conv("depthwise 96@112", 96, 96, 112, 3, groups=96),
+    Case("maxpool 3x3 64@112", (node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[2, 2],
+                                     pads=[1, 1, 1, 1]),), {"x": (1, 64, 112, 112)}),
+    Case("global pool 2048@7", (node("GlobalAveragePool", "x", "y"),), {"x": (1, 2048, 7, 7)}),
+    Case("deconv 4x4 256-128@16", (node("ConvTranspose", "x w", "y", kernel_shape=[4, 4],
+                                        strides=[2, 2], pads=[1, 1, 1, 1]),),
+         {"x": (1, 256, 16, 16)}, {"w": (256, 128, 4, 4)}),
+    dense("bert 128x768x768", 128, 768, 768),
+    dense("bert 128x768x3072 gelu", 128, 768, 3072, "gelu_tanh"),
+    dense("gpt2 64x768x2304", 64, 768, 2304),
+    dense("classifier 1x2048x1000", 1, 2048, 1000),
+    dense("relu 128x512x512", 128, 512, 512, "relu"),
+    attention("bert attention 12x128x64", 12, 128, 64),
+    Case("softmax 12x128x128", (node("Softmax", "x", "y", axis=-1),), {"x": (1, 12, 128, 128)}),
+    Case("layer norm 128x768", (node("LayerNormalization", "x w b", "y", axis=-1),),
+         {"x": (1, 128, 768)}, {"w": (768,), "b": (768,)}),
+    Case("add relu 256@56", (node("Add", "x r", "s"), node("Relu", "s", "y")),
+         {"x": (1, 256, 56, 56), "r": (1, 256, 56, 56)}),
+)  # fmt: skip
