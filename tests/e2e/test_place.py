@@ -224,3 +224,44 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
     after = json.loads(collage("store", "info", "--json", cache=cache).stdout)["measurements"]
     assert after >= stored >= 5
     assert not (tmp_path / "out").exists()
+
+
+def test_memory_and_size_are_told(placed):
+    document, out, _ = placed
+    memory = document["memory"]
+    seen = memory["seen"]
+    assert document["peak_memory_bytes"] == seen["peak_bytes"]
+    assert seen["peak_bytes"] == max(seen["load_peak_bytes"], seen["run_peak_bytes"])
+    assert 0 < seen["base_bytes"] < seen["loaded_bytes"] <= seen["load_peak_bytes"]
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert memory["artifact_bytes"] == sum(path.stat().st_size for path in files)
+    libraries = json.loads((out / "manifest.json").read_text())["libraries"]
+    sizes = [(out / library["file"]).stat().st_size for library in libraries]
+    assert memory["library_bytes"] == sum(sizes)
+    assert sum(memory["stored"].values()) >= memory["weights_bytes"] > 0
+
+
+def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--max-runtimes", "1",
+                   cache=cache)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    parts = document["placement"]["partitions"]
+    assert len({part["toolchain"] for part in parts}) == 1
+    (limit,) = document["limits"]
+    assert (limit["text"], limit["state"]) == ("at most 1 runtime", "honoured")
+    assert limit["price_us"] >= 0
+    for base in document["baselines"]:
+        # A toolchain whose kernels call another's library needs both.
+        mixed = len(base["order"]) > 1 or "library=" in base["name"]
+        assert (base["barred"] is not None) == mixed, base
+        assert base["name"] != document["winner"] or not mixed
+
+
+def test_a_limit_that_leaves_nothing_is_infeasible(placed, cache, tmp_path):
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--allow-runtimes", "tvm",
+                   "--pin", "*=onednn", cache=cache)  # fmt: skip
+    assert done.returncode == 1 and not (tmp_path / "out").exists()
+    details = json.loads(done.stdout)["infeasible"]
+    assert details["constraints"] == ["allow"] and details["pins"] == ["*=onednn"]
+    assert "only the runtimes tvm" in done.stderr
