@@ -26,6 +26,8 @@ from collage_engine.placement.build import CoverPart
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.search.bounds import lazy, outlook
+from collage_engine.search.limit_verdicts import without
+from collage_engine.search.limits import in_words
 from collage_engine.search.problem import CandidateId, Problem
 
 LOT = 6
@@ -124,6 +126,9 @@ class Needed:
                 (pins[:place] + pins[place + 1 :], problem.constraints)
                 for place in range(len(pins))
             ]
+        kinds = in_words(problem.constraints) if problem.constraints is not None else {}
+        if problem.constraints is not None and len(kinds) > 1:
+            cases += [(pins, without(problem.constraints, kind)) for kind in kinds]
         done = True
         for case, limits in dict.fromkeys(cases):
             result = lazy(
