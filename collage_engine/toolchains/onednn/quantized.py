@@ -26,9 +26,14 @@ Lower = Callable[[Plan, Node], int]
 
 def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Found]:
     """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""
+    calls = graph.to_indices(graph.to_operators(nodes))
     return {
         root: Found(
-            Composite(f"quantized_{each.kind}", quantized.anything(), partial(_build, each)),
+            Composite(
+                f"quantized_{each.kind}",
+                quantized.anything(),
+                partial(_build, each, each.nodes == calls),
+            ),
             each.match,
             each.nodes,
         )
@@ -36,8 +41,12 @@ def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int
     }
 
 
-def _build(found: Quantized, plan: Plan, _match: object) -> int | None:
-    """One 8-bit step, or None for what is better computed in float32, operator by operator."""
+def _build(found: Quantized, alone: bool, plan: Plan, _match: object) -> int | None:
+    """One 8-bit step, or None for what is better computed in float32, operator by operator.
+
+    What 8 bits cannot hold is refused where the composite is the whole function; in a larger one
+    it is computed in float32.
+    """
     constants = plan.constants_of
     if constants is None:
         return None
@@ -48,7 +57,12 @@ def _build(found: Quantized, plan: Plan, _match: object) -> int | None:
     operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in found]
     if not all(numbers.of(n).per_tensor for n in operands):
         return None
-    return _KINDS[found.kind](plan, numbers, found, result)
+    try:
+        return _KINDS[found.kind](plan, numbers, found, result)
+    except UnsupportedError:
+        if alone:
+            raise
+        return None
 
 
 # Scales ----------------------------------------------------------------------------------------
