@@ -44,10 +44,14 @@ from collage_engine.toolchains.registry import get
 
 TUNABLE = "tvm"
 """The toolchain that has a tuner."""
-SHORTEST_S, LONGEST_S = 2.0, 15.0
-"""A turn of one workload; it may get several."""
-SILENCE_S = 120.0
-"""Longest that one variant may take: MetaSchedule is slow to begin."""
+TURN_S = 2.0, 15.0
+"""Shortest and longest turn of one workload; it may get several."""
+TRACE_S = 90.0
+"""Shortest turn of MetaSchedule, which takes half a minute to begin."""
+OVER_S = 20.0
+"""How far beyond its turn a search may go before it is ended; what it found is kept."""
+SILENCE_S = 110.0
+"""Longest that one variant may take."""
 LIST_SHARE = 0.2
 """Of the budget, at most, for finding out what candidates consist of."""
 LISTED_FREE_S = 20.0
@@ -237,18 +241,22 @@ class Tuning:
             return
         if task.kind == "trace" and not self._said:
             self._say_what_is_missing()
-        seconds = min(max(SHORTEST_S, min(LONGEST_S, budget.left * score / total)), budget.left)
+        shortest, longest = (TRACE_S, 2 * TRACE_S) if task.kind == "trace" else TURN_S
+        if budget.left < shortest and task.kind == "trace":
+            return
+        seconds = max(shortest, min(longest, budget.left * score / total))
+        seconds = min(seconds, budget.left)
         known = self._known.get(task.workload)
         before = len(known.tried) + len(known.failed) if known else 0
         done = len(self._done)
         self.report.progress(done, done + 1, task.workload)
         self._done.add(task.workload)
-        trying = ""
+        trying, since = "", time.monotonic()
 
         def told(message: Any) -> None:
-            nonlocal trying
+            nonlocal trying, since
             if isinstance(message, Trying):
-                trying = message.name
+                trying, since = message.name, time.monotonic()
             elif isinstance(message, TuneRecord):
                 self._keep(message)
 
@@ -256,12 +264,15 @@ class Tuning:
         try:
             self._keep(
                 self._worker.call(
-                    request, timeout_s=seconds + SILENCE_S, cancel=cancel.EVENT,
+                    request, timeout_s=seconds + OVER_S, cancel=cancel.EVENT,
                     on_message=told, silence_s=SILENCE_S,
                 )
             )  # fmt: skip
         except (WorkerCrashed, WorkerTimeout) as error:
-            self._blame(task, trying, error)
+            # Ended because the turn was over, a variant is to blame only if it had long enough.
+            enough = 0.9 * min(OVER_S, SILENCE_S)
+            if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
+                self._blame(task, trying, error)
         except CollageError as error:
             cancel.check()
             self._give_up(task, str(error))
@@ -291,7 +302,7 @@ class Tuning:
         count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
         known = self._known.get(task.workload) or self._blank(task)
         failed = (*known.failed, trying) if trying else known.failed
-        over = count >= CRASHES or not trying
+        over = count >= CRASHES or (not trying and isinstance(error, WorkerCrashed))
         self._keep(
             msgspec.structs.replace(
                 known, failed=failed, complete=over, reason=str(error) if over else None

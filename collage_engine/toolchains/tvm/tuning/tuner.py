@@ -81,7 +81,7 @@ class TvmTuner:
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
         """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
-        so far, should this process not live to return."""
+        so far, should this process not live to return (a choice without times is unconfirmed)."""
         begun = time.monotonic()
         known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
         deadline = begun + seconds
@@ -155,10 +155,13 @@ def _climb(
             failed.append(name)
             return math.inf
         tried.append(name)
-        bench.forget(challenger if ratio <= WORTH else best)
+        ahead = challenger if ratio <= WORTH else best
+        bench.forget(ahead)
+        # Should this process be ended, the next one goes on from here.
+        better(record(known.choice if ahead is start else ahead))
         return ratio
 
-    start = known.choice or start_of(task.description, machine)
+    start: Plan = known.choice or start_of(task.description, machine)
     found = climb(
         start,
         lambda plan: neighbours_of(task.description, machine, plan),
