@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from collage_engine import __version__
-from collage_engine.cli.options import add_limit_options, add_run_options, duration, positive_number
+from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
 from collage_engine.records.errors import CollageError
 
 TRACE = "COLLAGE_TRACE"
@@ -105,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="representative inputs, one array for each input's name (default: random ones)",
     )  # fmt: skip
     place.add_argument(
-        "--tolerance", type=positive_number, metavar="REL",
+        "--tolerance", type=relative_error, metavar="REL",
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
         "2e-2 with bf16, else by the model's element types)",
     )  # fmt: skip

@@ -82,6 +82,16 @@ def positive_number(text: str) -> float:
     return value
 
 
+def relative_error(text: str) -> float:
+    """A bound on a relative error: above 0, below 1."""
+    value = positive_number(text)
+    if value >= 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no bound on a relative error: write 0.01 for 1 %"
+        )
+    return value
+
+
 class _AddShape(argparse.Action):
     """Gathers ``--shape`` options; one input has one shape."""
 

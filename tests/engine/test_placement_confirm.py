@@ -11,8 +11,8 @@ from collage_engine.placement.artifact import ArtifactContents, run_artifact, wr
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.confirm import confirm
 from collage_engine.placement.field import ConfirmSettings
-from collage_engine.placement.rival import Rival
 from collage_engine.placement.memory import MemoryWatch
+from collage_engine.placement.rival import Rival
 from collage_engine.placement.rival_job import RivalJob, RunRound
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance

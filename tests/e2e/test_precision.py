@@ -1,0 +1,107 @@
+"""``place --precision bf16`` under a tolerance that forbids a part of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from collage_engine.machine.device import processor
+from collage_engine.records.precision import in_bfloat16
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
+from tests.e2e.test_place import collage
+from tests.toolchain_cases import Net, error, imported, reference, run, whole
+
+pytestmark = pytest.mark.skipif(
+    not NEEDED & frozenset(processor().flags), reason="the processor has no bfloat16 products"
+)
+
+
+def network() -> onnx.ModelProto:
+    """Convolutions that carry errors to the result unequally far."""
+    net = Net(seed=3)
+    y = net.input(1, 32, 28, 28)
+    for _ in range(4):
+        w = net.randn(32, 32, 3, 3, scale=0.08)
+        y = net.add("Relu", net.add("Conv", y, w, net.randn(32, scale=0.1), pads=[1] * 4))
+    y = net.add("Conv", y, net.randn(16, 32, 1, 1, scale=0.2), net.randn(16))
+    y = net.add("GlobalAveragePool", y)
+    return net.model(y)
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory) -> tuple[dict, Path, float, Path]:
+    folder = tmp_path_factory.mktemp("bf16")
+    path = folder / "net.onnx"
+    onnx.save(network(), path)
+    model = imported(network())
+    toolchain = OneDnnToolchain()
+    assert toolchain.probe().available
+    function = whole(model, in_bfloat16(ToolchainInstance(toolchain="onednn")))
+    feeds = model.random_inputs(0)
+    (result,) = run(toolchain.compile(function), function, feeds)
+    alone = error(result, reference(network(), function, feeds)[0])
+    tolerance = 0.7 * alone
+    done = collage(
+        "place", path, "-o", folder / "out", "--json", "--precision", "bf16", "--tolerance",
+        f"{tolerance:g}", "--threads", "1", "--toolchains", "onnxruntime,onednn",
+        "--session", folder / "s.collage", cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder, tolerance, path
+
+
+def test_the_tolerance_is_kept_on_every_sample(placed) -> None:
+    document, folder, tolerance, path = placed
+    about = document["accuracy"]
+    assert about["samples"] == 4 and about["tolerance"] == pytest.approx(tolerance, rel=1e-4)
+    assert about["max_rel_error"] <= tolerance and document["max_rel_error"] <= tolerance
+    # Not by its own word alone: the artifact, on inputs it has seen and on one it has not.
+    import onnxruntime
+    import tvm
+
+    model = imported(onnx.load(path))
+    main = tvm.relax.VirtualMachine(
+        tvm.runtime.load_module(str(folder / "out" / "model.so")), tvm.cpu()
+    )["main"]
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for seed in range(4):
+        feeds = model.random_inputs(seed)
+        (truth,) = session.run(None, feeds)
+        result = main(tvm.runtime.tensor(feeds["x0"])).numpy()
+        assert error(result, truth) <= tolerance * 1.01  # float32 of another session
+        assert np.isfinite(result).all()
+
+
+def test_what_breaks_the_tolerance_is_listed_and_did_not_win(placed) -> None:
+    document, _, tolerance, _ = placed
+    narrow = next(b for b in document["baselines"] if b["name"] == "onednn[precision=bf16]")
+    assert narrow["reduced"] and narrow["measured_us"] is None
+    assert narrow["max_rel_error"] > tolerance and "not accurate enough" in narrow["reason"]
+    kept = [t for t in document["accuracy"]["tried"] if t["max_rel_error"] <= tolerance]
+    assert any(t["reduced"] == 0 for t in kept)
+    full = next(b for b in document["baselines"] if b["name"] == "onednn")
+    assert not full["reduced"] and full["measured_us"] is not None
+    for part in document["placement"]["partitions"]:
+        assert part["precision"] in ("float32", "bfloat16")
+        assert (part["precision"] == "bfloat16") == (part["config"].get("precision") == "bf16")
+        assert part["max_rel_error"] is None or part["max_rel_error"] <= 2e-2
+
+
+def test_the_report_says_so_and_the_session_exports_it_again(placed) -> None:
+    document, folder, _, _ = placed
+    cache = folder / "cache"
+    done = collage("report", folder / "s.collage", "-o", folder / "r.html", cache=cache)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "r.html").read_text()
+    assert "Accuracy" in text and "the tolerance" in text
+    assert "placements run for their error" in text
+    done = collage("export", folder / "s.collage", "-o", folder / "again", cache=cache)
+    assert done.returncode == 0, done.stderr
+    done = collage("run", folder / "again", "--json", cache=cache)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["max_rel_error"] <= document["accuracy"]["tolerance"]

@@ -1,0 +1,190 @@
+"""oneDNN in bfloat16: products of rounded operands, float32 borders, what is kept in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from collage_engine.lowering.accuracy import TOLERANCES
+from collage_engine.machine.device import processor
+from collage_engine.records.precision import in_bfloat16, is_reduced
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
+from tests.engine.test_toolchain_onednn import attention, conv_then
+from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
+from tests.onednn_checks import steps
+from tests.toolchain_cases import (
+    Net,
+    error,
+    imported,
+    load_again,
+    one_node,
+    reference,
+    run,
+    saved,
+    whole,
+)
+from tests.zoo import build
+
+pytestmark = pytest.mark.skipif(
+    not NEEDED & frozenset(processor().flags), reason="the processor has no bfloat16 products"
+)
+BF16 = in_bfloat16(ToolchainInstance(toolchain="onednn"))
+BOUND = TOLERANCES["bfloat16"]
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> OneDnnToolchain:
+    found = OneDnnToolchain()
+    state = found.probe()
+    assert state.available, state.reason
+    return found
+
+
+def check(toolchain: OneDnnToolchain, model: ModelProto, bound: float = BOUND) -> dict[str, Any]:
+    """Right within the bound, also after loading again, with the same bits."""
+    net = imported(model)
+    function = whole(net, BF16)
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    results = run(module, function, feeds)
+    for result, truth in zip(results, reference(model, function, feeds), strict=True):
+        assert result.dtype == np.float32
+        assert error(result, truth) < bound
+    again = load_again(module)
+    # Weights that are read rounded only may be kept rounded; from then on nothing changes.
+    assert saved(load_again(again)) == saved(again)
+    for result, repeated in zip(results, run(again, function, feeds), strict=True):
+        np.testing.assert_array_equal(result, repeated)
+    return toolchain.inside(module)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """To bfloat16, ties to even, as float64."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def test_instances_stand_side_by_side(toolchain: OneDnnToolchain) -> None:
+    assert [i.id for i in toolchain.instances(1, "float32")] == ["onednn"]
+    assert [i.id for i in toolchain.instances(1, "int8")] == ["onednn"]
+    full, narrow = toolchain.instances(3, "bfloat16")
+    assert (full.id, full.precision) == ("onednn", "float32")
+    assert (narrow.id, narrow.precision) == ("onednn[precision=bf16]", "bfloat16")
+    assert narrow.threads == 3 and is_reduced(narrow) and not is_reduced(full)
+
+
+def test_a_product_rounds_its_operands_once_and_sums_in_float32(
+    toolchain: OneDnnToolchain,
+) -> None:
+    net = Net()
+    w = net.random.standard_normal((96, 48)).astype(np.float32)
+    model = net.model(net.add("MatMul", net.input(32, 96), net.const(w)))
+    function = whole(imported(model), BF16)
+    feeds = imported(model).random_inputs(0)
+    (result,) = run(toolchain.compile(function), function, feeds)
+    exact = rounded(feeds["x0"]) @ rounded(w)
+    assert error(result, exact) < 1e-6
+    # And it is no float32 product that happens to be near.
+    assert error(result, feeds["x0"].astype(np.float64) @ w.astype(np.float64)) > 1e-4
+
+
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, *DECONVOLUTIONS, *PRODUCTS])
+def test_product(toolchain: OneDnnToolchain, name: str) -> None:
+    check(toolchain, (CONVOLUTIONS | DECONVOLUTIONS | PRODUCTS)[name])
+
+
+def test_activations_between_convolutions_stay_bfloat16(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    y = net.input(1, 32, 28, 28)
+    for _ in range(3):
+        w = net.randn(32, 32, 3, 3, scale=0.08)
+        y = net.add("Relu", net.add("Conv", y, w, net.randn(32), pads=[1] * 4))
+        y = net.add("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4)
+    inside = check(toolchain, net.model(y))
+    convolutions = [s for s in inside["steps"] if s["what"] == "conv"]
+    assert [s["takes"] for s in convolutions] == ["channels-last bf16"] * 3
+    assert [s["gives"] for s in convolutions[:2]] == ["channels-last bf16"] * 2
+    # What leaves is not rounded once more.
+    assert convolutions[2]["gives"] == "channels-last"
+    assert len([s for s in inside["steps"] if s["what"] == "reorder"]) == 2
+
+
+def test_residual_is_added_in_bfloat16_where_a_product_reads_the_sum(
+    toolchain: OneDnnToolchain,
+) -> None:
+    net = Net()
+    x = net.input(1, 16, 14, 14)
+    a = net.add("Relu", net.add("Conv", x, net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4))
+    b = net.add("Conv", a, net.randn(16, 16, 3, 3, scale=0.1), net.randn(16), pads=[1] * 4)
+    c = net.add("Relu", net.add("Add", b, a))
+    d = net.add("Conv", c, net.randn(16, 16, 1, 1, scale=0.2))
+    inside = check(toolchain, net.model(d))
+    assert "conv:add(in place)+relu" in steps(inside)
+
+
+FOLLOWERS = {
+    "silu": lambda n, y: n.add("Mul", y, n.add("Sigmoid", y)),
+    "softmax": lambda n, y: n.add("Softmax", y, axis=1),
+    "mean": lambda n, y: n.add("GlobalAveragePool", y),
+    "instance norm": lambda n, y: n.add("InstanceNormalization", y, n.randn(32), n.randn(32)),
+    "scaled by an input": lambda n, y: n.add("Mul", y, n.input(1, 32, 1, 1)),
+    "added to an input": lambda n, y: n.add("Add", y, n.input(1, 32, 14, 14)),
+    "concatenated": lambda n, y: n.add(
+        "Concat", y, n.add("Relu", y), n.input(1, 4, 14, 14), axis=1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+@pytest.mark.parametrize("convolved", [False, True], ids=["leaves", "convolved"])
+def test_what_follows_a_convolution(toolchain: OneDnnToolchain, name: str, convolved: bool) -> None:
+    """The result leaves, or another product reads it: then it is wanted in bfloat16."""
+
+    def follow(net: Net, y: str) -> str:
+        z = FOLLOWERS[name](net, y)
+        if not convolved:
+            return str(z)
+        channels = 68 if name == "concatenated" else 32
+        return str(net.add("Conv", z, net.randn(8, channels, 1, 1, scale=0.2)))
+
+    check(toolchain, conv_then(follow))
+
+
+def test_attention(toolchain: OneDnnToolchain) -> None:
+    inside = check(toolchain, attention())
+    products = [s for s in inside["steps"] if s["what"] == "matmul"]
+    assert all("bf16" in s["takes"] for s in products)
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "senet", "unet", "dense_block"])
+def test_whole_model(toolchain: OneDnnToolchain, name: str) -> None:
+    check(toolchain, build(name))
+
+
+def test_quantised_products_stay_as_they_are(toolchain: OneDnnToolchain) -> None:
+    model = build("qdq")
+    net = imported(model)
+    if any(toolchain.supports(net.graph, i, BF16) for i in net.graph.operators):
+        pytest.skip("oneDNN does not take the whole model")
+    inside = check(toolchain, model)
+    assert not any("bf16" in s["takes"] for s in inside["steps"] if s["what"] == "conv")
+
+
+def test_weights_read_in_both_types_come_back_exactly(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    w = net.randn(16, 16)
+    x = net.input(4, 16)
+    y = net.add("MatMul", x, w)
+    model = net.model(net.add("MatMul", net.add("Softmax", y), net.add("Tanh", w)))
+    function = whole(imported(model), BF16)
+    module = toolchain.compile(function)
+    assert saved(load_again(module)) == saved(module)
+
+
+def test_an_elementwise_operator_alone_is_computed_in_float32(toolchain: OneDnnToolchain) -> None:
+    check(toolchain, one_node("Relu", (1, 8, 10, 12)), bound=1e-6)

@@ -1,0 +1,96 @@
+"""What reduced precision changes in candidates, bounds and words."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from collage_engine.drawing.accuracy import accuracy_words
+from collage_engine.machine.peaks import Level, Peaks
+from collage_engine.measure.bounds import with_bounds
+from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.records.accuracy import Accuracy, AccuracyTrial
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.precision import in_bfloat16
+from collage_engine.records.toolchain import ToolchainInstance
+from tests.graphs import resnet
+from tests.unit.test_measure_bounds import call, graph, value
+
+FULL = ToolchainInstance(toolchain="lib")
+NARROW = in_bfloat16(FULL)
+
+
+def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32() -> None:
+    net = resnet(2)
+    offers = [Offer(i, None, lambda index: None) for i in (FULL, NARROW)]
+    found = enumerate_candidates(net, offers)
+    products = {
+        number
+        for number, index in enumerate(net.operators)
+        if net.nodes[index].op in ("nn.conv2d", "matmul")
+    }
+    assert products and len(products) < len(net.operators)
+    narrow = {c.nodes for c in found.of(NARROW.id)}
+    full = {c.nodes for c in found.of(FULL.id)}
+    assert {n for nodes in narrow for n in nodes} >= products
+    assert narrow == {nodes for nodes in full if products & set(nodes)}
+    other = next(n for n in range(len(net.operators)) if n not in products)
+    assert (other,) in full and (other,) not in narrow
+
+
+def test_bounds_know_that_bfloat16_products_are_faster_and_their_weights_smaller() -> None:
+    g = graph(value(0, 64, 8), value(1, 8, 16, form="constant"), call(2, "matmul", (0, 1), 64, 16))
+    peaks = Peaks(
+        flops={"float32": 1e9, "bfloat16": 2e9}, levels=(Level(0, 1e15),), hertz=1e9
+    )  # fmt: skip
+    records = [
+        CandidateRecord(id=str(k), instance=i, nodes=(0,), label="matmul")
+        for k, i in enumerate((FULL, NARROW))
+    ]
+    full, narrow = (r.lower_bound_us for r in with_bounds(g, records, peaks))
+    assert full is not None and full == pytest.approx(2 * 64 * 8 * 16 / 1e3)
+    assert narrow == pytest.approx(full / 2)
+    slow = Peaks(flops={"float32": 1e30, "bfloat16": 1e30}, levels=(Level(0, 1e6),), hertz=1e9)
+    full, narrow = (r.lower_bound_us for r in with_bounds(g, records, slow))
+    # Inputs and outputs stay float32 (4096 bytes the larger way); weights may be kept in half.
+    assert full == pytest.approx(max(4 * (64 * 8 + 8 * 16), 4 * 64 * 16))
+    assert narrow == pytest.approx(max(4 * 64 * 8 + 2 * 8 * 16, 4 * 64 * 16))
+
+
+def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
+    part = Partition(
+        id="p0", candidate="c", toolchain="lib", config={}, nodes=(0, 1), onnx_nodes=(),
+        estimated_us=measured, precision=precision, max_rel_error=2e-3,
+    )  # fmt: skip
+    return Run(
+        id="r", name="", model={"nodes": 2}, target="cpu", threads=1, toolchains=[],
+        candidates=CandidateCounts(), baselines=[], winner="collage", pins=[],
+        placement=Placement(partitions=(part,), estimated_us=measured, measured_us=measured),
+        max_abs_error=None, max_rel_error=4e-3, seconds={}, accuracy=accuracy,
+    )  # fmt: skip
+
+
+def test_words_say_where_what_it_cost_and_what_it_won() -> None:
+    about = Accuracy(
+        precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=4e-3, float32_us=3000.0,
+        tried=(AccuracyTrial(estimated_us=1200.0, reduced=1, partitions=1, max_rel_error=0.02),),
+    )  # fmt: skip
+    words = " | ".join(accuracy_words(run_of("bfloat16", 1500.0, about)))
+    assert "1 of 1 partition (2 nodes) in bf16, each by itself within 2.0e-03" in words
+    assert "largest error on 4 sets of inputs is 4.0e-03, the tolerance 0.01" in words
+    assert "an error of 2.0e-02, beyond the tolerance" in words
+    assert "1.50 ms against 3.00 ms" in words and "2.00 times as fast" in words
+
+
+def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
+    about = Accuracy(precision="bfloat16", tolerance=0.01, samples=1, float32_us=3000.0)
+    words = " | ".join(accuracy_words(run_of("float32", 3000.0, about)))
+    assert "every partition computes as the model says" in words and "won" not in words
+    assert accuracy_words(run_of("float32", 3000.0, None)) == []
+
+
+def test_partitions_of_older_sessions_are_float32() -> None:
+    old = {"id": "p0", "candidate": "c", "toolchain": "lib", "config": {}, "nodes": [0],
+           "onnx_nodes": [], "estimated_us": 1.0}  # fmt: skip
+    assert msgspec.convert(old, Partition).precision == "float32"
