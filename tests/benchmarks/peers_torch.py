@@ -212,7 +212,8 @@ def _unsqueeze(a: dict[str, Any], consts: list[Any]) -> Callable[..., Any]:
 
 
 def _cast(a: dict[str, Any], _: list[Any]) -> Callable[..., Any]:
-    kind = {1: torch.float32, 10: torch.float16, 6: torch.int32, 7: torch.int64, 9: torch.bool}[a["to"]]
+    kinds = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool, 10: torch.float16}
+    kind = kinds[a["to"]]
     return lambda x: x.to(kind)
 
 
