@@ -12,7 +12,7 @@ from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn import composites, quantized
+from collage_engine.toolchains.onednn import composites, quantized, quantized_scales
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
@@ -29,7 +29,7 @@ def _filled(value: float) -> Callable[[Plan, Node], int]:
 
 
 LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
-    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR, **quantized.QUANTIZED,
+    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR, **quantized_scales.QUANTIZED,
     "ones_like": _filled(1.0), "zeros_like": _filled(0.0),
 }  # fmt: skip
 FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
@@ -132,12 +132,12 @@ def _lower_call(plan: Plan, node: Node) -> None:
     if lower is None:
         raise UnsupportedError(f"oneDNN has no {node.op}")
     plan.current = (node.index,)
-    if node.op in quantized.QUANTIZED:
-        reason = quantized.refusal(plan.graph, node)
+    if node.op in quantized_scales.QUANTIZED:
+        reason = quantized_scales.refusal(plan.graph, node)
         if reason is not None:
             raise UnsupportedError(reason)
     elif node.type.dtype != "float32" and not (
-        node.op in quantized.ON_INTEGERS and node.type.dtype in TYPES
+        node.op in quantized_scales.ON_INTEGERS and node.type.dtype in TYPES
     ):
         raise UnsupportedError(
             f"{node.op}: the oneDNN runtime computes float32, not {node.type.dtype}"

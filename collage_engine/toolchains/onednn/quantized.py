@@ -12,16 +12,15 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet
 from collage_engine.partition import quantized
 from collage_engine.partition.quantized import Quantized
-from collage_engine.partition.quantized_numbers import Numbers, Scaling, scaling
+from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.composites import Composite, Found
 from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
+from collage_engine.toolchains.onednn.quantized_scales import Lower, entry, rescale, single
 from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.spatial import SPATIAL, convolve, image
 from collage_engine.toolchains.onednn.steps import Plan, PostOp
-
-Lower = Callable[[Plan, Node], int]
 
 
 def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Found]:
@@ -65,45 +64,6 @@ def _build(found: Quantized, alone: bool, plan: Plan, _match: object) -> int | N
         return None
 
 
-# Scales ----------------------------------------------------------------------------------------
-
-
-def _entry(
-    plan: Plan, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
-) -> dict[str, Any]:
-    """Scale and zero point of an operand or the result of a step, as values of the plan."""
-    entry: dict[str, Any] = {"of": of, "mask": mask}
-    values = np.asarray(scale, np.float32).reshape(-1)
-    if not (values == 1.0).all():
-        entry["scale"] = plan.constant(values)
-    if zero:
-        entry["zero"] = plan.constant(np.array([zero], np.int32), "int32")
-    return entry
-
-
-def _single(plan: Plan, of: str, scaling: Scaling) -> dict[str, Any]:
-    scale, zero = scaling.single(of)
-    return _entry(plan, of, scale, zero)
-
-
-def rescale(plan: Plan, value: int, source: Scaling | None, result: Scaling | None) -> int:
-    """From one scale to another, to 8 bits from float32 (no source) or back (no result)."""
-    if source is not None and result is not None and source.equals(result):
-        return value
-    scaling = []
-    for name, given in (("src", source), ("dst", result)):
-        if given is None:
-            continue
-        if given.axis is None:
-            scaling.append(_single(plan, name, given))
-        elif given.zero.any():
-            raise UnsupportedError("a zero point for each element of an axis")
-        else:
-            scaling.append(_entry(plan, name, given.scale, 0, 1 << given.axis))
-    dtype = "float32" if result is None else result.dtype
-    return plan.emit("rescale", plan.dims[value], dtype=dtype, src=value, scaling=scaling)
-
-
 # Convolutions and products -----------------------------------------------------------------------
 
 
@@ -143,7 +103,7 @@ def _posts(
 
 def _result(plan: Plan, result: Scaling | None) -> tuple[str, list[dict[str, Any]]]:
     """Type of a step's result and its scale."""
-    return ("float32", []) if result is None else (result.dtype, [_single(plan, "dst", result)])
+    return ("float32", []) if result is None else (result.dtype, [single(plan, "dst", result)])
 
 
 def _fields(plan: Plan, numbers: Numbers, bias: np.ndarray | None, rank: int) -> dict[str, Any]:
@@ -162,8 +122,8 @@ def _conv(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
     dtype, scaling = _result(plan, result)
     grouped = int(node.attributes.get("groups", 1)) > 1
     scaling += [
-        _single(plan, "src", numbers.of("data")),
-        _entry(plan, "weights", scales, 0, 3 if grouped else 1),
+        single(plan, "src", numbers.of("data")),
+        entry(plan, "weights", scales, 0, 3 if grouped else 1),
     ]
     out = convolve(
         plan, node, plan.tensor(found["data"]), plan.constant(weights, "int8"),
@@ -193,8 +153,8 @@ def _matmul(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
             post.value = plan.reshape(post.value, (rows, columns))
     dtype, scaling = _result(plan, result)
     scaling += [
-        _single(plan, "src", numbers.of("data")),
-        _entry(plan, "weights", scales, 0, 2),
+        single(plan, "src", numbers.of("data")),
+        entry(plan, "weights", scales, 0, 2),
     ]
     out = plan.emit(
         "matmul", (rows, columns), dtype=dtype, src=plan.reshape(data, (rows, weights.shape[0])),
@@ -217,7 +177,7 @@ def _runtime_product(
         return None
     posts = _posts(plan, numbers, found, result, "")
     dtype, scaling = _result(plan, result)
-    scaling += [_single(plan, "src", numbers.of("data")), _entry(plan, "weights", scale)]
+    scaling += [single(plan, "src", numbers.of("data")), entry(plan, "weights", scale)]
     out = plan.emit(
         "matmul", node.type.shape, dtype=dtype, src=left_value, weights=right_value,
         scaling=scaling,
@@ -250,7 +210,7 @@ def _binary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
         posts.append(_activation(plan.graph.nodes[found["activation"]]))
         offset = 0.0
     posts.append(PostOp("eltwise", "linear", 1.0 / scale, offset / scale + zero))
-    scaling = [_entry(plan, "src", a), _entry(plan, "other", b)]
+    scaling = [entry(plan, "src", a), entry(plan, "other", b)]
     out = plan.emit(
         "small_binary", node.type.shape, dtype=result.dtype, alg=BINARY[node.op], src=left,
         other=right, scaling=scaling,
@@ -327,48 +287,3 @@ _KINDS: dict[str, Callable[[Plan, Numbers, Quantized, Scaling | None], int | Non
     "conv": _conv, "matmul": _matmul, "binary": _binary, "pool": _pool, "view": _view,
     "concat": _concat, "unary": _unary, "requantize": _requantize,
 }  # fmt: skip
-
-
-# Operators on their own --------------------------------------------------------------------------
-
-
-def quantize(plan: Plan, node: Node) -> int:
-    if plan.constants_of is None:
-        return plan.new_value(node.type.shape, node.type.dtype)
-    result = scaling(plan.graph, node.index, plan.constants_of)
-    return rescale(plan, plan.tensor(node.inputs[0]), None, result)
-
-
-def dequantize(plan: Plan, node: Node) -> int:
-    """Constants are dequantised now."""
-    if plan.constants_of is None:
-        return plan.new_value(node.type.shape)
-    source = scaling(plan.graph, node.index, plan.constants_of)
-    if plan.is_constant(node.inputs[0]):
-        values = np.asarray(plan.constants_of(node.inputs[0]))
-        scale, zero = source.spread(values.shape)
-        real = (values.astype(np.int64) - zero) * scale.astype(np.float64)
-        return plan.constant(real.astype(np.float32).reshape(node.type.shape or (1,)))
-    return rescale(plan, plan.tensor(node.inputs[0]), source, None)
-
-
-def refusal(graph: DataflowGraph, node: Node) -> str | None:
-    """Why a quantize or dequantize cannot be taken on its own."""
-    for index in node.inputs[1:3]:
-        if graph.nodes[index].form != "constant":
-            return f"{node.op}: oneDNN needs a constant scale and zero point"
-    small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
-    real = graph.nodes[node.inputs[0]].type if node.op == "quantize" else node.type
-    constant = graph.nodes[node.inputs[0]].form == "constant"
-    allowed = (*quantized.SMALL, "int32") if constant else quantized.SMALL
-    if small.dtype not in allowed or real.dtype != "float32":
-        return f"{node.op}: the oneDNN runtime has no {small.dtype} for {real.dtype}"
-    return None
-
-
-QUANTIZED: dict[str, Lower] = {"quantize": quantize, "dequantize": dequantize}
-
-ON_INTEGERS = {
-    *SHAPING, *(f"nn.max_pool{d}d" for d in (1, 2, 3)), *QUANTIZED,
-} - {"broadcast_to", "nn.dropout"}  # fmt: skip
-"""Operators that also run on 8-bit values as they are."""

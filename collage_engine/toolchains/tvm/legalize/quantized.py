@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.ir import Expr
 
+from collage_engine.partition.quantized import SMALL
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.toolchains.tvm.emit import product
-from collage_engine.toolchains.tvm.legalize.common import note
+from collage_engine.toolchains.tvm.legalize.common import constant_of, note
 from collage_engine.toolchains.tvm.schedules.conv_plan import block_of
-from collage_engine.toolchains.tvm.schedules.quantized import QUAD
+from collage_engine.toolchains.tvm.schedules.quantized_data import QUAD
 from collage_engine.toolchains.tvm.target import Cpu
 
 Function = Callable[[Expr], Expr]
@@ -177,3 +178,32 @@ def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
 
 def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
     return te.compute(tuple(shape), body, name=name)
+
+
+def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
+    """QuantizeLinear on its own, rounded as ONNX says; None for other than 8 bits."""
+    if str(call.attrs.out_dtype) not in SMALL:
+        return None
+    axis, dtype = int(call.attrs.axis), str(call.attrs.out_dtype)
+    # Numbers of the whole tensor are written into the code.
+    arrays = [constant_of(a) for a in call.args[1:3]]
+    arguments = [
+        tirx.const(a.reshape(-1)[0].item(), str(a.dtype)) if a is not None and a.size == 1 else e
+        for a, e in zip(arrays, call.args[1:3], strict=True)
+    ]
+
+    def body(x: te.Tensor, scale: Any, zero: Any) -> Any:
+        def of(parameter: Any, i: Any) -> Any:
+            if not isinstance(parameter, te.Tensor):
+                return parameter
+            if all(int(e) == 1 for e in parameter.shape):
+                return parameter(*([0] * len(parameter.shape)))
+            return parameter(i[axis])
+
+        return elementwise(
+            x.shape,
+            lambda *i: quantized(x(*i), of(scale, i), of(zero, i), dtype),
+            "quantized",
+        )
+
+    return builder.call_te(body, call.args[0], *arguments, primfunc_name_hint="quantize")

@@ -8,8 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr, Op
 
-from collage_engine.toolchains.tvm.legalize import conv, matmul, norm
-from collage_engine.toolchains.tvm.quantized import quantize
+from collage_engine.toolchains.tvm.legalize import conv, matmul, norm, quantized
 from collage_engine.toolchains.tvm.target import Cpu
 
 Legalize = Callable[[Any, Call], Expr]
@@ -30,7 +29,7 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv2d_transpose": conv.legalize_transposed,
         "relax.nn.conv3d_transpose": conv.legalize_transposed,
         "relax.matmul": matmul.legalize,
-        "relax.quantize": quantize,
+        "relax.quantize": quantized.quantize,
         "relax.nn.instance_norm": norm.legalize,
         "relax.nn.group_norm": norm.legalize,
     }

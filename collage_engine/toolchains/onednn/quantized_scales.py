@@ -1,0 +1,96 @@
+"""Scales of 8-bit values in a plan, and quantize and dequantize on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.quantized import SMALL
+from collage_engine.partition.quantized_numbers import Scaling, scaling
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.onednn.shaping import SHAPING
+from collage_engine.toolchains.onednn.steps import Plan
+
+Lower = Callable[[Plan, Node], int]
+
+
+def entry(
+    plan: Plan, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
+) -> dict[str, Any]:
+    """Scale and zero point of an operand or the result of a step, as values of the plan."""
+    made: dict[str, Any] = {"of": of, "mask": mask}
+    values = np.asarray(scale, np.float32).reshape(-1)
+    if not (values == 1.0).all():
+        made["scale"] = plan.constant(values)
+    if zero:
+        made["zero"] = plan.constant(np.array([zero], np.int32), "int32")
+    return made
+
+
+def single(plan: Plan, of: str, given: Scaling) -> dict[str, Any]:
+    scale, zero = given.single(of)
+    return entry(plan, of, scale, zero)
+
+
+def rescale(plan: Plan, value: int, source: Scaling | None, result: Scaling | None) -> int:
+    """From one scale to another, to 8 bits from float32 (no source) or back (no result)."""
+    if source is not None and result is not None and source.equals(result):
+        return value
+    entries = []
+    for name, given in (("src", source), ("dst", result)):
+        if given is None:
+            continue
+        if given.axis is None:
+            entries.append(single(plan, name, given))
+        elif given.zero.any():
+            raise UnsupportedError("a zero point for each element of an axis")
+        else:
+            entries.append(entry(plan, name, given.scale, 0, 1 << given.axis))
+    dtype = "float32" if result is None else result.dtype
+    return plan.emit("rescale", plan.dims[value], dtype=dtype, src=value, scaling=entries)
+
+
+def quantize(plan: Plan, node: Node) -> int:
+    if plan.constants_of is None:
+        return plan.new_value(node.type.shape, node.type.dtype)
+    result = scaling(plan.graph, node.index, plan.constants_of)
+    return rescale(plan, plan.tensor(node.inputs[0]), None, result)
+
+
+def dequantize(plan: Plan, node: Node) -> int:
+    """Constants are dequantised now."""
+    if plan.constants_of is None:
+        return plan.new_value(node.type.shape)
+    source = scaling(plan.graph, node.index, plan.constants_of)
+    if plan.is_constant(node.inputs[0]):
+        values = np.asarray(plan.constants_of(node.inputs[0]))
+        scale, zero = source.spread(values.shape)
+        real = (values.astype(np.int64) - zero) * scale.astype(np.float64)
+        return plan.constant(real.astype(np.float32).reshape(node.type.shape or (1,)))
+    return rescale(plan, plan.tensor(node.inputs[0]), source, None)
+
+
+def refusal(graph: DataflowGraph, node: Node) -> str | None:
+    """Why a quantize or dequantize cannot be taken on its own."""
+    for index in node.inputs[1:3]:
+        if graph.nodes[index].form != "constant":
+            return f"{node.op}: oneDNN needs a constant scale and zero point"
+    small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
+    real = graph.nodes[node.inputs[0]].type if node.op == "quantize" else node.type
+    constant = graph.nodes[node.inputs[0]].form == "constant"
+    allowed = (*SMALL, "int32") if constant else SMALL
+    if small.dtype not in allowed or real.dtype != "float32":
+        return f"{node.op}: the oneDNN runtime has no {small.dtype} for {real.dtype}"
+    return None
+
+
+QUANTIZED: dict[str, Lower] = {"quantize": quantize, "dequantize": dequantize}
+
+ON_INTEGERS = {
+    *SHAPING, *(f"nn.max_pool{d}d" for d in (1, 2, 3)), *QUANTIZED,
+} - {"broadcast_to", "nn.dropout"}  # fmt: skip
+"""Operators that also run on 8-bit values as they are."""

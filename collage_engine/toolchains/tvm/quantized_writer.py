@@ -1,0 +1,338 @@
+"""One quantised composite as Relax calls of integer kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
+
+from collage_engine.partition import quantized as table
+from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.quantized_numbers import Numbers, Scaling
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.tvm.legalize import quantized as compute
+from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const
+from collage_engine.toolchains.tvm.legalize.quantized import Kernel, f32
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tvm.quantized import Integers
+
+
+class NoForm(Exception):
+    """The composite stays as the model has it."""
+
+
+class Writer:
+    def __init__(
+        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
+    ) -> None:
+        self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, found
+        self.graph = integers.graph
+        self.numbers = Numbers(self.graph, found, integers.function.constant)
+        self.result = self.numbers.result
+        if self.result is not None and not self.result.per_tensor:
+            raise NoForm
+        operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in found]
+        if not all(self.numbers.of(n).per_tensor for n in operands):
+            raise NoForm
+
+    def write(self) -> Any:
+        kinds = {
+            "conv": self.conv, "matmul": self.matmul, "binary": self.binary, "pool": self.pool,
+            "concat": self.concat, "view": self.view, "unary": self.unary,
+            "requantize": self.requantize,
+        }  # fmt: skip
+        return kinds[self.found.kind]()
+
+    # Values and their layouts ------------------------------------------------------------------
+
+    @property
+    def anchor(self) -> Node:
+        return self.graph.nodes[self.found["anchor"]]
+
+    def node_of(self, name: str) -> int:
+        return self.found[name]
+
+    def plain(self, index: int) -> Any:
+        """A value in the order the graph has it."""
+        if index in self.integers.plain:
+            return self.integers.plain[index]
+        if index in self.integers.images:
+            return self._turned(index)
+        return self.value_of(index)
+
+    def _turned(self, index: int) -> Any:
+        rank = len(self.graph.nodes[index].type.shape)
+        value = self.permuted(self.integers.images[index], [0, rank - 1, *range(1, rank - 1)])
+        self.integers.plain[index] = value
+        return value
+
+    def permuted(self, value: Any, order: list[int]) -> Any:
+        """Axes in another order, by a kernel of its own.
+
+        Fused with a conversion to or from float32 it would walk through four times the memory
+        plane by plane; bytes are turned in the caches, and the conversion runs straight.
+        """
+        shape = [int(e) for e in value.ty.shape.values]
+
+        def body(x: te.Tensor) -> Any:
+            def element(*i: Any) -> Any:
+                places = dict(zip(order, i, strict=True))
+                return x(*(places[axis] for axis in range(len(order))))
+
+            return compute.elementwise([shape[axis] for axis in order], element, "turned")
+
+        return self.builder.emit(
+            self.builder.call_te(
+                body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8}
+            )
+        )
+
+    def image(self, index: int) -> Any:
+        """A value channels last."""
+        if index not in self.integers.images:
+            rank = len(self.graph.nodes[index].type.shape)
+            order = [0, *range(2, rank), 1]
+            self.integers.images[index] = self.permuted(self.plain(index), order)
+        return self.integers.images[index]
+
+    def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+        return self.builder.emit(
+            self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
+        )
+
+    def given_as_image(self, value: Any) -> Any:
+        """The root's value, which was computed channels last."""
+        root = self.found.root
+        self.integers.images[root] = value
+        if self.integers.read_as_image(root):
+            # Nobody asks for it in the graph's order; what stands there is never read.
+            return value
+        return self._turned(root)
+
+    # Convolutions and products -------------------------------------------------------------------
+
+    def conv(self) -> Any:
+        node = self.anchor
+        attributes = node.attributes
+        rank = len(node.type.shape) - 2
+        if str(attributes["data_layout"]) != "NC" + "DHW"[3 - rank :]:
+            raise NoForm
+        weights, scales = self.numbers.weights()
+        order = str(attributes["kernel_layout"])
+        weights = weights.transpose([order.index(a) for a in "OI" + "DHW"[3 - rank :]])
+        groups = int(attributes.get("groups", 1))
+        padding = _ints(attributes["padding"], rank)
+        padding = padding if len(padding) == 2 * rank else padding * 2
+        shape = node.type.shape
+        depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
+        if depthwise and self.graph.nodes[self.node_of("data")].type.shape[1] != groups:
+            raise NoForm
+        kernel = Kernel(
+            "depthwise" if depthwise else "conv", np.ascontiguousarray(weights),
+            (shape[0], *shape[2:], shape[1]), self.numbers.of("data"), groups,
+            tuple(_ints(attributes["strides"], rank)), tuple(padding),
+            tuple(_ints(attributes["dilation"], rank)),
+        )  # fmt: skip
+        residual = [self.image(self.node_of("residual"))] if "residual" in self.found else []
+        data = self.image(self.node_of("data"))
+        name = f"quantized_conv{rank}d"
+        value = self.anchored(kernel, data, scales, residual, name)
+        return self.given_as_image(value)
+
+    def matmul(self) -> Any:
+        if "weights" not in self.found:
+            raise NoForm
+        weights, scales = self.numbers.weights()
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        if weights.ndim != 2 or len(data) < 2:
+            raise NoForm
+        residual = []
+        if "residual" in self.found:
+            if self.graph.nodes[self.node_of("residual")].type.shape != self.anchor.type.shape:
+                raise NoForm
+            residual = [self.plain(self.node_of("residual"))]
+        kernel = Kernel(
+            "product", np.ascontiguousarray(weights.T), self.anchor.type.shape,
+            self.numbers.of("data"), 1, (1,), (0, 0), (1,),
+        )  # fmt: skip
+        return self.anchored(
+            kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
+        )
+
+    def anchored(
+        self, kernel: Kernel, data: Any, scales: np.ndarray, residual: list[Any], name: str
+    ) -> Any:
+        """The sums, and in the same kernel all that follows them."""
+        step, _ = self.numbers.of("data").single("the data")
+        factor = (scales.astype(np.float64) * step).astype(np.float32)
+        correction = kernel.correction()
+        bias = self.numbers.bias()
+        if bias is not None and self.numbers.bias_fits():
+            whole = np.rint(bias.astype(np.float64) / factor)
+            if np.abs(whole + correction).max(initial=0) < 2**31:
+                correction, bias = (correction + whole).astype(np.int32), None
+        result, limits = self.result, self.numbers.clamp()
+        # Without a sum or a curve in between, one factor does for both scales.
+        merged = result is not None and limits is not None and not residual
+        low, high = -np.inf, np.inf
+        if merged:
+            assert result is not None and limits is not None
+            out, _ = result.single("the result")
+            factor = (factor.astype(np.float64) / out).astype(np.float32)
+            bias = None if bias is None else (bias.astype(np.float64) / out).astype(np.float32)
+            low, high = (limit / out for limit in limits)
+        constants = [const(correction), const(factor)]
+        constants += [] if bias is None else [const(bias)]
+
+        def body(x: Any, w: Any, *more: Any) -> Any:
+            shift, scale = more[0], more[1]
+            rest = list(more[2:])
+            offset = rest.pop(0) if bias is not None else None
+            sums = kernel.sums(x, w)
+
+            def element(*i: Any) -> Any:
+                c = i[-1]
+                value = (sums(*i) + shift(c)).astype("float32") * scale(c)
+                if offset is not None:
+                    value = value + offset(c)
+                if merged and result is not None:
+                    value = _limited(value, low, high)
+                    return compute.rounded(value, result, scale=False)
+                if rest:
+                    value = value + compute.real(rest[0](*i), self.numbers.of("residual"))
+                if "activation" in self.found:
+                    value = _activation(self.graph.nodes[self.found["activation"]])(value)
+                return value if result is None else compute.rounded(value, result)
+
+            return compute.elementwise(kernel.out, element, "requantized")
+
+        arguments = [data, const(kernel.packed(self.integers.cpu)), *constants, *residual]
+        return self.kernel(body, arguments, name)
+
+    # Everything else -----------------------------------------------------------------------------
+
+    def binary(self) -> Any:
+        left, right = self.node_of("left"), self.node_of("right")
+        node, result = self.anchor, self.result
+        shapes = [self.graph.nodes[i].type.shape for i in (left, right)]
+        if result is None or shapes[0] != shapes[1]:
+            raise NoForm
+        images = len(node.type.shape) == 4 and (
+            left in self.integers.images or right in self.integers.images
+        )
+        read = self.image if images else self.plain
+        scalings = [self.numbers.of("left"), self.numbers.of("right")]
+
+        def combine(a: Any, b: Any) -> Any:
+            return {"add": a + b, "subtract": a - b, "multiply": a * b}[node.op]
+
+        def body(a: Any, b: Any) -> Any:
+            def element(*i: Any) -> Any:
+                value = combine(compute.real(a(*i), scalings[0]), compute.real(b(*i), scalings[1]))
+                if "activation" in self.found:
+                    value = _activation(self.graph.nodes[self.found["activation"]])(value)
+                return compute.rounded(value, result)
+
+            return compute.elementwise(a.shape, element, "requantized")
+
+        value = self.pointwise(body, [read(left), read(right)], f"quantized_{node.op}")
+        return self.given_as_image(value) if images else value
+
+    def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+        return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
+
+    def rescaled(self, value: Any, source: Scaling) -> Any:
+        """From one scale to the result's."""
+        result = self.result
+        if result is None:
+            raise NoForm
+        if source.equals(result):
+            return value
+
+        def body(x: Any) -> Any:
+            return compute.elementwise(
+                x.shape, lambda *i: compute.rounded(compute.real(x(*i), source), result), "rescaled"
+            )
+
+        return self.pointwise(body, [value], "rescaled")
+
+    def operator(self, value: Any) -> Any:
+        """The anchor itself on 8-bit values."""
+        call = self.integers.function.model.expr(self.found["anchor"])
+        return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
+
+    def pool(self) -> Any:
+        if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
+            raise NoForm  # averages are sums of floats anyway
+        value = self.operator(self.plain(self.node_of("data")))
+        return self.rescaled(value, self.numbers.of("data"))
+
+    def view(self) -> Any:
+        value = self.operator(self.plain(self.node_of("data")))
+        return self.rescaled(value, self.numbers.of("data"))
+
+    def concat(self) -> Any:
+        names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
+        scalings = [self.numbers.of(name) for name in names]
+        if not all(s.per_tensor for s in scalings):
+            raise NoForm
+        parts = [
+            self.rescaled(self.plain(self.node_of(name)), given)
+            for name, given in zip(names, scalings, strict=True)
+        ]
+        axis = int(self.anchor.attributes.get("axis") or 0)
+        return self.builder.emit(relax.op.concat(parts, axis))
+
+    def unary(self) -> Any:
+        result, source = self.result, self.numbers.of("data")
+        function = _activation(self.anchor)
+        if result is None:
+            raise NoForm
+
+        def body(x: Any) -> Any:
+            return compute.elementwise(
+                x.shape,
+                lambda *i: compute.rounded(function(compute.real(x(*i), source)), result),
+                "requantized",
+            )
+
+        return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
+
+    def requantize(self) -> Any:
+        return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
+
+
+def _ints(value: Any, rank: int) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank
+
+
+def _limited(value: Expr, low: float, high: float) -> Expr:
+    if low > -np.inf:
+        value = tirx.max(value, f32(low))
+    return tirx.min(value, f32(high)) if high < np.inf else value
+
+
+def _activation(node: Node) -> Callable[[Expr], Expr]:
+    """What an activation does to an element."""
+    match node.op:
+        case "nn.relu":
+            return lambda x: _limited(x, 0.0, np.inf)
+        case "nn.relu6":
+            return lambda x: _limited(x, 0.0, 6.0)
+        case "clip":
+            low, high = float(node.attributes["min"]), float(node.attributes["max"])
+            return lambda x: _limited(x, low, high)
+        case "nn.leakyrelu":
+            slope = f32(float(node.attributes["alpha"]))
+            return lambda x: tirx.Select(x > f32(0.0), x, x * slope)
+        case "sigmoid":
+            return tirx.sigmoid
+        case "tanh":
+            return tirx.tanh
+        case "nn.silu":
+            return lambda x: x * tirx.sigmoid(x)
+    raise NoForm
