@@ -17,6 +17,8 @@ from collage_engine.session.document import Document
 
 MOST = 200
 """Candidates listed for one node."""
+LISTED = 6
+"""Operators of a candidate that are named one by one."""
 NAMES = {
     "tvm": "TVM", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
     "openblas": "OpenBLAS", "mkl": "MKL", "cublas": "cuBLAS", "cudnn": "cuDNN", "cutlass": "CUTLASS",
@@ -116,9 +118,14 @@ def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float
     return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
 
 
-def _label(c: CandidateRecord) -> str:
+def _label(c: CandidateRecord, names: dict[int, str]) -> str:
+    """Its operators; of many their number and where they begin and end, as regions look alike."""
     words = border_words(c.takes, c.gives)
-    return c.label.replace("nn.", "") + (f" ({words})" if words else "")
+    said = c.label.replace("nn.", "")
+    if len(c.nodes) > LISTED:
+        ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
+        said = f"group of {len(c.nodes)} operators, {ends}"
+    return said + (f" ({words})" if words else "")
 
 
 def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
@@ -161,8 +168,9 @@ def labels_of(document: Document) -> Labels:
         base = NAMES.get(c.instance.toolchain, c.instance.toolchain)
         config = ", ".join(f"{k} {v}" for k, v in c.instance.config)
         toolchains[c.instance.id] = f"{base} ({config})" if config else base
+    names = node_names(document.graph)
     return Labels(
-        nodes=node_names(document.graph),
-        candidates={c.id: _label(c) for c in document.candidates},
+        nodes=names,
+        candidates={c.id: _label(c, names) for c in document.candidates},
         toolchains=toolchains,
     )

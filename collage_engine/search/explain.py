@@ -38,6 +38,11 @@ class Labels(msgspec.Struct, frozen=True, kw_only=True):
             "+".join(names) if len(names) <= 6 else f"{'+'.join(names[:5])}+{len(names) - 5} more"
         )
 
+    def placed(self, candidate: ProblemCandidate) -> str:
+        """The candidate and where it begins, for readers who look elsewhere."""
+        name, first = self.candidate(candidate), self.nodes.get(min(candidate.nodes))
+        return name if first is None or first in name else f"{name} at {first}"
+
     def toolchain(self, name: str) -> str:
         return self.toolchains.get(name, name)
 
@@ -177,6 +182,8 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
             text = f"{who} was not measured; it loses by ≥ {us(bound)}"
             if bound == 0:
                 text = f"{who} was not measured and could be as good"
+            elif candidate.reason:
+                text += f" ({candidate.reason})"
         else:
             text = f"{who} was not measured" + (f": {candidate.reason}" if candidate.reason else "")
     elif chosen:
@@ -190,12 +197,13 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
         owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
         ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
         tie = overlap(ours, candidate, regret)
+        alone = f" ({us(candidate.cost_us)})"
         if regret == 0:
-            text = f"{who} is in a cover that costs exactly as much: a tie"
+            text = f"{who}{alone} is in a cover that costs exactly as much: a tie"
         elif tie:
-            text = f"{who} loses by {us(regret)}, within the spread: a tie"
+            text = f"{who}{alone} loses by {us(regret)}, within the spread: a tie"
         else:
-            text = f"{who} loses by {us(regret)}"
+            text = f"{who}{alone} loses by {us(regret)}"
     measured = candidate.state == "measured" and candidate.spread_us is not None
     return Line(
         candidate=candidate.id,
@@ -226,7 +234,7 @@ def explain_rival(
         return "the runner-up is the same cover"
 
     def told(parts: list[ProblemCandidate]) -> str:
-        said = [f"{labels.toolchain(c.toolchain)}'s {labels.candidate(c)}" for c in parts[:3]]
+        said = [f"{labels.toolchain(c.toolchain)}'s {labels.placed(c)}" for c in parts[:3]]
         return ", ".join(said) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
 
     cost = f"costs {us(rival.regret_us)} more" if rival.regret_us > 0 else "costs the same"
@@ -234,11 +242,13 @@ def explain_rival(
 
 
 def us(amount: float | None) -> str:
-    """Microseconds with as many digits as matter: 0.42 µs, 41 µs, 1.3 ms."""
+    """Microseconds with as many digits as matter: 0.42 µs, 41 µs, 1.32 ms, 25.3 ms."""
     if amount is None:
         return "unknown"
     if amount >= 10_000:
         return f"{amount / 1000:.1f} ms"
+    if amount >= 1000:
+        return f"{amount / 1000:.2f} ms"
     if amount >= 100 or amount == int(amount):
         return f"{amount:.0f} µs"
     return f"{amount:.2g} µs" if amount < 1 else f"{amount:.1f} µs"

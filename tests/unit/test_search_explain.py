@@ -38,8 +38,8 @@ def test_a_node_in_words() -> None:
                         runner_up=rivals[1])  # fmt: skip
     assert told.chosen == "d"
     assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime"
-    assert "TVM's conv3+bias+relu+add loses by 3 µs, within the spread: a tie" in told.text
-    assert "ONNX Runtime's conv3+bias+relu loses by 12 µs" in told.text
+    assert "TVM's conv3+bias+relu+add (49 µs) loses by 3 µs, within the spread: a tie" in told.text
+    assert "ONNX Runtime's conv3+bias+relu (53 µs) loses by 12 µs" in told.text
     assert "TVM's conv3+bias was not measured; it loses by ≥ 10 µs" in told.text
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
     assert "cublas offers nothing here: no GPU" in told.text
@@ -69,6 +69,6 @@ def test_an_infeasible_problem_is_explained() -> None:
 
 
 def test_amounts_read_well() -> None:
-    assert [us(x) for x in (0.0, 0.423, 3.0, 41.26, 812.4, 25300.0, None)] == [
-        "0 µs", "0.42 µs", "3 µs", "41.3 µs", "812 µs", "25.3 ms", "unknown",
+    assert [us(x) for x in (0.0, 0.423, 3.0, 41.26, 812.4, 1324.0, 25300.0, None)] == [
+        "0 µs", "0.42 µs", "3 µs", "41.3 µs", "812 µs", "1.32 ms", "25.3 ms", "unknown",
     ]  # fmt: skip
