@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.measure.measurer import measuring_environment
-from collage_engine.measure.tuning_job import JOB, ListTasks, Missing, Trying, Tune
+from collage_engine.measure.tuning_job import JOB, ListTasks, Missing
 from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
@@ -33,12 +33,13 @@ from collage_engine.pipeline.tuning_choice import (
     ranked,
     tuned_instance,
 )
+from collage_engine.pipeline.tuning_turns import SILENCE_S, Turns
 from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.errors import CollageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
+from collage_engine.records.tuning import TuneCounts, TuneTask
 from collage_engine.search.problem import Problem
 from collage_engine.toolchains.registry import get
 
@@ -46,12 +47,8 @@ TUNABLE = "tvm"
 """The toolchain that has a tuner."""
 TURN_S = 2.0, 15.0
 """Shortest and longest turn of one workload; it may get several."""
-TRACE_S = 90.0
-"""Shortest turn of MetaSchedule, which takes half a minute to begin."""
-OVER_S = 20.0
-"""How far beyond its turn a search may go before it is ended; what it found is kept."""
-SILENCE_S = 110.0
-"""Longest that one variant may take."""
+TRACE_S = 90.0, 180.0
+"""The same for MetaSchedule, which takes half a minute to begin."""
 LIST_SHARE = 0.2
 """Of the budget, at most, for finding out what candidates consist of."""
 LISTED_FREE_S = 20.0
@@ -64,9 +61,6 @@ OFFERED = 64
 """Tuned candidates measured in a round."""
 ROUND = 12
 """Workloads tuned before what came of it is measured and searched."""
-CRASHES = 3
-"""After which a workload is left alone."""
-
 Problems = Callable[[list[CandidateRecord]], Problem]
 
 
@@ -110,10 +104,8 @@ class Tuning:
         )
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
-        self._known: dict[str, TuneRecord] = {}
-        self._done: set[str] = set()
-        """Workloads that got a turn in this run."""
-        self._crashes: dict[str, int] = {}
+        self._turns = Turns(self._worker, self._records, self.toolchain)
+        self._known = self._turns.known
         self._offers = list(self.menu.offers)
         self._latest: list[CandidateRecord] = []
         self._said = False
@@ -132,22 +124,24 @@ class Tuning:
             promising = self._promising(found)
             worth = self._worth(promising)
             turns = worth if budget.left > reserve else []
+            total = sum(score for _, score in turns)
+            taken = 0
             for task, score in turns[:ROUND]:
                 if budget.left <= reserve:
                     break
-                self._turn(task, score, sum(s for _, s in turns), budget)
+                taken += self._turn(task, score, total, budget)
             before = {r.id: r.key for r in found}
             beyond = time.monotonic() + min(BEYOND_S, self.settings.budget_s)
             found = self._offer(found, promising, max(budget.deadline, beyond))
             changed = any(before.get(r.id) != r.key for r in found)
-            if budget.left <= reserve or not (turns or changed):
+            if budget.left <= reserve or not (taken or changed):
                 break
             self._list(self._promising(found), budget)
         improved = sum(bool(r.choice) for r in self._known.values())
         self.counts = msgspec.structs.replace(
             self.counts, workloads=len(self._workloads()), improved=improved,
             from_store=sum(
-                r.complete for w, r in self._known.items() if w not in self._done
+                r.complete for w, r in self._known.items() if w not in self._turns.done
             ),
             seconds=time.monotonic() - budget.started,
         )  # fmt: skip
@@ -234,53 +228,22 @@ class Tuning:
 
     # -- one turn ------------------------------------------------------------------------
 
-    def _turn(self, task: TuneTask, score: float, total: float, budget: Budget) -> None:
-        """Search for a better kernel for a while, and keep what came of it."""
-        described = self._describe(task)
+    def _turn(self, task: TuneTask, score: float, total: float, budget: Budget) -> bool:
+        """Search for a better kernel for a while; whether there was time for it."""
+        shortest, longest = TRACE_S if task.kind == "trace" else TURN_S
+        described = self._describe(task) if budget.left >= shortest else None
         if described is None:
-            return
+            return False
         if task.kind == "trace" and not self._said:
             self._say_what_is_missing()
-        shortest, longest = (TRACE_S, 2 * TRACE_S) if task.kind == "trace" else TURN_S
-        if budget.left < shortest and task.kind == "trace":
-            return
         seconds = max(shortest, min(longest, budget.left * score / total))
-        seconds = min(seconds, budget.left)
-        known = self._known.get(task.workload)
-        before = len(known.tried) + len(known.failed) if known else 0
-        done = len(self._done)
+        done = len(self._turns.done)
         self.report.progress(done, done + 1, task.workload)
-        self._done.add(task.workload)
-        trying, since = "", time.monotonic()
-
-        def told(message: Any) -> None:
-            nonlocal trying, since
-            if isinstance(message, Trying):
-                trying, since = message.name, time.monotonic()
-            elif isinstance(message, TuneRecord):
-                self._keep(message)
-
-        request = Tune(described, self._instance(), known, seconds)
-        try:
-            self._keep(
-                self._worker.call(
-                    request, timeout_s=seconds + OVER_S, cancel=cancel.EVENT,
-                    on_message=told, silence_s=SILENCE_S,
-                )
-            )  # fmt: skip
-        except (WorkerCrashed, WorkerTimeout) as error:
-            # Ended because the turn was over, a variant is to blame only if it had long enough.
-            enough = 0.9 * min(OVER_S, SILENCE_S)
-            if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
-                self._blame(task, trying, error)
-        except CollageError as error:
-            cancel.check()
-            self._give_up(task, str(error))
-        after = self._known.get(task.workload)
-        tried = len(after.tried) + len(after.failed) - before if after else 0
+        self._turns.take(described, self._instance(), min(seconds, budget.left))
         self.counts = msgspec.structs.replace(
-            self.counts, tuned=len(self._done), tried=self.counts.tried + max(0, tried)
+            self.counts, tuned=len(self._turns.done), tried=self._turns.tried
         )
+        return True
 
     def _describe(self, task: TuneTask) -> TuneTask | None:
         """The task with what is needed to do it: large descriptions are not kept."""
@@ -292,29 +255,6 @@ class Tuning:
                 fresh = self._ask_tasks(record) or []
                 return next((t for t in fresh if t.workload == task.workload), None)
         return None
-
-    def _keep(self, record: TuneRecord) -> None:
-        self._known[record.workload] = record
-        self._records.put(record)
-
-    def _blame(self, task: TuneTask, trying: str, error: Exception) -> None:
-        """A variant that ends the child is not tried again; too many end the search."""
-        count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
-        known = self._known.get(task.workload) or self._blank(task)
-        failed = (*known.failed, trying) if trying else known.failed
-        over = count >= CRASHES or (not trying and isinstance(error, WorkerCrashed))
-        self._keep(
-            msgspec.structs.replace(
-                known, failed=failed, complete=over, reason=str(error) if over else None
-            )
-        )
-
-    def _give_up(self, task: TuneTask, reason: str) -> None:
-        known = self._known.get(task.workload) or self._blank(task)
-        self._keep(msgspec.structs.replace(known, complete=True, reason=reason))
-
-    def _blank(self, task: TuneTask) -> TuneRecord:
-        return TuneRecord(workload=task.workload, toolchain=self.toolchain, kind=task.kind)
 
     def _instance(self) -> Any:
         return next(

@@ -15,7 +15,7 @@ from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.store import Store
 from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.pipeline import cancel
-from collage_engine.pipeline import tuning as stage
+from collage_engine.pipeline import tuning_turns as turns
 from collage_engine.pipeline.tuning import Tuning, worth_tuning
 from collage_engine.pipeline.tuning_choice import (
     apart,
@@ -379,7 +379,7 @@ def test_a_workload_that_always_crashes_is_left_alone(store):
 
 
 def test_a_variant_that_hangs_is_ended(store, monkeypatch):
-    monkeypatch.setattr(stage, "SILENCE_S", 1.5)
+    monkeypatch.setattr(turns, "SILENCE_S", 1.5)
     tune(store, tuning_targets.Hanging, 20.0)
     known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
     assert "slow" in known["kernel 1"].failed and not known["kernel 1"].choice
