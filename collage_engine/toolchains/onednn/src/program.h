@@ -62,6 +62,20 @@ struct Binding {
   int name;
 };
 
+// Memory for what lives inside a call. All programs that a thread runs share it, since they run
+// one after another: what one wrote is warm in the caches when the next one overwrites it.
+inline char* SharedArena(size_t bytes) {
+  thread_local Storage arena;
+  thread_local size_t capacity = 0;
+  if (bytes > capacity) {
+    arena.reset();
+    arena = Allocate(bytes);
+    std::memset(arena.get(), 0, bytes);
+    capacity = bytes;
+  }
+  return arena.get();
+}
+
 class Program {
  public:
   int NewBuffer(Buffer::Kind kind, size_t bytes) {
@@ -119,7 +133,7 @@ class Program {
     for (Slot& slot : slots_) {
       const Buffer& b = buffers_[slot.buffer];
       if (b.kind == Buffer::kArena) {
-        slot.memory.set_data_handle(arena_.get() + b.offset + slot.offset);
+        in_arena_.push_back({slot.memory.get(), b.offset + slot.offset});
       } else if (b.kind == Buffer::kConstant) {
         slot.memory.set_data_handle(b.data + slot.offset);
       } else {
@@ -135,6 +149,12 @@ class Program {
                                           static_cast<char*>(pointers[b.argument]) + b.offset));
       }
       last_.assign(pointers.begin(), pointers.end());
+    }
+    if (char* arena = SharedArena(arena_bytes_); arena != arena_) {
+      for (const InArena& slot : in_arena_) {
+        Check(dnnl_memory_set_data_handle(slot.memory, arena + slot.offset));
+      }
+      arena_ = arena;
     }
     int threads = 0;
     for (const Step& step : steps_) {
@@ -177,6 +197,10 @@ class Program {
     int argument;
     size_t offset;
   };
+  struct InArena {
+    dnnl_memory_t memory;
+    size_t offset;
+  };
 
   static void Check(dnnl_status_t status) {
     if (status != dnnl_success) {
@@ -216,8 +240,6 @@ class Program {
       arena_bytes_ = std::max(arena_bytes_, at + rounded(i));
       placed.push_back(i);
     }
-    arena_ = Allocate(arena_bytes_);
-    std::memset(arena_.get(), 0, arena_bytes_);
   }
 
   SetThreadsFunction set_threads_ = nullptr;
@@ -227,7 +249,8 @@ class Program {
   std::vector<Slot> slots_;
   std::vector<Bound> bound_;
   std::vector<void*> last_;
-  Storage arena_;
+  std::vector<InArena> in_arena_;
+  char* arena_ = nullptr;  // to which in_arena_ is bound
   size_t arena_bytes_ = 0;
 };
 
