@@ -73,7 +73,12 @@ class TvmToolchain(Toolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.partition.quantized import pattern_table
-        from collage_engine.partition.rule_trees import composite_rules, tvm_rules, union_rules
+        from collage_engine.partition.rule_trees import (
+            anchor_rules,
+            composite_rules,
+            tvm_rules,
+            union_rules,
+        )
         from collage_engine.partition.spec import PartitionSpec
         from collage_engine.partition.sub_graph import SubGraph
 
@@ -91,7 +96,8 @@ class TvmToolchain(Toolchain):
         rule = tvm_rules()
         if not instance.architecture:
             integers = composite_rules("quantized", pattern_table(self.name))
-            rule = union_rules(self.name, integers, rule)
+            # Siblings too: one call for query, key and value. Vertical groups the tree has itself.
+            rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
         return PartitionSpec(instance.id, instance, rule, validate, external=False)
 
     def library_instances(
