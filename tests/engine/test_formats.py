@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -26,7 +28,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.conversion import conversion
 from collage_engine.toolchains.tvm.verify import verify
-from tests.toolchain_cases import Net
+from tests.toolchain_cases import Net, run, whole
 
 DNN = ToolchainInstance(toolchain="onednn")
 TVM = ToolchainInstance(toolchain="tvm")
@@ -263,3 +265,29 @@ def test_conversions_are_timed():
     assert found[conversion_constant(small, NHWC, PLAIN)] < found[
         conversion_constant(kind, NHWC, PLAIN)
     ]  # fmt: skip
+
+
+def test_programs_share_working_memory_and_outlive_the_thread_that_ran_them_first():
+    """A small and a large oneDNN program, by turns and from threads that end."""
+    programs = []
+    for size in (8, 40):
+        net = Net(seed=size)
+        x = net.input(1, C, size, size)
+        for _ in range(3):
+            x = net.add("Relu", conv(net, x, C))
+        model = import_onnx(net.model(x))
+        feeds = model.random_inputs(0)
+        truth = original_outputs(model, feeds)
+        function = whole(model, DNN)
+        programs.append((get("onednn").compile(function), function, feeds, truth))
+
+    def check(order):
+        for k in order:
+            module, function, feeds, truth = programs[k]
+            (result,) = run(module, function, feeds)
+            np.testing.assert_allclose(result, *truth.values(), rtol=1e-4, atol=1e-5)
+
+    for order in ((0, 1, 0), (1, 0), (0, 1)):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(check, order).result()
+        check(order[::-1])
