@@ -20,6 +20,7 @@ import fcntl
 import json
 import os
 import pickle
+import select
 import selectors
 import signal
 import subprocess
@@ -188,11 +189,14 @@ class Worker:
                         if ended or not outgoing:
                             selector.unregister(self._requests)
                     elif key.fd == self._replies:
-                        data = os.read(self._replies, 1 << 20)
-                        ended |= not data
-                        self._incoming += data
+                        ended |= not self._receive()
                     elif not self._drain_stderr():
                         selector.unregister(key.fd)
+                if process.poll() is not None:
+                    # Its last words, who is to blame for one, may still lie in the pipe.
+                    ended = True
+                    while select.select([self._replies], [], [], 0)[0] and self._receive():
+                        pass
                 for kind, body in self._messages():
                     heard = time.monotonic()
                     if kind == "hello":
@@ -204,7 +208,7 @@ class Worker:
                         return body
                     else:
                         raise _remote(body)
-                if ended or process.poll() is not None:
+                if ended:
                     raise self._crash()
                 now = time.monotonic()
                 if cancel is not None and cancel.is_set():
@@ -218,6 +222,12 @@ class Worker:
                     if look_at_tree:
                         next_tree_look = now + 2.0
                     self._check_memory(look_at_tree)
+
+    def _receive(self) -> bool:
+        """Take what lies in the reply pipe; False at its end."""
+        data = os.read(self._replies, 1 << 20)
+        self._incoming += data
+        return bool(data)
 
     def _messages(self) -> Iterable[tuple[str, Any]]:
         while len(self._incoming) >= HEADER.size:

@@ -83,7 +83,7 @@ class Turns:
         count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
         known = self._of(task)
         failed = (*known.failed, trying) if trying else known.failed
-        over = count >= CRASHES or (not trying and isinstance(error, WorkerCrashed))
+        over = count >= CRASHES
         self._keep(
             msgspec.structs.replace(
                 known, failed=failed, complete=over, reason=str(error) if over else None
