@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.measure.bench import check
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
 from collage_engine.records.errors import CollageError
+from collage_engine.records.format import NHWC
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
@@ -169,6 +172,26 @@ def test_whole_residual_block_stays_in_integers() -> None:
     assert floats == ["quantize", "dequantize"]
     assert sum(s["what"] == "conv" for s in steps) == 7
     assert not any("ref" in s["implementation"] for s in steps)
+
+
+def test_channels_last_borders_need_no_copy(tmp_path: Path) -> None:
+    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
+    truth = true_values(net, tmp_path)
+    toolchain = TOOLCHAINS["onednn"]
+    for found in composites(net)[:3]:
+        plain = function_for(net, found.nodes, toolchain.instances(1, "float32")[0], "turned")
+        function = replace(
+            plain,
+            takes=dict.fromkeys(plain.inputs, NHWC),
+            gives=dict.fromkeys(plain.outputs, NHWC),
+        )
+        with compile_function(function) as compiled:
+            given = [np.ascontiguousarray(v.transpose(0, 2, 3, 1)) for v in truth.inputs_of(plain)]
+            (result,) = compiled.run(given)
+            steps = compiled.inside()["steps"]
+        (true,) = truth.outputs_of(plain)
+        assert np.abs(result.astype(int) - true.transpose(0, 2, 3, 1)).max() <= 1
+        assert not any(s["what"] == "reorder" for s in steps)
 
 
 def test_tvm_multiplies_integers() -> None:
