@@ -22,8 +22,6 @@ MOST_SLOWER = 0.01
 MOST_SLOWER_UPPER = 0.03
 """And the upper end of its 95 % interval."""
 CLEARLY_FASTER = 0.05
-NOT_SLOWER = 0.03
-"""Two runtimes whose paired interval reaches no higher count as equally fast."""
 
 
 class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
