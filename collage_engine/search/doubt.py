@@ -152,7 +152,8 @@ def doubt(
     search: Search | None = None,
     drift: float = DRIFT,
 ) -> Doubt:
-    """Resample the costs and search again, ``draws`` times, or as often as the time allows.
+    """Resample the costs and search again, ``draws`` times, or as often as the time allows; not at
+    all where the graph is too wide for exact search.
 
     ``repeats``: single times of a candidate, to bootstrap its median from; without them its cost
     scatters by its spread (20th to 80th percentile of a normal distribution); without a spread it
@@ -161,6 +162,8 @@ def doubt(
     be repriced here (it is restored).
     """
     search = Search(problem) if search is None else search
+    if search.wide:  # a draw takes as long as a search, and ends in another bound, not in a cover
+        return Doubt(right={}, loss_us=0.0, settle=(), draws=0)
     rng = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
     measured = [i for i in search.usable if problem.candidates[i].state == "measured"]

@@ -275,6 +275,8 @@ def _check_candidates(problem: Problem, place: dict[int, int]) -> None:
         if name in ids:
             raise UsageError(f"{where}.id: candidate {name} is listed twice")
         ids.add(name)
+        if not candidate.toolchain:
+            raise UsageError(f"{where}.toolchain: empty; name who runs the candidate")
         if not candidate.nodes:
             raise UsageError(f"{where}.nodes: empty; a candidate covers at least one node")
         places = []

@@ -21,8 +21,15 @@ def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tup
     verdicts = []
     assert found.least is not None
     chosen = set(found.cover)
+    limit = search.time_limit_s
     for index, pin in enumerate(pins):
-        without = search.find([p for other, p in enumerate(pins) if other != index], regrets=False)
+        if search.wide:  # all of them together may take as long again as one search
+            search.time_limit_s = limit / len(pins)
+        try:
+            rest = [p for other, p in enumerate(pins) if other != index]
+            without = search.find(rest, regrets=False)
+        finally:
+            search.time_limit_s = limit
         price: float | None = None
         if found.optimal and without.optimal and without.least is not None:
             price = search.difference_us(found.least, without.least)
