@@ -74,8 +74,9 @@ def open_onnxruntime(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Ope
 
 def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
     """A compiled model and one infer request, tensors set once; its own defaults else."""
-    import openvino
+    from collage_engine.toolchains.openvino.python_api import openvino as quiet
 
+    openvino = quiet()
     core = openvino.Core()
     hint = {"float32": "f32", "int8": "f32", "bf16": "bf16"}[spec["precision"]]
     compiled = core.compile_model(
