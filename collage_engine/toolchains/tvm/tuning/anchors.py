@@ -164,6 +164,15 @@ class AnchorBench:
         kept = {name_of({}), name_of(keep)}
         self._made = {name: made for name, made in self._made.items() if name in kept}
 
+    def confirmed(self, plan: Plan) -> float:
+        """Time of a plan as a share of the default's, at worst: in two settings of many rounds,
+        each with kernels and buffers of its own, since where buffers lie matters too."""
+        ratios = []
+        for _ in range(2):
+            self._made.clear()
+            ratios.append(self.compare(plan, {}, FINAL_ROUNDS))
+        return max(ratios)
+
     def seconds(self, plan: Plan) -> float:
         """Least seconds of a call, by the wall clock."""
         made = self.make(plan)

@@ -128,7 +128,7 @@ def _climb(
     import msgspec
 
     from collage_engine.toolchains.tvm.target import cpu
-    from collage_engine.toolchains.tvm.tuning.anchors import FINAL_ROUNDS, AnchorBench
+    from collage_engine.toolchains.tvm.tuning.anchors import AnchorBench
     from collage_engine.toolchains.tvm.tuning.climb import WORTH, Plan, climb, name_of
     from collage_engine.toolchains.tvm.tuning.spaces import neighbours_of, start_of
 
@@ -136,6 +136,8 @@ def _climb(
     about_to_try("")
     bench = AnchorBench(task.description, machine)
     bench.make({})
+    # However long the first kernels took (TVM loads, plain loops run): half the turn is for trying.
+    deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
     tried, failed = list(known.tried), list(known.failed)
 
     def record(choice: Plan, complete: bool = False, **times: float) -> TuneRecord:
@@ -172,7 +174,7 @@ def _climb(
     )
     about_to_try(name_of(found.best))
     # Many small wins over noise are none: what counts are fresh rounds against the default.
-    ratio = bench.compare(found.best, {}, FINAL_ROUNDS)
+    ratio = bench.confirmed(found.best)
     default = bench.seconds({}) * 1e6
     if ratio > WORTH:
         return record({}, found.complete, default_us=default, tuned_us=default)
