@@ -127,7 +127,9 @@ def print_run(run: Run) -> None:
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
         f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured"
-    )
+        + (f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
+           if counts.proven or counts.assumed else "")
+    )  # fmt: skip
     for pin in run.pins:
         price = f", price {time_text(pin.price_us)}" if pin.price_us is not None else ""
         reason = f": {pin.reason}" if pin.reason else ""

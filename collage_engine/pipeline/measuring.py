@@ -108,7 +108,8 @@ class Measuring:
                 invalid=len({r.key for r in records if r.cost.state == "invalid"}),
             )
         before = self.counts
-        self.counts = CandidateCounts(
+        self.counts = replace(
+            before,
             enumerated=before.enumerated + len(records),
             distinct=before.distinct + len({record.key for record in records}),
             measured=before.measured + outcome.measured,

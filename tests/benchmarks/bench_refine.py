@@ -4,8 +4,8 @@
 
 Both start from the same three best covers and get the same number of end-to-end measurements, each
 timed in turn with the start cover. Printed per method: gain over the start as measured afresh,
-additive error before and after, apparent loss (against the start) and optimality loss (the cover's
-estimate less the proven least).
+additive error before and after, and optimality loss (the cover's estimate less the proven least).
+Each method has a reference run of its own, so its gain is against its own start.
 """
 
 from __future__ import annotations
