@@ -1,0 +1,1 @@
+"""TensorRT and TensorRT-RTX as one toolchain."""

@@ -1,0 +1,217 @@
+"""Elementwise and broadcast operators as TensorRT layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tensorrt.convert import Converter
+
+Layer = Callable[["Converter", Node, list[Any]], Any]
+"""(converter, call, its operands as tensors) → its value, or one per field of a tuple."""
+
+UNARY = {
+    "abs": "ABS", "acos": "ACOS", "acosh": "ACOSH", "asin": "ASIN", "asinh": "ASINH",
+    "atan": "ATAN", "atanh": "ATANH", "ceil": "CEIL", "cos": "COS", "cosh": "COSH", "erf": "ERF",
+    "exp": "EXP", "floor": "FLOOR", "isinf": "ISINF", "isnan": "ISNAN", "log": "LOG",
+    "logical_not": "NOT", "negative": "NEG", "round": "ROUND", "sign": "SIGN", "sin": "SIN",
+    "sinh": "SINH", "sqrt": "SQRT", "tan": "TAN",
+}  # fmt: skip
+ACTIVATIONS = {"nn.relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH"}
+BINARY = {
+    "add": "SUM", "subtract": "SUB", "multiply": "PROD", "divide": "DIV", "maximum": "MAX",
+    "minimum": "MIN", "power": "POW", "equal": "EQUAL", "greater": "GREATER", "less": "LESS",
+    "logical_and": "AND", "logical_or": "OR", "logical_xor": "XOR",
+}  # fmt: skip
+
+
+def _unary(name: str) -> Layer:
+    return lambda c, node, inputs: c.net.unary(name, inputs[0])
+
+
+def _activation(name: str) -> Layer:
+    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+        if c.is_integer(inputs[0]) and name == "RELU":
+            return c.net.binary("MAX", inputs[0], c.net.scalar(0, inputs[0]))
+        return c.net.activation(name, inputs[0])
+
+    return layer
+
+
+def _binary(name: str) -> Layer:
+    return lambda c, node, inputs: c.net.binary(name, *inputs)
+
+
+def _or_equal(name: str) -> Layer:
+    """Not the opposite's negation: comparing with a NaN is false either way."""
+
+    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+        strictly = c.net.binary(name, *inputs)
+        return c.net.binary("OR", strictly, c.net.binary("EQUAL", *inputs))
+
+    return layer
+
+
+def _not_equal(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.unary("NOT", c.net.binary("EQUAL", *inputs))
+
+
+def _rsqrt(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.unary("RECIP", c.net.unary("SQRT", inputs[0]))
+
+
+def _square(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.binary("PROD", inputs[0], inputs[0])
+
+
+def _trunc(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    size = c.net.unary("FLOOR", c.net.unary("ABS", inputs[0]))
+    return c.net.binary("PROD", c.net.unary("SIGN", inputs[0]), size)
+
+
+def _isfinite(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    # x − x is 0 unless x is infinite or no number; it is compared with itself, not with 0.
+    apart = c.net.binary("SUB", inputs[0], inputs[0])
+    return c.net.unary("NOT", c.net.unary("ISNAN", apart))
+
+
+def _floor_divide(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    if c.is_integer(inputs[0]):
+        return c.net.binary("FLOOR_DIV", *inputs)
+    return c.net.unary("FLOOR", c.net.binary("DIV", *inputs))
+
+
+def _floor_mod(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    whole = c.net.binary("PROD", _floor_divide(c, node, inputs), inputs[1])
+    return c.net.binary("SUB", inputs[0], whole)
+
+
+def _mod(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    """The remainder with the sign of the dividend, as C has it."""
+    found = c.net.binary("DIV", *inputs)  # of integers: towards zero
+    if not c.is_integer(inputs[0]):
+        found = _trunc(c, node, [found])
+    return c.net.binary("SUB", inputs[0], c.net.binary("PROD", found, inputs[1]))
+
+
+def _log_add_exp(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    top = c.net.binary("MAX", *inputs)
+    parts = [c.net.unary("EXP", c.net.binary("SUB", x, top)) for x in inputs]
+    return c.net.binary("SUM", top, c.net.unary("LOG", c.net.binary("SUM", *parts)))
+
+
+def _fma(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.binary("SUM", c.net.binary("PROD", *inputs[:2]), inputs[2])
+
+
+def _clip(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    low, high = (float(node.attributes[k]) for k in ("min", "max"))
+    x = inputs[0]
+    if np.isfinite([low, high]).all() and not c.is_integer(x):
+        return c.net.activation("CLIP", x, low, high)
+    if np.isfinite(low):
+        x = c.net.binary("MAX", x, c.net.scalar(low, x))
+    if np.isfinite(high):
+        x = c.net.binary("MIN", x, c.net.scalar(high, x))
+    return x
+
+
+def _leaky_relu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.activation("LEAKY_RELU", inputs[0], float(node.attributes["alpha"]))
+
+
+def _prelu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    x, slope = inputs
+    shape = [1] * len(x.shape)
+    shape[int(node.attributes["axis"]) % len(shape)] = c.graph.nodes[node.inputs[1]].type.elements
+    layer = c.net.network.add_parametric_relu(x, c.net.reshape(slope, shape))
+    return c.net.out(layer)
+
+
+def _silu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.net.binary("PROD", inputs[0], c.net.activation("SIGMOID", inputs[0]))
+
+
+def _softplus(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    """log(1 + exp(βx))/β as max(x, 0) + log(1 + exp(−|βx|))/β, which does not overflow."""
+    net, x = c.net, inputs[0]
+    beta = float(node.attributes.get("beta", 1.0))
+    scaled = x if beta == 1.0 else net.binary("PROD", x, net.scalar(beta, x))
+    small = net.unary("EXP", net.unary("NEG", net.unary("ABS", scaled)))
+    log = net.unary("LOG", net.binary("SUM", small, net.scalar(1.0, x)))
+    if beta != 1.0:
+        log = net.binary("PROD", log, net.scalar(1.0 / beta, x))
+    return net.binary("SUM", net.activation("RELU", x), log)
+
+
+def _gelu(kind: str) -> Layer:
+    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+        net, x = c.net, inputs[0]
+        if hasattr(net.trt.ActivationType, kind):
+            return net.activation(kind, x)
+        if kind == "GELU_ERF":
+            inner = net.unary("ERF", net.binary("PROD", x, net.scalar(0.5**0.5, x)))
+        else:
+            cube = net.binary("PROD", net.binary("PROD", x, x), x)
+            cube = net.binary("PROD", cube, net.scalar(0.044715, x))
+            scaled = net.binary("PROD", net.binary("SUM", x, cube),
+                                net.scalar((2 / np.pi) ** 0.5, x))  # fmt: skip
+            inner = net.activation("TANH", scaled)
+        gate = net.binary("SUM", inner, net.scalar(1.0, x))
+        return net.binary("PROD", net.binary("PROD", x, net.scalar(0.5, x)), gate)
+
+    return layer
+
+
+def _where(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    condition, a, b = inputs
+    return c.net.select(c.net.cast(condition, c.net.dtype("bool")), a, b)
+
+
+def _astype(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return c.cast_as(inputs[0], node.type.dtype)
+
+
+def _same(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    return inputs[0]
+
+
+def _dropout(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    if len(node.types) == 1:
+        return inputs[0]
+    raise UnsupportedError("nn.dropout: its mask")
+
+
+LAYERS: dict[str, Layer] = {
+    **{op: _unary(name) for op, name in UNARY.items()},
+    **{op: _activation(name) for op, name in ACTIVATIONS.items()},
+    **{op: _binary(name) for op, name in BINARY.items()},
+    "astype": _astype,
+    "clip": _clip,
+    "ewise_fma": _fma,
+    "floor_divide": _floor_divide,
+    "floor_mod": _floor_mod,
+    "greater_equal": _or_equal("GREATER"),
+    "isfinite": _isfinite,
+    "less_equal": _or_equal("LESS"),
+    "log_add_exp": _log_add_exp,
+    "mod": _mod,
+    "nn.dropout": _dropout,
+    "nn.gelu": _gelu("GELU_ERF"),
+    "nn.gelu_tanh": _gelu("GELU_TANH"),
+    "nn.leakyrelu": _leaky_relu,
+    "nn.prelu": _prelu,
+    "nn.silu": _silu,
+    "nn.softplus": _softplus,
+    "not_equal": _not_equal,
+    "rsqrt": _rsqrt,
+    "square": _square,
+    "trunc": _trunc,
+    "where": _where,
+}

@@ -1,0 +1,207 @@
+"""Builds engines: a network, the builder's settings, and the timing cache of this machine.
+
+TensorRT times kernels while it builds, and two builds may choose differently. What it timed is
+kept in a cache on disk and with every engine: the engine of an artifact is chosen as the one that
+was measured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native.builder import build_folder
+from collage_engine.toolchains.tensorrt.convert import Constants, Converter
+from collage_engine.toolchains.tensorrt.library import (
+    Api,
+    api,
+    bare,
+    reason_against_architecture,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}
+"""The option ``precision`` of an instance → what float32 values are computed in."""
+TF32 = "tf32"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A built engine, serialised."""
+
+    plan: bytes
+    timing_cache: bytes
+    about: dict[str, Any]
+    """Release, flavour, layers, precision: for the faces and for whoever loads it."""
+
+
+def build_engine(
+    graph: DataflowGraph, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...],
+    constants: Constants, architecture: str, precision: str = "", tf32: bool = False,
+) -> Engine:  # fmt: skip
+    """Build the engine of a function; ``precision``: empty, fp16 or bf16.
+
+    ``UnsupportedError`` names a call that has no layers; ``ToolchainError`` says why TensorRT
+    builds none.
+    """
+    found = api()
+    reason = reason_against_architecture(architecture)
+    if reason is not None:
+        raise ToolchainError(reason)
+    trt = found.trt
+    log = logger(found)
+    builder = trt.Builder(log)
+    if builder is None or log.broken:
+        raise ToolchainError(_said(log, "TensorRT's builder does not start"))
+    network = builder.create_network(_flags(found))
+    half = HALVES.get(precision)
+    converter = Converter(found, network, graph, constants, half if found.strongly_typed else None)
+    log.errors.clear()
+    converter.convert(nodes, inputs, outputs)
+    if log.errors:
+        raise ToolchainError(_said(log, ""))
+    config = builder.create_builder_config()
+    kinds = {kind.dtype for i in members(nodes) for kind in graph.nodes[i].types}
+    _configure(found, config, architecture, kinds, half, tf32)
+    cache = _with_cache(found, config, architecture)
+    serialised = builder.build_serialized_network(network, config)
+    if serialised is None:
+        raise ToolchainError(_said(log, "TensorRT builds no engine of it"))
+    timings = _kept(found, config, cache, architecture)
+    about = {
+        "library": found.flavour.module, "title": found.flavour.title, "version": found.version,
+        "architecture": bare(architecture), "layers": network.num_layers,
+        "strongly_typed": found.strongly_typed, "precision": half or "as the model says",
+    }  # fmt: skip
+    return Engine(bytes(serialised), timings, about)
+
+
+def logger(found: Api) -> Any:
+    """A logger that keeps errors and prints nothing."""
+    trt = found.trt
+    severity = trt.ILogger.Severity
+
+    class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.broken = False
+
+        def log(self, level: Any, message: str) -> None:
+            if level in (severity.INTERNAL_ERROR, severity.ERROR):
+                self.errors.append(message)
+                self.broken = self.broken or level == severity.INTERNAL_ERROR
+
+    return Logger()
+
+
+_PLACE = re.compile(r"^(\[\w+\]\s*)?(Error Code \d+:\s*)?|\s*\(In \S+ at \S+\)\s*$|\s*\[\S+:\d+\]\s*$")
+
+
+def _said(log: Any, otherwise: str) -> str:
+    """What TensorRT said first, without places in its sources."""
+    lines = [line.strip() for text in log.errors for line in text.splitlines() if line.strip()]
+    return f"TensorRT: {_PLACE.sub('', lines[0])}" if lines else otherwise
+
+
+def _flags(found: Api) -> int:
+    kinds = found.trt.NetworkDefinitionCreationFlag
+    if found.strongly_typed:
+        return 1 << int(kinds.STRONGLY_TYPED)
+    batch = getattr(kinds, "EXPLICIT_BATCH", None)
+    return 1 << int(batch) if batch is not None else 0
+
+
+def _configure(
+    found: Api, config: Any, architecture: str, kinds: set[str], half: str | None, tf32: bool
+) -> None:
+    """Equal math for all toolchains, one stream, the architecture where it can be named."""
+    trt, flags = found.trt, found.trt.BuilderFlag
+    if hasattr(flags, "TF32"):  # on unless it is cleared
+        (config.set_flag if tf32 else config.clear_flag)(flags.TF32)
+    if not found.strongly_typed:
+        wanted = []
+        if half == "float16" or "float16" in kinds:
+            wanted.append("FP16")
+        if half == "bfloat16" or "bfloat16" in kinds:
+            wanted.append("BF16")
+        if kinds & {"int8", "uint8"}:
+            wanted.append("INT8")
+        for name in wanted:
+            flag = getattr(flags, name, None)
+            if flag is None:
+                raise ToolchainError(f"TensorRT {found.version} computes in no {name}")
+            config.set_flag(flag)
+    if hasattr(config, "max_aux_streams"):
+        config.max_aux_streams = 0
+    if hasattr(trt, "ProfilingVerbosity"):
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if found.architectures():
+        name = bare(architecture).replace("sm_", "SM")
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
+
+
+# ---- timing cache ------------------------------------------------------------------------------
+
+
+def cache_file(found: Api, architecture: str) -> Path:
+    """Where what was timed for an architecture is kept between builds."""
+    name = f"{found.flavour.module}-{found.version}-{bare(architecture)}.timing"
+    return build_folder() / "tensorrt" / name
+
+
+def _with_cache(found: Api, config: Any, architecture: str) -> Any:
+    """Give the builder what was timed before."""
+    path = cache_file(found, architecture)
+    known = path.read_bytes() if path.exists() else b""
+    cache = config.create_timing_cache(known)
+    if cache is None and known:
+        cache = config.create_timing_cache(b"")
+    if cache is not None:
+        config.set_timing_cache(cache, False)
+    return cache
+
+
+def _kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
+    """Merge what was timed now into the file; all of it. A cache that cannot be kept costs time
+    the next time, nothing else."""
+    current = config.get_timing_cache()
+    if current is None or cache is None:
+        return b""
+    path = cache_file(found, architecture)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(path.with_suffix(".lock")):
+            if path.exists():
+                others = config.create_timing_cache(path.read_bytes())
+                if others is not None:
+                    current.combine(others, True)
+            data = bytes(current.serialize())
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.write(data)
+            os.replace(file.name, path)
+        return data
+    except OSError:
+        return bytes(current.serialize())
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with open(path, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,0 +1,184 @@
+"""Which TensorRT is installed here: TensorRT 8.5 to 11 or TensorRT-RTX, found at run time.
+
+One interface serves all of them; what a release lacks is looked up on the module when it is
+needed. No wheel carries the C++ headers: they come from ``$TENSORRT_INCLUDE`` or not at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from collage_engine.records.errors import ToolchainError
+
+INCLUDE = "TENSORRT_INCLUDE"
+"""Environment variable: the folder of NvInferRuntime.h."""
+LIBRARY = "TENSORRT_LIB"
+"""Environment variable: libnvinfer or libtensorrt_rtx, or its folder."""
+INSTALL = "pip install tensorrt"
+LEAST = (8, 5)
+"""The first release with ``enqueueV3``."""
+
+_MODULES = (
+    ("tensorrt", False), ("tensorrt_bindings", False),
+    ("tensorrt_rtx", True), ("tensorrt_rtx_bindings", True),
+)  # fmt: skip
+_PACKAGES = ("tensorrt_libs", "tensorrt", "tensorrt_bindings")
+_RTX_PACKAGES = ("tensorrt_rtx_libs", "tensorrt_rtx", "tensorrt_rtx_bindings")
+_SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/tensorrt/lib")
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """An installed Python interface, not imported yet."""
+
+    module: str
+    rtx: bool
+
+    @property
+    def title(self) -> str:
+        return "TensorRT-RTX" if self.rtx else "TensorRT"
+
+
+@dataclass(frozen=True)
+class Api:
+    """The imported interface and what this release of it has."""
+
+    trt: Any
+    flavour: Flavour
+    version: str
+
+    @property
+    def release(self) -> tuple[int, int]:
+        major, minor = (re.findall(r"\d+", self.version) + ["0", "0"])[:2]
+        return int(major), int(minor)
+
+    @property
+    def strongly_typed(self) -> bool:
+        """Whether networks say their types themselves (TensorRT from 10 on, and RTX)."""
+        if not hasattr(self.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
+            return False
+        return self.flavour.rtx or self.release >= (10, 0)
+
+    @property
+    def wide_integers(self) -> bool:
+        """Whether it computes int64; older releases take int32 only."""
+        return hasattr(self.trt.DataType, "INT64")
+
+    def architectures(self) -> tuple[str, ...]:
+        """Of TensorRT-RTX: the devices it builds for, e.g. sm_86. Empty: the one that is here."""
+        found = getattr(self.trt, "ComputeCapability", None)
+        if not self.flavour.rtx or found is None:
+            return ()
+        names = [name for name in dir(found) if re.fullmatch(r"SM\d+", name)]
+        return tuple(f"sm_{n}" for n in sorted(int(name[2:]) for name in names))
+
+
+def flavour() -> Flavour:
+    """TensorRT if it is installed, else TensorRT-RTX; ``ToolchainError`` names what to install."""
+    for module, rtx in _MODULES:
+        if importlib.util.find_spec(module) is not None:
+            return Flavour(module, rtx)
+    raise ToolchainError(
+        "the package tensorrt is not installed (nor tensorrt-rtx, for GeForce and RTX devices)"
+    )
+
+
+@cache
+def api() -> Api:
+    """The Python interface, imported; ``ToolchainError`` says why it cannot be."""
+    found = flavour()
+    try:
+        trt = importlib.import_module(found.module)
+    except Exception as error:  # a binding without its library raises what the loader does
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolchainError(f"{found.title} cannot be loaded: {lines[-1]}") from error
+    result = Api(trt, found, str(getattr(trt, "__version__", "0")))
+    if not found.rtx and result.release < LEAST:
+        raise ToolchainError(f"TensorRT {result.version} is older than {LEAST[0]}.{LEAST[1]}")
+    return result
+
+
+def bare(architecture: str) -> str:
+    """sm_90a → sm_90: the suffix unlocks instructions, it names no other device."""
+    return architecture.rstrip("af")
+
+
+def reason_against_architecture(architecture: str) -> str | None:
+    """Why engines for this architecture cannot be built; None when they can."""
+    found = api()
+    known = found.architectures()
+    if known and bare(architecture) not in known:
+        return (
+            f"TensorRT-RTX {found.version} runs on {', '.join(known)}, not on "
+            f"{bare(architecture)}: data-centre devices need TensorRT itself"
+        )
+    return None
+
+
+def library_file() -> Path:
+    """libnvinfer.so.N or libtensorrt_rtx.so.N: $TENSORRT_LIB, beside the package, or installed."""
+    rtx = flavour().rtx
+    stem = "libtensorrt_rtx.so" if rtx else "libnvinfer.so"
+    chosen = os.environ.get(LIBRARY)
+    if chosen:
+        places = [Path(chosen)]
+    else:
+        places = [
+            Path(place)
+            for package in (_RTX_PACKAGES if rtx else _PACKAGES)
+            if (spec := importlib.util.find_spec(package)) is not None
+            for place in spec.submodule_search_locations or ()
+        ]
+        places += [Path(place) for place in _SYSTEM]
+    for place in places:
+        if place.is_file():
+            return place.resolve()
+        found = sorted(p for p in place.glob(f"{stem}.*") if re.fullmatch(r"[\d.]+", p.name[len(stem):]))
+        if found:
+            return found[0].resolve()
+    raise ToolchainError(f"no {stem} was found: set {LIBRARY} to it")
+
+
+def soname(library: Path) -> str:
+    """libnvinfer.so.10.13.2 → libnvinfer.so.10: what programs linked to it ask for."""
+    stem, _, version = library.name.partition(".so.")
+    return f"{stem}.so.{version.split('.')[0]}" if version else library.name
+
+
+def headers() -> Path | None:
+    """$TENSORRT_INCLUDE, checked against the library; None when it is not set.
+
+    ``ToolchainError`` when it holds no headers, or those of another major release: the library's
+    classes would lie differently in memory.
+    """
+    chosen = os.environ.get(INCLUDE)
+    if not chosen:
+        return None
+    folder = Path(chosen).resolve()
+    if not (folder / "NvInferRuntime.h").is_file():
+        raise ToolchainError(f"{INCLUDE}={chosen} holds no NvInferRuntime.h")
+    major = _header_major(folder)
+    ours = api().release[0]
+    if major is not None and major != ours:
+        raise ToolchainError(
+            f"{INCLUDE}={chosen} holds the headers of release {major}, the library is {ours}"
+        )
+    return folder
+
+
+def _header_major(folder: Path) -> int | None:
+    """The major release that NvInferVersion.h names, by one more name at most."""
+    version = folder / "NvInferVersion.h"
+    if not version.is_file():
+        return None
+    defined = dict(re.findall(r"#define\s+(\w+)\s+(\w+)", version.read_text(errors="replace")))
+    value = defined.get("NV_TENSORRT_MAJOR", "")
+    value = defined.get(value, value)
+    return int(value) if value.isdigit() else None

@@ -1,0 +1,209 @@
+"""A thin layer over TensorRT's network definition: tensors in, tensors out, shapes aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_engine.records.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tensorrt.library import Api
+
+Ints = Sequence[int]
+
+NAMES = {
+    "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int8": "INT8", "uint8": "UINT8",
+    "int32": "INT32", "int64": "INT64", "bool": "BOOL",
+}  # fmt: skip
+"""Element type → name in TensorRT's ``DataType``."""
+
+
+def last(tensor: Any, axis: int) -> int:
+    """An axis counted from the front."""
+    return axis % max(len(tensor.shape), 1)
+
+
+class Net:
+    """Adds layers to a network and hands out their first output."""
+
+    def __init__(self, api: Api, network: Any) -> None:
+        self.api = api
+        self.trt = api.trt
+        self.network = network
+        self._kept: list[Any] = []
+        """Arrays that TensorRT only points to until the engine is built."""
+
+    # ---- types and weights -----------------------------------------------------------------
+
+    def dtype(self, name: str) -> Any:
+        """TensorRT's element type; ``UnsupportedError`` where this release has none."""
+        if name == "int64" and not self.api.wide_integers:
+            name = "int32"
+        found = getattr(self.trt.DataType, NAMES.get(name, ""), None)
+        if found is None:
+            raise UnsupportedError(f"{self.api.flavour.title} {self.api.version} has no {name}")
+        return found
+
+    def name_of(self, dtype: Any) -> str:
+        """The element type's own name."""
+        return next(n for n, t in NAMES.items() if getattr(self.trt.DataType, t, None) == dtype)
+
+    def weights(self, array: np.ndarray) -> Any:
+        """Weights that live as long as this object."""
+        name = str(array.dtype)
+        if name == "int64" and not self.api.wide_integers:
+            limits = np.iinfo(np.int32)
+            array = np.clip(array, limits.min, limits.max).astype(np.int32)
+            name = "int32"
+        dtype = self.dtype(name)
+        array = np.ascontiguousarray(array)
+        self._kept.append(array)
+        return self.trt.Weights(dtype, array.ctypes.data, array.size)
+
+    def const(self, value: Any, dtype: str | None = None) -> Any:
+        """A constant tensor."""
+        array = np.asarray(value)
+        if dtype is not None:
+            array = array.astype(numpy_type(dtype))
+        shape = array.shape  # ascontiguousarray would make a scalar one-dimensional
+        return self.out(self.network.add_constant(tuple(shape), self.weights(array)))
+
+    def scalar(self, value: float, like: Any) -> Any:
+        """A constant of one element with the rank and type of another tensor."""
+        name = self.name_of(like.dtype)
+        return self.const(np.full((1,) * len(like.shape), value), name)
+
+    def out(self, layer: Any, place: int = 0) -> Any:
+        if layer is None:
+            raise UnsupportedError("TensorRT refused a layer")
+        return layer.get_output(place)
+
+    def need(self, owner: Any, name: str, what: str) -> Any:
+        """An attribute of this release's interface; ``UnsupportedError`` when it lacks it."""
+        found = getattr(owner, name, None)
+        if found is None:
+            raise UnsupportedError(
+                f"{self.api.flavour.title} {self.api.version} has no layer for {what}"
+            )
+        return found
+
+    # ---- layers ----------------------------------------------------------------------------
+
+    def cast(self, x: Any, dtype: Any) -> Any:
+        if x.dtype == dtype:
+            return x
+        return self.out(self.network.add_cast(x, dtype))
+
+    def identity(self, x: Any) -> Any:
+        """A tensor of its own with the same value."""
+        return self.out(self.network.add_identity(x))
+
+    def reshape(self, x: Any, shape: Ints) -> Any:
+        if tuple(x.shape) == tuple(shape):
+            return x
+        layer = self.network.add_shuffle(x)
+        layer.reshape_dims = tuple(shape)
+        return self.out(layer)
+
+    def transpose(self, x: Any, axes: Ints) -> Any:
+        if list(axes) == list(range(len(axes))):
+            return x
+        layer = self.network.add_shuffle(x)
+        layer.first_transpose = self.trt.Permutation(list(axes))
+        return self.out(layer)
+
+    def with_rank(self, x: Any, rank: int) -> Any:
+        """With axes of one element in front, as broadcasting wants."""
+        return self.reshape(x, (1,) * (rank - len(x.shape)) + tuple(x.shape))
+
+    def aligned(self, *tensors: Any) -> list[Any]:
+        rank = max(len(t.shape) for t in tensors)
+        return [self.with_rank(t, rank) for t in tensors]
+
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.aligned(a, b)
+        return self.out(
+            self.network.add_elementwise(a, b, getattr(self.trt.ElementWiseOperation, op))
+        )
+
+    def unary(self, op: str, x: Any) -> Any:
+        found = self.need(self.trt.UnaryOperation, op, op.lower())
+        if not x.shape:  # unary layers want an axis
+            return self.reshape(self.out(self.network.add_unary(self.reshape(x, (1,)), found)), ())
+        return self.out(self.network.add_unary(x, found))
+
+    def activation(
+        self, kind: str, x: Any, alpha: float | None = None, beta: float | None = None
+    ) -> Any:
+        layer = self.network.add_activation(x, getattr(self.trt.ActivationType, kind))
+        if alpha is not None:
+            layer.alpha = alpha
+        if beta is not None:
+            layer.beta = beta
+        return self.out(layer)
+
+    def select(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.out(self.network.add_select(*self.aligned(condition, a, b)))
+
+    def reduce(self, op: str, x: Any, axes: Iterable[int], keep: bool = True) -> Any:
+        mask = self.mask(x, axes)
+        if not mask:
+            return x
+        kind = getattr(self.trt.ReduceOperation, op)
+        return self.out(self.network.add_reduce(x, kind, mask, keep))
+
+    def mask(self, x: Any, axes: Iterable[int]) -> int:
+        return sum(1 << axis for axis in {last(x, a) for a in axes})
+
+    def slice(
+        self, x: Any, start: Ints, size: Ints, stride: Ints | None = None, mode: str = "",
+        fill: Any = None,
+    ) -> Any:  # fmt: skip
+        """A strided part; a mode says what lies beyond the borders (FILL, CLAMP, REFLECT, WRAP)."""
+        steps = tuple(stride) if stride is not None else (1,) * len(size)
+        layer = self.network.add_slice(x, tuple(start), tuple(size), steps)
+        if mode:
+            modes = getattr(self.trt, "SampleMode", None) or self.trt.SliceMode
+            layer.mode = self.need(modes, mode, "padding")
+        if fill is not None:
+            layer.set_input(4, fill)
+        return self.out(layer)
+
+    def broadcast(self, x: Any, shape: Ints) -> Any:
+        x = self.with_rank(x, len(shape))
+        if tuple(x.shape) == tuple(shape):
+            return x
+        strides = [int(d > 1) for d in x.shape]
+        return self.slice(x, (0,) * len(shape), shape, strides)
+
+    def concat(self, parts: Sequence[Any], axis: int) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        layer = self.network.add_concatenation(list(parts))
+        layer.axis = axis
+        return self.out(layer)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        none = self.trt.MatrixOperation.NONE
+        a, b = self.aligned(a, b)
+        return self.out(self.network.add_matrix_multiply(a, none, b, none))
+
+    def gather(self, x: Any, indices: Any, axis: int) -> Any:
+        return self.out(self.network.add_gather(x, indices, axis))
+
+    def softmax(self, x: Any, axis: int) -> Any:
+        layer = self.network.add_softmax(x)
+        layer.axes = 1 << last(x, axis)
+        return self.out(layer)
+
+
+def numpy_type(name: str) -> Any:
+    """numpy's element type, bfloat16 among them."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
