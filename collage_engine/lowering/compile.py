@@ -65,8 +65,9 @@ def compile_function(function: Function) -> Compiled:
         from collage_engine.machine.cuda import cuda_probe
 
         cache = max((device.l2_bytes for device in cuda_probe().devices), default=0)
-        weights = function.model.record.weights_bytes
-        return CudaCompiled(function, toolchain, copies_wanted(weight_bytes(function), weights, cache))
+        model = function.model.record.weights_bytes
+        copies = copies_wanted(weight_bytes(function), model, cache)
+        return CudaCompiled(function, toolchain, copies)
     if toolchain.native:
         return NativeCompiled(function, toolchain)
     return ExternalCompiled(function, toolchain)

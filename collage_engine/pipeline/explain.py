@@ -21,8 +21,8 @@ LISTED = 6
 """Operators of a candidate that are named one by one."""
 NAMES = {
     "tvm": "TVM", "onnxruntime": "ONNX Runtime", "onednn": "oneDNN", "openvino": "OpenVINO",
-    "openblas": "OpenBLAS", "mkl": "MKL", "cublas": "cuBLAS", "cudnn": "cuDNN", "cutlass": "CUTLASS",
-    "tensorrt": "TensorRT",
+    "openblas": "OpenBLAS", "mkl": "MKL", "cublas": "cuBLAS", "cudnn": "cuDNN",
+    "cutlass": "CUTLASS", "tensorrt": "TensorRT",
 }  # fmt: skip
 """Toolchains as their makers write them."""
 

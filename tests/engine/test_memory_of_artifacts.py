@@ -28,7 +28,9 @@ from tvm.runtime.vm import VirtualMachine
 from collage_engine.placement.memory import MemoryWatch
 import msgspec
 watch = MemoryWatch()
-private = lambda: int(next(l for l in open("/proc/self/status") if "RssAnon" in l).split()[1]) * 1024
+def private():
+    found = next(l for l in open("/proc/self/status") if "RssAnon" in l)
+    return int(found.split()[1]) * 1024
 before = private()
 library = tvm.runtime.load_module(sys.argv[1])
 vm = VirtualMachine(library, tvm.cpu())

@@ -23,7 +23,8 @@ THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
 HOSTILE = {
     "OMP_NUM_THREADS": "9", "TVM_NUM_THREADS": "7", "OMP_WAIT_POLICY": "active",
-    "GOMP_SPINCOUNT": "infinite", "OPENBLAS_NUM_THREADS": "6", "TVM_THREAD_POOL_SPIN_COUNT": "9999999",
+    "GOMP_SPINCOUNT": "infinite", "OPENBLAS_NUM_THREADS": "6",
+    "TVM_THREAD_POOL_SPIN_COUNT": "9999999",
 }  # fmt: skip
 """What a shell may hold that would give every runtime other threads, spinning for ever."""
 

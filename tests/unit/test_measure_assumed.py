@@ -1,4 +1,4 @@
-"""Bounds that rest on what parts took alone: what they say, and that measured groups correct them."""
+"""Bounds that rest on what parts took alone, and how measured groups correct them."""
 
 from __future__ import annotations
 
