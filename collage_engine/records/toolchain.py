@@ -76,6 +76,9 @@ class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
     """SPDX identifier."""
     linked: bool = False
     """True for our own runtime, which model.so names as NEEDED; False for what it loads."""
+    python: str = ""
+    """Not empty: no library but a Python file, to be run before model.so is loaded, that needs
+    this Python module. The artifact then needs Python."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
