@@ -1,0 +1,35 @@
+"""What TensorRT proposes: what it fuses into one kernel anyway, and groups of siblings.
+
+An engine takes seconds to build. The rest comes from blocks, regions and the whole model, which
+suit it best: inside an engine it keeps its own layouts and fuses as it likes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.toolchain import ToolchainInstance
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
+
+
+def partition_spec(
+    toolchain: TensorrtToolchain, instance: ToolchainInstance, graph: DataflowGraph
+) -> PartitionSpec:
+    reasons = {index: toolchain.supports(graph, index, instance) for index in graph.operators}
+
+    def validate(sub_graph: SubGraph) -> str | None:
+        for index in graph.operators:
+            if sub_graph.inside >> index & 1 and reasons[index] is not None:
+                return reasons[index]
+        return None
+
+    name = toolchain.name
+    integers = composite_rules("quantized", pattern_table(name))
+    return PartitionSpec(name, instance, union_rules(name, integers, anchor_rules()), validate)

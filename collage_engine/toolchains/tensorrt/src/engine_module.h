@@ -1,0 +1,95 @@
+// What both runtimes of TensorRT share: an engine is opened once, a call only enqueues it.
+#ifndef COLLAGE_ENGINE_MODULE_H_
+#define COLLAGE_ENGINE_MODULE_H_
+
+#include "collage_cuda.h"
+
+namespace collage {
+
+// The weights of such a module are the serialised engine, then the timing cache it was built with.
+class EngineModule : public CudaModule {
+ public:
+  EngineModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : CudaModule(symbol, plan_text, weights) {
+    json::Object plan = ParseObject(plan_text, "the plan");
+    engine_bytes_ = static_cast<size_t>(Get<int64_t>(plan, "engine_bytes"));
+    if (engine_bytes_ > weight_bytes()) {
+      TVM_FFI_THROW(ValueError) << symbol << ": the engine is truncated";
+    }
+    for (size_t i = 0; i < inputs().size(); ++i) names_.push_back("input" + std::to_string(i));
+    for (size_t i = 0; i < outputs().size(); ++i) names_.push_back("output" + std::to_string(i));
+  }
+  EngineModule(const EngineModule&) = delete;
+  EngineModule& operator=(const EngineModule&) = delete;
+  ~EngineModule() {
+    for (cudaEvent_t event : {before_, after_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+    if (own_ != nullptr) cudaStreamDestroy(own_);
+  }
+
+ protected:
+  // Make ready to run the engine; it may allocate and wait.
+  virtual void Open(const char* engine, size_t size) = 0;
+  // Enqueue it once; pointers in the order of names().
+  virtual void Enqueue(const std::vector<void*>& pointers, cudaStream_t stream) = 0;
+
+  // Names of the engine's tensors, inputs then outputs.
+  const std::vector<std::string>& names() const { return names_; }
+
+  void Prepare(cudaStream_t) final {
+    Open(weight(0), engine_bytes_);
+    CheckCuda(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "creating a stream");
+    CheckCuda(cudaEventCreateWithFlags(&before_, cudaEventDisableTiming), "creating an event");
+    CheckCuda(cudaEventCreateWithFlags(&after_, cudaEventDisableTiming), "creating an event");
+    // The first run loads kernels, which a call that is captured into a CUDA graph could not.
+    // Zeros, since whole numbers among the inputs may be indices.
+    std::vector<DeviceBuffer> buffers;
+    std::vector<void*> pointers;
+    for (const std::vector<TensorSpec>* specs : {&inputs(), &outputs()}) {
+      for (const TensorSpec& spec : *specs) {
+        buffers.emplace_back(std::max<size_t>(spec.bytes, 16));
+        CheckCuda(cudaMemsetAsync(buffers.back().data(), 0, buffers.back().size(), own_),
+                  "clearing memory");
+        pointers.push_back(buffers.back().data());
+      }
+    }
+    Enqueue(pointers, own_);
+    CheckCuda(cudaStreamSynchronize(own_), "running the engine the first time");
+  }
+
+  void Launch(cudaStream_t stream) final {
+    // On the default stream TensorRT would wait for the device in every call; a stream of our own
+    // between two events keeps the order without that.
+    if (stream != nullptr && stream != cudaStreamLegacy) {
+      Enqueue(pointers(), stream);
+      return;
+    }
+    CheckCuda(cudaEventRecord(before_, stream), "recording an event");
+    CheckCuda(cudaStreamWaitEvent(own_, before_, 0), "ordering streams");
+    Enqueue(pointers(), own_);
+    CheckCuda(cudaEventRecord(after_, own_), "recording an event");
+    CheckCuda(cudaStreamWaitEvent(stream, after_, 0), "ordering streams");
+  }
+
+  std::string Describe() const final {
+    json::Object plan = ParseObject(plan_text(), "the plan");
+    json::Object out;
+    for (const char* key : {"title", "version", "architecture", "precision", "layers",
+                            "strongly_typed", "engine_bytes", "timing_cache_bytes", "runtime"}) {
+      if (Has(plan, key)) out.Set(ffi::String(key), Field(plan, key));
+    }
+    out.Set(ffi::String("steps"), json::Array());
+    return std::string(json::Stringify(out));
+  }
+
+ private:
+  size_t engine_bytes_ = 0;
+  std::vector<std::string> names_;
+  cudaStream_t own_ = nullptr;
+  cudaEvent_t before_ = nullptr, after_ = nullptr;
+};
+
+}  // namespace collage
+
+#endif  // COLLAGE_ENGINE_MODULE_H_

@@ -1,0 +1,183 @@
+"""TensorRT and TensorRT-RTX: engines built from sub-graphs of any size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, FLOAT32
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.native.builder import RuntimeSource
+from collage_engine.toolchains.native.cuda import (
+    SHARED,
+    CudaToolchain,
+    cuda_includes,
+    cuda_runtime,
+    cudart_library,
+)
+from collage_engine.toolchains.tensorrt import library, supports
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+FLOAT16 = "float16"
+PYTHON_PART = "collage_tensorrt.py"
+"""What python_runtime.py is called in an artifact."""
+_HALVES = {FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
+"""A run's precision → the options that it admits: float16 rounds less than bfloat16."""
+_LOWEST = {"fp16": FLOAT16, "bf16": BFLOAT16}
+
+
+class TensorrtToolchain(CudaToolchain):
+    """TensorRT 8.5 to 11 or TensorRT-RTX, whichever is installed.
+
+    Engines run from C++ where the user gives TensorRT's headers (``$TENSORRT_INCLUDE``), else
+    through its Python interface; an artifact then needs Python and says so.
+    """
+
+    name = "tensorrt"
+    licence = "LicenseRef-NVIDIA-TensorRT"
+    install = library.INSTALL
+    depends = ("collage_engine.partition.quantized", "collage_engine.partition.patterns")
+
+    def version(self) -> str:
+        return library.api().version
+
+    def has_headers(self) -> bool:
+        return library.headers() is not None
+
+    def source(self) -> RuntimeSource:
+        _, cudart = cuda_runtime()
+        folder = Path(__file__).parent / "src"
+        headers = library.headers()
+        if headers is None:
+            return RuntimeSource(
+                toolchain="tensorrt_python", main=folder / "tensorrt_python.cc", plan_version=1,
+                library_version="", includes=cuda_includes(), links=(cudart,), shared=(SHARED,),
+                beside=(("libcudart.so.13", cudart),),
+            )  # fmt: skip
+        file = library.library_file()
+        return RuntimeSource(
+            toolchain=self.name, main=folder / "tensorrt_module.cc", plan_version=1,
+            library_version=self.version(), includes=(*cuda_includes(), headers),
+            links=(file, cudart), shared=(SHARED,),
+            beside=((library.soname(file), file), ("libcudart.so.13", cudart)),
+        )  # fmt: skip
+
+    def probe(self) -> ToolchainState:
+        """Without a device only TensorRT-RTX builds engines; TensorRT times them on it."""
+        found = cuda_probe()
+        version = None
+        try:
+            version = self.version()
+            rtx = library.flavour().rtx
+            source = self.source()
+            if found.devices:
+                reason = library.reason_against_architecture(found.devices[0].architecture)
+                if reason is not None:
+                    raise ToolchainError(reason)
+                builder.load(source)
+            else:
+                builder.find_compiler()
+        except ToolchainError as error:
+            return ToolchainState(
+                name=self.name, available=False, version=version, reason=str(error),
+                licence=self.licence, install=self.install,
+            )  # fmt: skip
+        reason = found.reason
+        if not found.devices:
+            reason = (
+                f"{reason}; TensorRT-RTX builds for {', '.join(library.api().architectures())}"
+                if rtx
+                else f"{reason}, and TensorRT builds an engine only on the device that runs it"
+            )
+        return ToolchainState(
+            name=self.name,
+            available=bool(found.devices),
+            version=version,
+            reason=reason,
+            install=None if found.devices else "install the NVIDIA driver",
+            devices=tuple(device.record().name for device in found.devices),
+            licence=self.licence,
+            builds=rtx or bool(found.devices),
+        )
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
+            return ToolchainInstance(
+                toolchain=self.name, config=options, precision=lowest, device="cuda:0",
+                architecture=architecture,
+            )  # fmt: skip
+
+        plain = instance("tf32" if precision == "tf32" else FLOAT32)
+        halves = [
+            instance(_LOWEST[option], ("precision", option))
+            for option in _HALVES.get(precision, ())
+        ]
+        return plain, *halves
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        if instance.architecture:
+            reason = library.reason_against_architecture(instance.architecture)
+            if reason is not None:
+                return reason
+        return supports.reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.tensorrt.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        from collage_engine.toolchains.tensorrt.engine import build_engine
+
+        instance = function.instance
+        engine = build_engine(
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            instance.architecture, instance.option("precision"), instance.precision == "tf32",
+        )  # fmt: skip
+        plan = {
+            **engine.about,
+            "engine_bytes": len(engine.plan),
+            "timing_cache_bytes": len(engine.timing_cache),
+            "runtime": "C++" if self.has_headers() else "Python",
+        }
+        return plan, engine.plan + engine.timing_cache
+
+    def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
+        if plan["runtime"] == "Python":
+            from collage_engine.toolchains.tensorrt import python_runtime
+
+            python_runtime.register()
+        return super().create(symbol, plan, weights)
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """The engine's facts, and its layers where it can be opened here."""
+        from collage_engine.toolchains.tensorrt.layers import executed_layers
+
+        described = super().inside(module)
+        _, plan, weights = self.unpack(module)
+        described["steps"] = executed_layers(weights[: int(plan["engine_bytes"])])
+        return described
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The library itself with C++; else the file that opens engines from Python."""
+        own = self.own_library()
+        if not self.has_headers():
+            part = RuntimeLibrary(
+                file=str(Path(__file__).parent / "python_runtime.py"), name=PYTHON_PART,
+                toolchain=self.name, version=self.version(), licence="Apache-2.0",
+                python=library.flavour().module,
+            )  # fmt: skip
+            return part, cudart_library(self.name), own
+        file = library.library_file()
+        shipped = RuntimeLibrary(
+            file=str(file), name=library.soname(file), toolchain=self.name,
+            version=self.version(), licence=self.licence,
+        )  # fmt: skip
+        return shipped, cudart_library(self.name), own
