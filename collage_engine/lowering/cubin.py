@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -20,6 +18,7 @@ from typing import Any
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.native.builder import find_in_wheel
+from collage_engine.toolchains.native.nvcc import find_nvcc
 
 COMPILE_SECONDS = 600.0
 KIND = b"cuda"
@@ -29,16 +28,6 @@ SOURCE = b"cuda"
 
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 _RUNTIME = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
-
-
-def find_nvcc() -> str | None:
-    """nvcc of $CUDA_HOME, of $CUDA_PATH, of PATH or of the usual place; None: there is none."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        root = os.environ.get(variable)
-        if root and (Path(root) / "bin" / "nvcc").exists():
-            return str(Path(root) / "bin" / "nvcc")
-    usual = Path("/usr/local/cuda/bin/nvcc")
-    return shutil.which("nvcc") or (str(usual) if usual.exists() else None)
 
 
 def compiler() -> str:

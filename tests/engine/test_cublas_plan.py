@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.toolchains.cublas.products import layout_of, plan_of
+from collage_engine.toolchains.cublas.products import plan_of
+from collage_engine.toolchains.native.products import layout_of
 
 
 def model_of(

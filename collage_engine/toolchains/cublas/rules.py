@@ -11,8 +11,9 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.cublas.products import check_product, products
+from collage_engine.toolchains.cublas.products import DIALECT, check_product
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.products import in_an_epilogue_only, refusal
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cublas.toolchain import CublasToolchain
@@ -22,7 +23,7 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     """Why cuBLASLt cannot run an operator by itself; None when it can."""
     node = graph.nodes[index]
     if node.op != "matmul":
-        return f"{node.op}: cuBLAS runs it only in a product's epilogue"
+        return in_an_epilogue_only(node.op, DIALECT)
     try:
         check_product(graph, node)
     except UnsupportedError as error:
@@ -47,28 +48,12 @@ def patterns() -> list[tuple[str, Pattern]]:
     return [("cublas.matmul", active)]
 
 
-def _fits(graph: DataflowGraph, nodes: int) -> str | None:
-    outputs = 0
-    for index in graph.operators:
-        if nodes >> index & 1 and (
-            graph.output_set >> index & 1
-            or any(not nodes >> u & 1 for u in graph.users[index])
-        ):
-            outputs |= 1 << index
-    calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
-    try:
-        products(graph, calls, outputs)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
 def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return _fits(graph, match.nodes)
+    return refusal(graph, match.nodes, DIALECT)
 
 
 def _validate(sub_graph: SubGraph) -> str | None:
-    return _fits(sub_graph.graph, sub_graph.inside)
+    return refusal(sub_graph.graph, sub_graph.inside, DIALECT)
 
 
 def partition_spec(

@@ -131,7 +131,7 @@ def build(source: RuntimeSource) -> Runtime:
         return Runtime(kind, library)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / "lock"):
+        with lock(folder / "lock"):
             if not library.exists():
                 _link_beside(folder, source)
                 ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
@@ -187,7 +187,7 @@ def _link_beside(folder: Path, source: RuntimeSource) -> None:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         try:
