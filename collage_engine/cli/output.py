@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
+from collage_engine.records.errors import CollageError
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
@@ -66,6 +69,16 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
                 say(f"  to install it: {state.install}")
 
 
+def say_artifact(folder: str) -> None:
+    """Where it is, and what it needs beside what lies in it."""
+    from collage_engine.placement.artifact import requirements
+
+    say(f"artifact: {folder}")
+    with contextlib.suppress(CollageError):  # a stored run's may be gone since
+        for text in requirements(Path(folder)):
+            say(f"  {text}")
+
+
 def print_run(run: Run) -> None:
     """The placement, the baselines beside it, and what to trust."""
     placement = run.placement
@@ -81,7 +94,7 @@ def print_run(run: Run) -> None:
         for warning in run.warnings:
             say(f"warning: {warning}", style="yellow")
         if run.artifact:
-            say(f"artifact: {run.artifact}")
+            say_artifact(run.artifact)
         return
     whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
     say(
@@ -142,7 +155,7 @@ def print_run(run: Run) -> None:
     for warning in run.warnings:
         say(f"warning: {warning}", style="yellow")
     if run.artifact:
-        say(f"artifact: {run.artifact}")
+        say_artifact(run.artifact)
 
 
 def formats_text(placement: Placement) -> str:

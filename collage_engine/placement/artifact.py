@@ -207,6 +207,7 @@ def _manifest(
             },
             **contents.versions,
         },
+        **({"requires": needed} if (needed := _requirements(built.libraries)) else {}),
         "target": contents.target,
         "device": "cuda" if built.architecture else "cpu",
         **({"architecture": built.architecture} if built.architecture else {}),
@@ -228,8 +229,35 @@ def _manifest(
                 "needed": library.linked,
             }
             for library in built.libraries
+            if not library.python
         ],
     }
+
+
+def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
+    """What an artifact needs beside its own files and TVM's runtime: Python, for some parts."""
+    return [
+        {
+            "what": "python",
+            "toolchain": library.toolchain,
+            "module": library.python,
+            "version": library.version,
+            "file": library.name,
+            "reason": (
+                f"{library.toolchain} runs through its Python module {library.python} "
+                f"{library.version}, since it was built without its C++ headers"
+            ),
+        }
+        for library in libraries
+        if library.python
+    ]
+
+
+def requirements(folder: Path) -> list[str]:
+    """What an artifact needs beside its own files and TVM's runtime, in words."""
+    return [
+        f"it needs Python: {about['reason']}" for about in read_manifest(folder).get("requires", ())
+    ]
 
 
 def _put_in_place(beside: Path, out: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from collage_engine.lowering.accuracy import worst
 from collage_engine.placement.memory import MemoryWatch
 from collage_engine.placement.npz import read_npz
+from collage_engine.placement.python_parts import run_python_parts
 from collage_engine.placement.python_session import open_session
 from collage_engine.placement.stopwatch import time_kernels
 from collage_engine.records.errors import ToolchainError
@@ -123,6 +124,7 @@ class RivalJob:
 
         from collage_engine.lowering.target import device_of
 
+        run_python_parts(request.module)
         library = tvm.runtime.load_module(str(request.module))
         device = device_of(request.device)
         self._vm = VirtualMachine(library, device)

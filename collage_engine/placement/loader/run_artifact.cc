@@ -224,6 +224,11 @@ int Run(const std::string& folder, bool benchmark, int calls) {
       json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
   // Thread counts and spinning are read when the libraries load: set them before model.so does,
   // for all runtimes as the artifact was measured, whatever the shell says.
+  if (manifest.count(ffi::String("requires")) != 0) {
+    for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
+      Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
+    }
+  }
   const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
   for (const auto& [key, value] : environment) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a Collage Explorer artifact and checks it against its sample.
 
-Needs the Python packages apache-tvm and numpy, nothing else.
+Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
     python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import sys
 import time
 import zipfile
@@ -37,6 +38,12 @@ def set_environment(manifest):
     change the manifest.
     """
     os.environ.update(manifest["environment"])
+
+
+def run_python_parts(folder, manifest):
+    """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
+    for about in manifest.get("requires", []):
+        runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
 
 
 def numpy_dtype(name):
@@ -73,6 +80,7 @@ class Model:
         folder = Path(folder).resolve()
         self.manifest = manifest_of(folder)
         set_environment(self.manifest)
+        run_python_parts(folder, self.manifest)
         import tvm
         from tvm.runtime.vm import VirtualMachine
 

@@ -179,7 +179,8 @@ class Converter:
         try:
             found = layer(self, node, self._in_precision(node, operands))
         except UnsupportedError as error:
-            raise UnsupportedError(f"{node.op}: {str(error).removeprefix(node.op + ': ')}") from None
+            said = str(error).removeprefix(f"{node.op}: ")
+            raise UnsupportedError(f"{node.op}: {said}") from None
         except (TypeError, ValueError, AttributeError) as error:
             # The binding's own words, for what this release has not or takes differently.
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -219,7 +220,8 @@ class Converter:
                     f"{node.op}: TensorRT makes {list(tensor.shape)} of it, not {kind}"
                 )
             if tensor.dtype not in allowed:
-                raise UnsupportedError(f"{node.op}: TensorRT makes {tensor.dtype} of it, not {kind}")
+                made = self.net.name_of(tensor.dtype)
+                raise UnsupportedError(f"{node.op}: TensorRT makes {made} of it, not {kind}")
 
     def bias_behind(self, node: Node, channels: int, dtype: Any) -> np.ndarray | None:
         """A constant per channel that is added to a convolution and nothing else reads before.

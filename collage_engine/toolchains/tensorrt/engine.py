@@ -106,7 +106,9 @@ def logger(found: Api) -> Any:
     return Logger()
 
 
-_PLACE = re.compile(r"^(\[\w+\]\s*)?(Error Code \d+:\s*)?|\s*\(In \S+ at \S+\)\s*$|\s*\[\S+:\d+\]\s*$")
+_PLACE = re.compile(
+    r"^(\[\S+\]\s*)?([\w:]+:\s*)?(Error Code \d+:\s*)?|\s*\(In \S+ at \S+\)\s*$|\s*\[\S+:\d+\]\s*$"
+)
 
 
 def _said(log: Any, otherwise: str) -> str:

@@ -56,7 +56,7 @@ class Api:
 
     @property
     def release(self) -> tuple[int, int]:
-        major, minor = (re.findall(r"\d+", self.version) + ["0", "0"])[:2]
+        major, minor = [*re.findall(r"\d+", self.version), "0", "0"][:2]
         return int(major), int(minor)
 
     @property
@@ -140,7 +140,8 @@ def library_file() -> Path:
     for place in places:
         if place.is_file():
             return place.resolve()
-        found = sorted(p for p in place.glob(f"{stem}.*") if re.fullmatch(r"[\d.]+", p.name[len(stem):]))
+        versioned = re.compile(re.escape(stem) + r"[\d.]+")
+        found = sorted(p for p in place.glob(f"{stem}.*") if versioned.fullmatch(p.name))
         if found:
             return found[0].resolve()
     raise ToolchainError(f"no {stem} was found: set {LIBRARY} to it")
@@ -178,7 +179,8 @@ def _header_major(folder: Path) -> int | None:
     version = folder / "NvInferVersion.h"
     if not version.is_file():
         return None
-    defined = dict(re.findall(r"#define\s+(\w+)\s+(\w+)", version.read_text(errors="replace")))
+    text = version.read_text(errors="replace")
+    defined: dict[str, str] = dict(re.findall(r"#define\s+(\w+)\s+(\w+)", text))
     value = defined.get("NV_TENSORRT_MAJOR", "")
     value = defined.get(value, value)
     return int(value) if value.isdigit() else None

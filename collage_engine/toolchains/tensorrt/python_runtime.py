@@ -29,7 +29,7 @@ def _runtime(module):
         except ImportError as error:
             raise RuntimeError(f"this module needs the Python package {module}: {error}") from error
 
-        class Log(trt.ILogger):
+        class Log(trt.ILogger):  # type: ignore[name-defined]
             def __init__(self):
                 trt.ILogger.__init__(self)
                 self.last = ""
@@ -55,7 +55,7 @@ def open_engine(plan_text, data):
         raise RuntimeError(f"TensorRT makes no context: {log.last}")
     names = [f"input{i}" for i in range(len(plan["inputs"]))]
     names += [f"output{i}" for i in range(len(plan["outputs"]))]
-    bound = [None] * len(names)
+    bound = [-1] * len(names)
 
     def enqueue(stream, *pointers, _engine=engine):
         for place, pointer in enumerate(pointers):

@@ -28,9 +28,7 @@ def _axes(c: Converter, node: Node) -> list[int]:
 
 def _reduce(name: str) -> Layer:
     def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
-        return c.net.reduce(
-            name, inputs[0], _axes(c, node), bool(node.attributes.get("keepdims"))
-        )
+        return c.net.reduce(name, inputs[0], _axes(c, node), bool(node.attributes.get("keepdims")))
 
     return layer
 
@@ -46,9 +44,7 @@ def _variance(root: bool) -> Layer:
     return layer
 
 
-def _top(
-    c: Converter, x: Any, count: int, axis: int, largest: bool
-) -> tuple[Any, Any]:
+def _top(c: Converter, x: Any, count: int, axis: int, largest: bool) -> tuple[Any, Any]:
     """(values, places as int32) of the first ``count`` along an axis, in order."""
     net = c.net
     flat = len(x.shape) == 1
@@ -88,9 +84,7 @@ def _sorted(indices: bool) -> Layer:
     def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
         a = node.attributes
         axis = int(a["axis"]) % len(node.type.shape)
-        values, places = _top(
-            c, inputs[0], node.type.shape[axis], axis, bool(a.get("descending"))
-        )
+        values, places = _top(c, inputs[0], node.type.shape[axis], axis, bool(a.get("descending")))
         return c.net.cast(places, c.net.dtype(node.type.dtype)) if indices else values
 
     return layer
@@ -119,9 +113,7 @@ def normalized(net: Net, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     return net.binary("DIV", apart, root)
 
 
-def _affine(
-    c: Converter, node: Node, x: Any, parts: Sequence[Any], shape: Sequence[int]
-) -> Any:
+def _affine(c: Converter, node: Node, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
     """Scaled and shifted, as the operator's switches say."""
     rest = list(parts)
     for switch, op in (("scale", "PROD"), ("center", "SUM")):
@@ -176,9 +168,7 @@ def _instance_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
     rank = len(node.type.shape)
     axes = sorted(int(v) % rank for v in a["axes"])
     found = normalized(c.net, inputs[0], axes, float(a["epsilon"]))
-    return _affine(
-        c, node, found, inputs[1:], _per_channel(node, int(a["channel_axis"]) % rank)
-    )
+    return _affine(c, node, found, inputs[1:], _per_channel(node, int(a["channel_axis"]) % rank))
 
 
 def _batch_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:

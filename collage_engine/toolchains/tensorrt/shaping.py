@@ -161,9 +161,7 @@ def _one_hot(c: Converter, node: Node, inputs: list[Any]) -> Any:
     indices = net.reshape(net.cast(inputs[0], net.dtype("int32")), thin)
     places = net.const(np.arange(depth, dtype=np.int32).reshape(along))
     kind = node.type.dtype
-    on, off = (
-        net.const(np.full((1,) * len(shape), a[k]), kind) for k in ("on_value", "off_value")
-    )
+    on, off = (net.const(np.full((1,) * len(shape), a[k]), kind) for k in ("on_value", "off_value"))
     return net.select(net.binary("EQUAL", indices, places), on, off)
 
 
@@ -250,4 +248,3 @@ LAYERS: dict[str, Layer] = {
     "zeros": _filled(0),
     "zeros_like": _filled(0),
 }
-

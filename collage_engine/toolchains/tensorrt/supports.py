@@ -6,7 +6,7 @@ Asked without the library; what only a release at hand can tell is refused when 
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node
+from collage_engine.records.graph import Node, TensorType
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
 
@@ -52,7 +52,7 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     return None
 
 
-def _operands(graph: DataflowGraph, node: Node) -> list[object]:
+def _operands(graph: DataflowGraph, node: Node) -> list[TensorType]:
     return [t for i in node.inputs for t in graph.nodes[i].types]
 
 
