@@ -120,7 +120,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
-        for library in get(name).runtime_libraries():
+        users = [f for f in functions if name in f.instance.runtimes]
+        for library in get(name).libraries_for(users):
             libraries.setdefault(library.name, library)
     return Built(
         executable=executable,

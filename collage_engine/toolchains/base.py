@@ -154,6 +154,10 @@ class Toolchain(ABC):
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """What an exported artifact must carry to run its partitions."""
 
+    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
+        """As ``runtime_libraries``, for an artifact with these compiled functions of it."""
+        return self.runtime_libraries()
+
     def compile(self, function: Function) -> Any:
         """An external toolchain's runtime module (``tvm_ffi.Module``) with ``function.symbol``.
 

@@ -37,6 +37,7 @@ TOOLCHAINS: dict[str, str] = {
     "mkl": "collage_engine.toolchains.mkl.toolchain:MklToolchain",
     "cublas": "collage_engine.toolchains.cublas.toolchain:CublasToolchain",
     "cudnn": "collage_engine.toolchains.cudnn.toolchain:CudnnToolchain",
+    "cutlass": "collage_engine.toolchains.cutlass.toolchain:CutlassToolchain",
     "tensorrt": "collage_engine.toolchains.tensorrt.toolchain:TensorrtToolchain",
 }
 

@@ -1,0 +1,65 @@
+// What a kernel library offers to the runtime: plain C, so that one runtime serves all of them.
+//
+// A library holds the kernels of one family (operation, element type, layout, activation,
+// alignment) for one architecture, one per tile. Sizes are run-time arguments.
+#ifndef COLLAGE_CUTLASS_ABI_H_
+#define COLLAGE_CUTLASS_ABI_H_
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COLLAGE_CUTLASS_ABI 1
+
+// D = activation(A B + bias + C). Of a product: A is [m,k] by rows, B [k,n] by rows or by columns,
+// bias [n], C and D [m,n] by rows; strides are elements from one matrix of the batch to the next.
+// Of a convolution: A is the images, NHWC, B the filters [K,R,S,C], C and D images. bias and c may
+// be null.
+typedef struct CollageProblem {
+  int32_t m, n, k, batch;
+  int64_t stride_a, stride_b, stride_c, stride_d;
+  int32_t images, height, width, channels;
+  int32_t filters, kernel_h, kernel_w, out_h, out_w;
+  int32_t pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;
+  const void* a;
+  const void* b;
+  const void* c;
+  const void* bias;
+  void* d;
+} CollageProblem;
+
+// Numbers returned are a cutlass::Status; 0 is success.
+typedef struct CollageKernel {
+  const char* name;
+  int32_t tile_m, tile_n, tile_k, stages;
+  int32_t shared_bytes;  // a block needs; devices that have less cannot run it
+  int32_t (*can_implement)(const CollageProblem*);
+  int64_t (*workspace)(const CollageProblem*);  // bytes; asked where a device is
+  void* (*create)(void);                        // what a prepared call is kept in
+  void (*destroy)(void*);
+  int32_t (*prepare)(void*, const CollageProblem*, void* workspace, cudaStream_t);
+  int32_t (*run)(void*, cudaStream_t);  // enqueues only
+} CollageKernel;
+
+typedef struct CollageLibrary {
+  int32_t abi;
+  const char* family;
+  const char* version;  // of CUTLASS
+  int32_t count;
+  const CollageKernel* kernels;
+  const char* (*status)(int32_t);
+  // Each of `batch` matrices [rows, columns] of elements of 2 or 4 bytes → [columns, rows].
+  int32_t (*transpose)(const void* from, void* to, int32_t batch, int32_t rows, int32_t columns,
+                       int32_t element_bytes, cudaStream_t);
+} CollageLibrary;
+
+const CollageLibrary* collage_cutlass_library(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COLLAGE_CUTLASS_ABI_H_

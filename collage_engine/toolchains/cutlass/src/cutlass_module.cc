@@ -1,0 +1,351 @@
+// Products and convolutions on NVIDIA devices by CUTLASS's kernels.
+//
+// The plan is a list of steps over row-major operands and NHWC images. Kernels come from libraries
+// that lie beside this one, compiled per family and tile; of those that can take a step's sizes
+// each is timed, and the choice is serialised with the plan. A kernel is made ready for given
+// addresses once and launched again and again.
+#include <dlfcn.h>
+
+#include <limits>
+#include <map>
+
+#include "collage_cuda.h"
+#include "collage_cutlass_abi.h"
+
+namespace collage {
+namespace {
+
+std::string OwnFolder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&OwnFolder), &info) == 0 || info.dli_fname == nullptr) return "";
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+// A library by its file name: beside this one, or open in this process already.
+const CollageLibrary& OpenLibrary(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, const CollageLibrary*> open;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto known = open.find(name);
+  if (known != open.end()) return *known->second;
+  if (name.find('/') != std::string::npos) TVM_FFI_THROW(ValueError) << name << " is no file name";
+  void* handle = dlopen((OwnFolder() + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) TVM_FFI_THROW(RuntimeError) << "no kernels: " << dlerror();
+  auto table = reinterpret_cast<const CollageLibrary* (*)()>(dlsym(handle, "collage_cutlass_library"));
+  if (table == nullptr || table()->abi != COLLAGE_CUTLASS_ABI) {
+    TVM_FFI_THROW(RuntimeError) << name << " holds no kernels that this runtime knows";
+  }
+  return *(open[name] = table());
+}
+
+struct Choice {
+  const CollageLibrary* library;
+  const CollageKernel* kernel;
+};
+
+// A kernel made ready for a problem.
+class Ready {
+ public:
+  explicit Ready(const Choice& choice) : choice_(choice), state_(choice.kernel->create()) {}
+  Ready(const Ready&) = delete;
+  Ready& operator=(const Ready&) = delete;
+  ~Ready() { choice_.kernel->destroy(state_); }
+
+  void Prepare(const CollageProblem& problem, void* workspace, cudaStream_t stream) {
+    Check(choice_.kernel->prepare(state_, &problem, workspace, stream));
+  }
+  void Run(cudaStream_t stream) { Check(choice_.kernel->run(state_, stream)); }
+
+ private:
+  void Check(int32_t status) const {
+    if (status != 0) {
+      TVM_FFI_THROW(RuntimeError) << choice_.kernel->name << ": " << choice_.library->status(status);
+    }
+  }
+  Choice choice_;
+  void* state_;
+};
+
+int SharedBytesOfDevice() {
+  int device = 0, bytes = 0;
+  CheckCuda(cudaGetDevice(&device), "finding the device");
+  CheckCuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+            "asking for shared memory");
+  return bytes;
+}
+
+struct Memory {
+  const std::vector<void*>& arguments;
+  const DeviceBuffer& weights;
+  const DeviceBuffer& scratch;
+};
+
+class Step {
+ public:
+  virtual ~Step() = default;
+  // Bytes of workspace that the kernels which may be chosen want.
+  virtual size_t Workspace() { return 0; }
+  // Chooses a kernel; the operands hold what they will, or something like it.
+  virtual void Choose(const Memory&, void*, cudaStream_t) {}
+  virtual void Launch(const Memory& memory, void* workspace, cudaStream_t stream) = 0;
+  virtual json::Object Describe() const = 0;
+  virtual std::optional<std::string> choice() const { return std::nullopt; }
+};
+
+// The other order of the axes of images: [batch, rows, columns] → [batch, columns, rows].
+class Transposition : public Step {
+ public:
+  Transposition(const json::Object& about, const CollageLibrary& library)
+      : library_(library),
+        a_(Field(about, "a").cast<json::Object>()),
+        d_(Field(about, "d").cast<json::Object>()),
+        name_(GetString(about, "name")),
+        batch_(static_cast<int32_t>(Get<int64_t>(about, "batch"))),
+        rows_(static_cast<int32_t>(Get<int64_t>(about, "rows"))),
+        columns_(static_cast<int32_t>(Get<int64_t>(about, "columns"))),
+        bytes_(static_cast<int32_t>(ElementBytes(GetString(about, "dtype")))) {}
+
+  // For the choices after it, which shall see real data.
+  void Choose(const Memory& memory, void* workspace, cudaStream_t stream) final {
+    Launch(memory, workspace, stream);
+  }
+  void Launch(const Memory& m, void*, cudaStream_t stream) final {
+    int32_t status = library_.transpose(a_.Resolve(m.arguments, m.weights, m.scratch),
+                                        d_.Resolve(m.arguments, m.weights, m.scratch), batch_, rows_,
+                                        columns_, bytes_, stream);
+    if (status != 0) TVM_FFI_THROW(RuntimeError) << name_ << ": " << library_.status(status);
+  }
+  json::Object Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("what"), ffi::String("transpose"));
+    out.Set(ffi::String("name"), ffi::String(name_));
+    return out;
+  }
+
+ private:
+  const CollageLibrary& library_;
+  Operand a_, d_;
+  std::string name_;
+  int32_t batch_, rows_, columns_, bytes_;
+};
+
+// A product or a convolution with its epilogue.
+class Product : public Step {
+ public:
+  explicit Product(const json::Object& about)
+      : what_(GetString(about, "op")),
+        name_(GetString(about, "name")),
+        family_(GetString(about, "family")),
+        a_(Field(about, "a").cast<json::Object>()),
+        b_(Field(about, "b").cast<json::Object>()),
+        d_(Field(about, "d").cast<json::Object>()) {
+    if (Has(about, "c")) c_.emplace(Field(about, "c").cast<json::Object>());
+    if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
+    auto size = [&](const char* key) { return static_cast<int32_t>(GetInt(about, key, 0)); };
+    problem_.batch = 1;
+    if (what_ == "conv") {
+      problem_.images = size("images"), problem_.height = size("height");
+      problem_.width = size("width"), problem_.channels = size("channels");
+      problem_.filters = size("filters"), problem_.kernel_h = size("kernel_h");
+      problem_.kernel_w = size("kernel_w"), problem_.out_h = size("out_h");
+      problem_.out_w = size("out_w"), problem_.pad_h = size("pad_h"), problem_.pad_w = size("pad_w");
+      problem_.stride_h = size("stride_h"), problem_.stride_w = size("stride_w");
+      problem_.dilation_h = size("dilation_h"), problem_.dilation_w = size("dilation_w");
+    } else {
+      problem_.m = size("m"), problem_.n = size("n"), problem_.k = size("k");
+      problem_.batch = size("batch");
+      problem_.stride_a = GetInt(about, "stride_a", 0), problem_.stride_b = GetInt(about, "stride_b", 0);
+      problem_.stride_c = GetInt(about, "stride_c", 0), problem_.stride_d = GetInt(about, "stride_d", 0);
+    }
+    std::string chosen = Has(about, "kernel") ? GetString(about, "kernel") : "";
+    Find(about, chosen);
+    if (choices_.empty() && !chosen.empty()) Find(about, "");
+    if (choices_.empty()) TVM_FFI_THROW(ValueError) << name_ << ": no kernel takes its sizes";
+    if (!chosen.empty() && choices_.size() == 1) chosen_ = choices_.front();
+  }
+
+  const CollageLibrary& library() const { return *choices_.front().library; }
+
+  size_t Workspace() final {
+    int64_t most = 0;
+    for (const Choice& c : choices_) most = std::max(most, c.kernel->workspace(&problem_));
+    return static_cast<size_t>(most);
+  }
+
+  void Choose(const Memory& memory, void* workspace, cudaStream_t stream) final {
+    const CollageProblem problem = Bind(memory);
+    if (!chosen_) {
+      const int shared = SharedBytesOfDevice();
+      float best = std::numeric_limits<float>::infinity();
+      Stopwatch watch(stream);
+      for (const Choice& choice : choices_) {
+        if (choice.kernel->shared_bytes > shared) continue;
+        float ms;
+        try {
+          Ready ready(choice);
+          ready.Prepare(problem, workspace, stream);
+          ms = watch.Time([&] { ready.Run(stream); });
+        } catch (const ffi::Error&) {
+          continue;  // refused when it came to it
+        }
+        ++tried_;
+        if (ms < best) {
+          best = ms;
+          chosen_ = choice;
+        }
+      }
+      if (!chosen_) TVM_FFI_THROW(RuntimeError) << name_ << ": no kernel runs on this device";
+    }
+    Launch(memory, workspace, stream);  // the steps after it shall see real data
+  }
+
+  void Launch(const Memory& memory, void* workspace, cudaStream_t stream) final {
+    const CollageProblem problem = Bind(memory);
+    if (!ready_ || std::memcmp(&problem, &bound_, sizeof problem) != 0) {
+      if (!ready_) ready_ = std::make_unique<Ready>(*chosen_);
+      bound_ = CollageProblem{};  // should Prepare throw, nothing counts as made ready
+      ready_->Prepare(problem, workspace, stream);
+      bound_ = problem;
+    }
+    ready_->Run(stream);
+  }
+
+  json::Object Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : "matmul"));
+    out.Set(ffi::String("name"), ffi::String(name_));
+    out.Set(ffi::String("family"), ffi::String(family_));
+    out.Set(ffi::String("kernels"), static_cast<int64_t>(choices_.size()));
+    out.Set(ffi::String("kernels_tried"), static_cast<int64_t>(tried_));
+    if (chosen_) out.Set(ffi::String("algorithm"), ffi::String(chosen_->kernel->name));
+    return out;
+  }
+  std::optional<std::string> choice() const final {
+    if (!chosen_) return std::nullopt;
+    return std::string(chosen_->kernel->name);
+  }
+
+ private:
+  // Kernels of the step's libraries that can take its sizes; of one name only, if it is given. A
+  // kernel's name begins with its generation, as its library's entry does: no other is opened.
+  void Find(const json::Object& about, const std::string& only) {
+    CollageProblem problem = problem_;
+    // Addresses that are aligned as all of ours are, so that only sizes decide.
+    static char somewhere[256] __attribute__((aligned(256)));
+    problem.a = problem.b = problem.d = somewhere;
+    if (c_) problem.c = somewhere;
+    if (bias_) problem.bias = somewhere;
+    for (const ffi::Any& entry : Get<json::Array>(about, "libraries")) {
+      const auto given = entry.cast<json::Object>();
+      if (!only.empty() && only.rfind(GetString(given, "generation") + "_", 0) != 0) continue;
+      const CollageLibrary& library = OpenLibrary(GetString(given, "file"));
+      for (int32_t i = 0; i < library.count; ++i) {
+        const CollageKernel& kernel = library.kernels[i];
+        if (!only.empty() && only != kernel.name) continue;
+        if (kernel.can_implement(&problem) == 0) choices_.push_back({&library, &kernel});
+      }
+    }
+  }
+
+  CollageProblem Bind(const Memory& m) const {
+    auto at = [&](const Operand& o) { return o.Resolve(m.arguments, m.weights, m.scratch); };
+    CollageProblem problem = problem_;
+    problem.a = at(a_), problem.b = at(b_), problem.d = at(d_);
+    if (c_) problem.c = at(*c_);
+    if (bias_) problem.bias = at(*bias_);
+    return problem;
+  }
+
+  std::string what_, name_, family_;
+  CollageProblem problem_{}, bound_{};
+  Operand a_, b_, d_;
+  std::optional<Operand> c_, bias_;
+  std::vector<Choice> choices_;
+  std::optional<Choice> chosen_;
+  std::unique_ptr<Ready> ready_;
+  int tried_ = 0;
+};
+
+class CutlassModule : public CudaModule {
+ public:
+  CutlassModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
+    const auto steps = Get<json::Array>(plan_, "steps");
+    steps_.resize(steps.size());
+    const CollageLibrary* any = nullptr;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto about = steps[static_cast<int64_t>(i)].cast<json::Object>();
+      if (GetString(about, "op") == "transpose") continue;
+      auto product = std::make_unique<Product>(about);
+      any = &product->library();
+      steps_[i] = std::move(product);
+    }
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps_[i]) continue;
+      if (any == nullptr) TVM_FFI_THROW(ValueError) << "a plan of transpositions only";
+      const auto about = steps[static_cast<int64_t>(i)].cast<json::Object>();
+      steps_[i] = std::make_unique<Transposition>(about, *any);
+    }
+    PrepareIfPossible();
+  }
+
+ protected:
+  void Prepare(cudaStream_t stream) final {
+    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
+    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
+    size_t most = 0;
+    for (auto& step : steps_) most = std::max(most, step->Workspace());
+    workspace_ = DeviceBuffer(most);
+    std::vector<void*> arguments;
+    StandIns stand_ins(inputs(), outputs(), &arguments);
+    const Memory memory{arguments, device_weights_, scratch_};
+    for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
+    CheckCuda(cudaStreamSynchronize(stream), "choosing kernels");
+    KeepChoices();
+  }
+
+  void Launch(cudaStream_t stream) final {
+    const Memory memory{pointers(), device_weights_, scratch_};
+    for (auto& step : steps_) step->Launch(memory, workspace_.data(), stream);
+  }
+
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String("CUTLASS " + GetString(plan_, "version")));
+    out.Set(ffi::String("ready"), ready());
+    json::Array steps;
+    for (const auto& step : steps_) steps.push_back(step->Describe());
+    out.Set(ffi::String("steps"), steps);
+    return std::string(json::Stringify(out));
+  }
+
+ private:
+  // The plan with the chosen kernels: whoever loads it next has nothing to choose.
+  void KeepChoices() {
+    json::Array steps;
+    size_t place = 0;
+    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
+      json::Object with;
+      for (const auto& [key, value] : step.cast<json::Object>()) with.Set(key, value);
+      if (auto choice = steps_[place]->choice()) {
+        with.Set(ffi::String("kernel"), ffi::String(*choice));
+      }
+      steps.push_back(with);
+      ++place;
+    }
+    plan_.Set(ffi::String("steps"), steps);
+    set_plan_text(std::string(json::Stringify(plan_)));
+  }
+
+  json::Object plan_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  DeviceBuffer device_weights_, scratch_, workspace_;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() { collage::RegisterModule<collage::CutlassModule>(); }

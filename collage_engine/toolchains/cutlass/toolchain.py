@@ -1,0 +1,144 @@
+"""CUTLASS: products and convolutions with fused epilogues, kernels chosen by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError, UnsupportedError
+from collage_engine.records.format import FORMATS
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.native.cuda import (
+    SHARED,
+    CudaToolchain,
+    cuda_includes,
+    cuda_runtime,
+    cudart_library,
+)
+from collage_engine.toolchains.native.nvcc import need_nvcc
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.toolchains.cutlass.families import Family
+
+
+class CutlassToolchain(CudaToolchain):
+    """CUTLASS's 2.x templates, and on Hopper its collectives too.
+
+    Kernels are compiled per family when a partition first needs them; probing compiles none.
+    """
+
+    name = "cutlass"
+    licence = "BSD-3-Clause"
+    install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda]'"
+    depends = ("collage_engine.partition.patterns",)
+    whole_model = False
+    direct_convolutions = True
+
+    def version(self) -> str:
+        from collage_engine.toolchains.cutlass import library
+
+        return library.version()
+
+    def source(self) -> builder.RuntimeSource:
+        _, cudart = cuda_runtime()
+        need_nvcc()
+        return builder.RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / "cutlass_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            includes=cuda_includes(),
+            links=(cudart,),
+            shared=(SHARED,),
+            beside=(("libcudart.so.13", cudart),),
+        )
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        number = int("".join(c for c in architecture if c.isdigit()) or 0)
+        return super().cuda_instances(architecture, precision) if number >= 80 else ()
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        return FORMATS
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        from collage_engine.toolchains.cutlass.rules import reason_against
+
+        return reason_against(graph, index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        from collage_engine.toolchains.cutlass.rules import partition_spec
+
+        return partition_spec(self, instance, graph)
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan with the libraries of its families, which are compiled now if need be."""
+        from collage_engine.toolchains.cutlass.generate import plan_of
+
+        plan, weights, families = plan_of(
+            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.instance.precision, {**function.takes, **function.gives},
+        )  # fmt: skip
+        built = self.kernels(families, function.instance.architecture)
+        for step in plan["steps"]:
+            if "family" in step:
+                step["libraries"] = [
+                    {"file": path.name, "generation": generation}
+                    for generation, path in built[step["family"]]
+                ]
+        plan["version"] = self.version()
+        return plan, weights
+
+    def kernels(
+        self, families: Iterable[Family], architecture: str
+    ) -> dict[str, list[tuple[str, Path]]]:
+        """Family → its (generation, library), where the runtime finds them."""
+        from collage_engine.toolchains.cutlass import library
+
+        found = {
+            family.name: list(
+                zip(
+                    family.generations(architecture),
+                    library.build_all(family, architecture),
+                    strict=True,
+                )
+            )
+            for family in families
+        }
+        paths = [path for libraries in found.values() for _, path in libraries]
+        library.put_beside(paths, builder.build(self.source()).path.parent)
+        for path in paths:
+            try:
+                library.open_library(path)
+            except OSError as error:
+                raise ToolchainError(f"cannot load CUTLASS's kernels: {error}") from error
+        return found
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        return cudart_library(self.name), self.own_library()
+
+    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
+        """The runtime, and the kernels that these functions may choose from."""
+        from collage_engine.toolchains.cutlass.generate import blank, plan_of
+
+        found: dict[str, RuntimeLibrary] = {}
+        for function in functions:
+            try:
+                _, _, families = plan_of(
+                    function.graph, function.nodes, function.inputs, function.outputs,
+                    blank(function.graph), function.instance.precision,
+                    {**function.takes, **function.gives},
+                )  # fmt: skip
+            except UnsupportedError:
+                continue  # nothing of it was compiled
+            for libraries in self.kernels(families, function.instance.architecture).values():
+                for _, path in libraries:
+                    found[path.name] = RuntimeLibrary(
+                        file=str(path), name=path.name, toolchain=self.name,
+                        version=self.version(), licence=self.licence,
+                    )  # fmt: skip
+        return (*self.runtime_libraries(), *found.values())
