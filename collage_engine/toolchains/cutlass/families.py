@@ -140,7 +140,7 @@ def source_of(
     family: Family, generation: str, tiles: tuple[Tile, ...] | tuple[WideTile, ...] | None = None
 ) -> str:
     """The library's translation unit; ``tiles``: some of the family's only."""
-    chosen = family.tiles(generation) if tiles is None else tiles
+    chosen: tuple[Tile | WideTile, ...] = family.tiles(generation) if tiles is None else tiles
     aliases, entries = [], []
     for number, tile in enumerate(chosen):
         kind = _wide_kernel(family, tile) if isinstance(tile, WideTile) else _kernel(family, tile)

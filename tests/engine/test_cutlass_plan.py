@@ -1,0 +1,325 @@
+"""CUTLASS plans, carried out in numpy: what the device is asked to do is what the model says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.format import NHWC
+from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.generate import plan_of
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, [output], output, **attributes)
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    constants: dict[str, np.ndarray],
+    shape: tuple[int, ...],
+    kind: int = TensorProto.FLOAT,
+) -> ImportedModel:
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info("y", kind, shape)],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model.ir_version = 9
+    return import_onnx(model)
+
+
+class Machine:
+    """Flat memory, and the runtime's steps in numpy."""
+
+    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
+        self.memory = {
+            "weight": np.frombuffer(weights + b"\0" * 8, np.uint8),
+            # What nothing has written yet must not look like a result.
+            "scratch": np.full(plan["scratch_bytes"] + 8, 0xFF, np.uint8),
+        }
+        self.arguments = arguments
+        for step in plan["steps"]:
+            getattr(self, step["op"])(step)
+
+    def flat(self, place: dict[str, Any], dtype: str) -> np.ndarray:
+        if place["where"] == "argument":
+            return self.arguments[place["at"]].reshape(-1)
+        raw = self.memory[place["where"]][place["at"] :]
+        return raw[: len(raw) // 4 * 4].view(dtype)
+
+    def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
+        """Epilogue and store of rows of results, ``at`` elements into the result."""
+        y = y.astype(np.float32)
+        if "bias" in s:
+            y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
+        if "c" in s:
+            y = y + self.flat(s["c"], s["dtype"])[at : at + y.size].reshape(y.shape)
+        if s["epilogue"] == "relu":
+            y = np.maximum(y, 0)
+        elif s["epilogue"] == "silu":
+            y = y / (1 + np.exp(-y))
+        elif s["epilogue"] == "gelu":
+            y = y * np.vectorize(lambda v: 0.5 * (1 + math.erf(v / 2**0.5)))(y)
+        elif s["epilogue"] == "gelu_tanh":
+            y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
+        self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
+
+    def gemm(self, s: dict[str, Any]) -> None:
+        m, n, k = s["m"], s["n"], s["k"]
+        by_columns = "_columns_" in s["family"]
+        for i in range(s["batch"]):
+            a = self.flat(s["a"], s["dtype"])[i * s.get("stride_a", 0) :][: m * k].reshape(m, k)
+            b = self.flat(s["b"], s["dtype"])[i * s.get("stride_b", 0) :][: k * n]
+            b = b.reshape(n, k).T if by_columns else b.reshape(k, n)
+            assert s.get("stride_c") == s.get("stride_d")
+            self.finish(a.astype(np.float32) @ b.astype(np.float32), s, i * s.get("stride_d", 0))
+
+    def conv(self, s: dict[str, Any]) -> None:
+        images = (s["images"], s["height"], s["width"], s["channels"])
+        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"])
+        x = self.flat(s["a"], s["dtype"])[: math.prod(images)].reshape(images).astype(np.float32)
+        w = self.flat(s["b"], s["dtype"])[: math.prod(filters)].reshape(filters)
+        reach = [(filters[1 + d] - 1) * s[f"dilation_{'hw'[d]}"] + 1 for d in (0, 1)]
+        # Behind the image is as much nothing as the result's size asks for.
+        behind = [
+            max(0, (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach[d] - images[1 + d] - s[f"pad_{c}"])
+            for d, c in enumerate("hw")
+        ]
+        x = np.pad(x, [(0, 0), (s["pad_h"], behind[0]), (s["pad_w"], behind[1]), (0, 0)])
+        windows = sliding_window_view(x, reach, axis=(1, 2))
+        windows = windows[:, :: s["stride_h"], :: s["stride_w"]]
+        windows = windows[:, : s["out_h"], : s["out_w"]]
+        windows = windows[..., :: s["dilation_h"], :: s["dilation_w"]]  # N P Q C R S
+        y = np.einsum("npqcrs,krsc->npqk", windows, w.astype(np.float32))
+        self.finish(y.reshape(-1, s["filters"]), s, 0)
+
+    def transpose(self, s: dict[str, Any]) -> None:
+        shape = (s["batch"], s["rows"], s["columns"])
+        size = math.prod(shape)
+        given = self.flat(s["a"], s["dtype"])[:size].reshape(shape)
+        self.flat(s["d"], s["dtype"])[:size] = given.transpose(0, 2, 1).reshape(-1)
+
+
+def plan_for(
+    model: ImportedModel, nhwc: bool = False, precision: str = "float32"
+) -> tuple[dict[str, Any], bytes, tuple[Family, ...], dict[int, str]]:
+    graph = model.graph
+    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
+    inputs, outputs = graph.boundary(nodes)
+    formats = {
+        i: NHWC for i in (*inputs, *outputs) if nhwc and len(graph.nodes[i].type.shape) == 4
+    }
+    plan = plan_of(graph, nodes, inputs, outputs, model.constant, precision, formats)
+    return (*plan, formats)
+
+
+def run(
+    model: ImportedModel, nhwc: bool = False, precision: str = "float32"
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray, tuple[Family, ...]]:
+    """(plan, its result in logical order, the model's own, families)."""
+    plan, weights, families, formats = plan_for(model, nhwc, precision)
+    graph = model.graph
+    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
+    inputs, outputs = graph.boundary(nodes)
+    values = model.random_inputs(0)
+    names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
+    arguments = [
+        np.ascontiguousarray(values[names[i]].transpose(0, 2, 3, 1))
+        if i in formats
+        else values[names[i]]
+        for i in inputs
+    ]
+    kind = graph.nodes[outputs[0]].type
+    result = np.zeros(kind.shape, kind.dtype)
+    if outputs[0] in formats:
+        result = np.ascontiguousarray(result.transpose(0, 2, 3, 1))
+    Machine(plan, weights, [*arguments, result])
+    if outputs[0] in formats:
+        result = result.transpose(0, 3, 1, 2)
+    return plan, result, original_outputs(model, values)["y"], families
+
+
+PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
+    "bias, residual, relu": (
+        model_of(
+            [node("MatMul", ["x", "w"], "p"), node("Add", ["b", "p"], "q"),
+             node("Add", ["q", "r"], "s"), node("Relu", ["s"], "y")],
+            {"x": (2, 5, 8), "r": (2, 5, 6)}, {"w": normal(8, 6), "b": normal(6)}, (2, 5, 6),
+        ), ["gemm_float32_rows_relu_a1"],
+    ),
+    "gelu by erf": (
+        model_of([node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y")],
+                 {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        ["gemm_float32_rows_gelu_a1"],
+    ),
+    "gelu by tanh": (
+        model_of([node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y", approximate="tanh")],
+                 {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        ["gemm_float32_rows_gelu_tanh_a1"],
+    ),
+    "silu written out": (
+        model_of([node("MatMul", ["x", "w"], "p"), node("Sigmoid", ["p"], "s"),
+                  node("Mul", ["p", "s"], "y")], {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        ["gemm_float32_rows_silu_a1"],
+    ),
+    "a batch, transposed right": (
+        model_of(
+            [node("Transpose", ["k"], "t", perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], "y")],
+            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)}, {}, (1, 3, 4, 5),
+        ), ["gemm_float32_columns_none_a1"],
+    ),
+    "one left matrix for a batch": (
+        model_of([node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)},
+                 (3, 4, 6)),
+        ["gemm_float32_rows_none_a1"],
+    ),
+    "a chain through scratch memory": (
+        model_of(
+            [node("MatMul", ["x", "u"], "p"), node("Relu", ["p"], "q"),
+             node("MatMul", ["q", "w"], "r"), node("Add", ["r", "p2"], "y")],
+            {"x": (4, 8), "p2": (4, 6)}, {"u": normal(8, 10), "w": normal(10, 6)}, (4, 6),
+        ), ["gemm_float32_rows_relu_a1", "gemm_float32_rows_none_a1"],
+    ),
+}  # fmt: skip
+
+CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
+    "bias, residual, relu": (
+        model_of(
+            [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Add", ["p", "x"], "q"),
+             node("Relu", ["q"], "y")],
+            {"x": (2, 4, 6, 5)}, {"w": normal(4, 4, 3, 3), "b": normal(4)}, (2, 4, 6, 5),
+        ), ["conv_float32_columns_relu_a1"],
+    ),
+    "strides, dilation, padding that differs at both ends": (
+        model_of(
+            [node("Conv", ["x", "w"], "y", pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2])],
+            {"x": (1, 4, 9, 8)}, {"w": normal(6, 4, 3, 3)}, (1, 6, 5, 5),
+        ), ["conv_float32_columns_none_a1"],
+    ),
+    "a pointwise one is a product": (
+        model_of(
+            [node("Conv", ["x", "w", "b"], "p"), node("Add", ["p", "r"], "y")],
+            {"x": (2, 4, 3, 5), "r": (2, 6, 3, 5)}, {"w": normal(6, 4, 1, 1), "b": normal(6)},
+            (2, 6, 3, 5),
+        ), ["gemm_float32_columns_none_a1"],
+    ),
+    "two of them, the second adds the first": (
+        model_of(
+            [node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "q"),
+             node("Conv", ["q", "w"], "r", pads=[1, 1, 1, 1]), node("Add", ["r", "q"], "y")],
+            {"x": (1, 3, 4, 4)}, {"u": normal(5, 3, 3, 3), "w": normal(5, 5, 3, 3)}, (1, 5, 4, 4),
+        ), ["conv_float32_columns_relu_a1", "conv_float32_columns_none_a1"],
+    ),
+}  # fmt: skip
+
+
+def anchors(plan: dict[str, Any]) -> list[str]:
+    return [s["family"] for s in plan["steps"] if s["op"] != "transpose"]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_compute_what_the_model_says(name: str) -> None:
+    model, expected = PRODUCTS[name]
+    plan, result, truth, _ = run(model)
+    assert anchors(plan) == expected
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_compute_what_the_model_says(name: str, nhwc: bool) -> None:
+    model, expected = CONVOLUTIONS[name]
+    plan, result, truth, _ = run(model, nhwc)
+    assert anchors(plan) == expected
+    transposed = sum(s["op"] == "transpose" for s in plan["steps"])
+    # Plain images are turned on the way in and out, and between two kernels nothing is.
+    inputs = len(model.inputs)
+    assert transposed == (0 if nhwc else inputs + 1)
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+
+
+def test_tf32_is_used_only_where_the_run_asks_for_it() -> None:
+    model, _ = PRODUCTS["gelu by erf"]
+    strict, *_ = run(model)
+    fast, result, truth, families = run(model, precision="tf32")
+    assert [s["family"] for s in strict["steps"]] == ["gemm_float32_rows_gelu_a1"]
+    # Rows of 8 and 6 are no multiples of 4; the constant is laid along k for Hopper.
+    assert [s["family"] for s in fast["steps"]] == ["gemm_tf32_columns_gelu_a1"]
+    assert families[0].dtype == "float32"
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "align"), [(16, 8), (6, 2)])
+def test_half_precision_is_read_as_widely_as_its_rows_allow(columns: int, align: int) -> None:
+    model = model_of(
+        [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "y")],
+        {"x": (4, 8)}, {"w": normal(8, columns, dtype="float16")}, (4, columns),
+        TensorProto.FLOAT16,
+    )  # fmt: skip
+    plan, result, truth, families = run(model)
+    assert families == (Family("gemm", "float16", "rows", "relu", align),)
+    np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
+
+
+def refused(model: ImportedModel) -> str:
+    with pytest.raises(UnsupportedError) as caught:
+        plan_for(model)
+    return str(caught.value)
+
+
+def test_odd_rows_in_half_precision_are_refused() -> None:
+    reason = refused(
+        model_of(
+            [node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 4, 4)},
+            {"w": normal(8, 3, 3, 3, dtype="float16")}, (1, 8, 4, 4), TensorProto.FLOAT16,
+        )
+    )  # fmt: skip
+    assert reason.startswith("nn.conv2d: rows of 3 and 8 elements of float16")
+
+
+def test_groups_are_refused() -> None:
+    model = model_of([node("Conv", ["x", "w"], "y", group=2)], {"x": (1, 4, 4, 4)},
+                     {"w": normal(4, 2, 1, 1)}, (1, 4, 4, 4))  # fmt: skip
+    assert "groups" in refused(model)
+
+
+def test_a_transposed_left_matrix_is_refused() -> None:
+    model = model_of([node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
+                     {"x": (8, 4)}, {"w": normal(8, 6)}, (4, 6))  # fmt: skip
+    assert "left matrix" in refused(model)
+
+
+def test_what_fits_in_no_epilogue_is_refused() -> None:
+    model = model_of([node("MatMul", ["x", "w"], "p"), node("Tanh", ["p"], "y")],
+                     {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6))  # fmt: skip
+    assert refused(model) == "tanh: CUTLASS runs it only in a product's epilogue"
+
+
+def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read() -> None:
+    half = Family("gemm", "float16", "rows", "relu", 8)
+    assert half.generations("sm_90a") == ("sm80", "sm90")
+    assert half.generations("sm_80") == ("sm80",)
+    assert half.generations("sm_75") == ()
+    assert Family("gemm", "float16", "rows", "relu", 2).generations("sm_90a") == ("sm80",)
+    assert Family("gemm", "tf32", "rows", "none", 4).generations("sm_90a") == ("sm80",)
+    assert Family("gemm", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80", "sm90")
+    assert Family("conv", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
