@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from collage_engine.machine.cuda_runtime import DeviceFault
+from collage_engine.measure.clock import undisturbed
 from collage_engine.measure.measurement import now_text
 from collage_engine.measure.protocol import (
     ProtocolSettings,
@@ -216,9 +217,13 @@ def _time(
     places = list(ready)
 
     def guarded(place: int) -> Rival:
+        instance = request.instances[place]
+        # A device's time is not this process's: its events are asked, whoever runs here.
+        threads = instance.threads if not instance.architecture else 0
+
         def run(calls: int) -> float:
             try:
-                return ready[place].time(calls)
+                return undisturbed(lambda: ready[place].time(calls), threads)
             except DeviceFault as fault:
                 end_process(fault)
             except Exception as error:

@@ -14,6 +14,8 @@ import numpy as np
 from collage_engine.placement.rival import Difference, Outcome
 
 RESAMPLES = 2000
+NEAR = 0.01
+"""Medians within this share of the fastest are as fast, where the rounds cannot tell either."""
 
 
 def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Difference | None:
@@ -35,8 +37,9 @@ def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Differe
 def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, list[Outcome]]:
     """The winner of some rounds, and all that are tied with the fastest (the winner first).
 
-    Tied covers: fewer partitions first, then the user's order, then the smaller median. One that
-    sat rounds out was clearly slower; too few rounds cannot make it a tie again.
+    Tied covers: fewer partitions first, then the user's order, then the smaller median; but what
+    is simpler has to be as fast for that, within ``NEAR``, not only too noisy to be told apart.
+    One that sat rounds out was clearly slower; too few rounds cannot make it a tie again.
     Raises ``ValueError`` when nothing was timed.
     """
     timed = [(o, r, _median(r)) for o, r in rounds if not math.isnan(_median(r))]
@@ -48,7 +51,11 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
         apart = None if any(map(math.isnan, times)) else difference(times, best_rounds)
         if median <= best or (apart is not None and apart.tied):
             tied.append((outcome, median))
-    tied.sort(key=lambda entry: (entry[0].partitions, entry[0].rival.order, entry[1]))
+    tied.sort(
+        key=lambda entry: (
+            entry[1] > best * (1 + NEAR), entry[0].partitions, entry[0].rival.order, entry[1]
+        )
+    )  # fmt: skip
     return tied[0][0], [outcome for outcome, _ in tied]
 
 

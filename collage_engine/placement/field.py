@@ -61,12 +61,14 @@ class ConfirmSettings:
     round_s: float = 0.04
     warm_s: float = 0.005
     least_calls: int = 2
-    budget_s: float = 30.0
+    budget_s: float = 40.0
     """For all rounds together; at least ``least_rounds`` of each set are run even so."""
     least_rounds: int = 3
     builders: int = 2
     drop_beyond: float = 1.25
     """A rival this many times slower than the best after ``least_rounds`` sits out the rest."""
+    contenders: float = 1.08
+    """And one this many times slower after twice as many: the time goes to who may still win."""
     hopeless_beyond: float = 3.0
     """And one so many times slower all but the first two."""
     most_at_once: int | None = None
@@ -292,6 +294,8 @@ class Field:
                 sitting |= self._behind(live, taken, settings.hopeless_beyond)
             elif number == settings.least_rounds:
                 sitting |= self._behind(live, taken, settings.drop_beyond)
+            elif number == 2 * settings.least_rounds:
+                sitting |= self._behind(live, taken, settings.contenders)
             if steps:
                 self.total += number >= count
                 self.step(f"round {number + 1} of {max(count, number + 1)}, "

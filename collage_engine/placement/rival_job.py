@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from collage_engine.lowering.accuracy import worst
+from collage_engine.measure.clock import timed
 from collage_engine.placement.memory import MemoryWatch
 from collage_engine.placement.npz import read_npz
 from collage_engine.placement.python_parts import run_python_parts
@@ -81,6 +82,8 @@ class RivalJob:
 
     def __init__(self) -> None:
         self._call: Callable[[], Any] | None = None
+        self._threads = 0
+        """Of the open rival; 0: its work is on a device."""
         self._vm: Any = None
         self._arguments: list[Any] = []
         self._memory: MemoryWatch | None = None
@@ -99,6 +102,7 @@ class RivalJob:
 
         The first sample stays bound: it is what rounds run on.
         """
+        self._threads = request.threads if request.device == "cpu" else 0
         inputs = _values(request.sample, "inputs", request.inputs)
         if request.module is not None:
             import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
@@ -168,7 +172,7 @@ class RivalJob:
         return call, results()
 
     def _round(self, request: RunRound) -> list[float]:
-        """Seconds of single calls."""
+        """Seconds of single calls (see ``measure.clock``)."""
         call = self._call
         if call is None:
             raise ToolchainError("the rival was not opened")
@@ -182,9 +186,7 @@ class RivalJob:
         taken: list[float] = []
         end = clock() + request.seconds
         while len(taken) < least or (clock() < end and len(taken) < request.most):
-            start = clock()
-            call()
-            taken.append(clock() - start)
+            taken.append(timed(call, self._threads))
         return taken
 
     def _profile(self, request: ProfileRival) -> list[KernelTime]:
