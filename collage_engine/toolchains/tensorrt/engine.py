@@ -59,18 +59,9 @@ def build_engine(
     reason = reason_against_architecture(architecture)
     if reason is not None:
         raise ToolchainError(reason)
-    trt = found.trt
-    log = logger(found)
-    builder = trt.Builder(log)
-    if builder is None or log.broken:
-        raise ToolchainError(_said(log, "TensorRT's builder does not start"))
-    network = builder.create_network(_flags(found))
+    made = network_of(graph, nodes, inputs, outputs, constants, precision)
+    log, builder, network = made.log, made.builder, made.network
     half = HALVES.get(precision)
-    converter = Converter(found, network, graph, constants, half if found.strongly_typed else None)
-    log.errors.clear()
-    converter.convert(nodes, inputs, outputs)
-    if log.errors:
-        raise ToolchainError(_said(log, ""))
     config = builder.create_builder_config()
     kinds = {kind.dtype for i in members(nodes) for kind in graph.nodes[i].types}
     _configure(found, config, architecture, kinds, half, tf32)
@@ -85,6 +76,37 @@ def build_engine(
         "strongly_typed": found.strongly_typed, "precision": half or "as the model says",
     }  # fmt: skip
     return Engine(bytes(serialised), timings, about)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A converted function, and what must live as long as it."""
+
+    network: Any
+    builder: Any
+    log: Any
+    converter: Converter
+    """It owns the weights that the network points to."""
+
+
+def network_of(
+    graph: DataflowGraph, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...],
+    constants: Constants, precision: str = "",
+) -> Network:  # fmt: skip
+    """The network of a function; raises as ``build_engine``."""
+    found = api()
+    log = logger(found)
+    builder = found.trt.Builder(log)
+    if builder is None or log.broken:
+        raise ToolchainError(_said(log, "TensorRT's builder does not start"))
+    log.errors.clear()
+    network = builder.create_network(_flags(found))
+    half = HALVES.get(precision) if found.strongly_typed else None
+    converter = Converter(found, network, graph, constants, half)
+    converter.convert(nodes, inputs, outputs)
+    if log.errors:
+        raise ToolchainError(_said(log, ""))
+    return Network(network, builder, log, converter)
 
 
 def logger(found: Api) -> Any:

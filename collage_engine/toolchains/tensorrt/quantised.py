@@ -22,21 +22,29 @@ MIDDLE = 128
 """The zero point of uint8 at which it is int8 shifted."""
 
 
-def _numbers(c: Converter, node: Node) -> tuple[np.ndarray, np.ndarray, int]:
-    """(scale, zero point, axis) of a call; both must be constant."""
+def _numbers(c: Converter, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """(scale, zero point) of a call; None when they are computed."""
     scale, zero = (c.array(i) for i in node.inputs[1:3])
     if scale is None or zero is None:
-        raise UnsupportedError(f"{node.op}: a scale that is computed")
-    rank = max(len(node.type.shape), 1)
-    return scale, zero.astype(np.int64), int(node.attributes.get("axis", 1)) % rank
+        return None
+    return scale, zero.astype(np.int64)
 
 
-def _along(c: Converter, values: np.ndarray, rank: int, axis: int, dtype: str) -> Any:
-    """Numbers of a channel each, or one, as a tensor that broadcasts."""
-    shape = [1] * rank
-    if values.size > 1:
-        shape[axis] = values.size
-    return c.net.const(values.reshape(shape), dtype)
+def _axis(node: Node) -> int:
+    return int(node.attributes.get("axis", 1)) % max(len(node.type.shape), 1)
+
+
+def _along(c: Converter, node: Node, place: int, dtype: str) -> Any:
+    """An operand with a number for each channel, or one, as a tensor that broadcasts."""
+    shape = [1] * len(node.type.shape)
+    index = node.inputs[place]
+    size = c.graph.nodes[index].type.elements
+    if size > 1:
+        shape[_axis(node)] = size
+    known = c.array(index)
+    if known is not None:
+        return c.net.const(known.reshape(shape), dtype)
+    return c.net.reshape(c.as_count(index, dtype), shape)
 
 
 def _offset(kind: str, zero: np.ndarray) -> int | None:
@@ -52,18 +60,17 @@ def quantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     net, kind = c.net, node.type.dtype
     if kind not in LIMITS:
         raise UnsupportedError(f"quantize to {kind}")
-    scale, zero, axis = _numbers(c, node)
-    x, offset = inputs[0], _offset(kind, zero)
-    if offset is not None:
-        made = _quantized(c, x, scale, axis)
+    x, numbers = inputs[0], _numbers(c, node)
+    offset = _offset(kind, numbers[1]) if numbers else None
+    if numbers is not None and offset is not None:
+        made = _quantized(c, x, numbers[0], _axis(node))
         if offset == 0:
             return made
         c.shifted[node.index] = made
         return None
-    rank = len(node.type.shape)
     name = net.name_of(x.dtype)
-    steps = net.unary("ROUND", net.binary("DIV", x, _along(c, scale, rank, axis, name)))
-    moved = net.binary("SUM", steps, _along(c, zero, rank, axis, name))
+    steps = net.unary("ROUND", net.binary("DIV", x, _along(c, node, 1, name)))
+    moved = net.binary("SUM", steps, _along(c, node, 2, name))
     low, high = LIMITS[kind]
     c.counted[node.index] = net.activation("CLIP", moved, float(low), float(high))
     return None
@@ -98,23 +105,21 @@ def _dequantized(c: Converter, x: Any, scale: np.ndarray, axis: int, dtype: str)
 def dequantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     net, source = c.net, node.inputs[0]
     kind, result = c.graph.nodes[source].type.dtype, node.type.dtype
-    scale, zero, axis = _numbers(c, node)
-    rank = len(node.type.shape)
-    known = c.array(source)
-    offset = _offset(kind, zero)
-    if known is not None:
-        return _constant(c, known, scale, zero, axis, offset, result)
-    if source in c.shifted and offset == MIDDLE:
-        return _dequantized(c, c.shifted[source], scale, axis, result)
-    if source not in c.counted and offset == 0:
-        tensor = c.tensor(source)
-        if not c.api.strongly_typed and source in c.inputs:
-            raise UnsupportedError(f"TensorRT {c.api.version} takes no 8-bit inputs")
-        return _dequantized(c, tensor, scale, axis, result)
-    steps = c.as_count(source, result)
-    if zero.any():
-        steps = net.binary("SUB", steps, _along(c, zero, rank, axis, result))
-    return net.binary("PROD", steps, _along(c, scale, rank, axis, result))
+    numbers = _numbers(c, node)
+    if numbers is not None:
+        (scale, zero), known = numbers, c.array(source)
+        offset = _offset(kind, zero)
+        if known is not None:
+            return _constant(c, known, scale, zero, _axis(node), offset, result)
+        if source in c.shifted and offset == MIDDLE:
+            return _dequantized(c, c.shifted[source], scale, _axis(node), result)
+        if source not in c.counted and offset == 0:
+            tensor = c.tensor(source)
+            if not c.api.strongly_typed and source in c.inputs:
+                raise UnsupportedError(f"TensorRT {c.api.version} takes no 8-bit inputs")
+            return _dequantized(c, tensor, scale, _axis(node), result)
+    steps = net.binary("SUB", c.as_count(source, result), _along(c, node, 2, result))
+    return net.binary("PROD", steps, _along(c, node, 1, result))
 
 
 def _constant(

@@ -121,10 +121,26 @@ def _take(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return net.gather(data, indices, int(axis))
 
 
+def _places(c: Converter, node: Node, extents: list[int]) -> Any:
+    """The second operand as indices from the front; ``extents`` along its last axis, or one."""
+    net, index = c.net, node.inputs[1]
+    known = c.array(index)
+    sizes = np.asarray(extents, np.int32)
+    if known is not None:
+        places = known.astype(np.int64)
+        return net.const(np.where(places < 0, places + sizes, places).astype(np.int32))
+    places = net.cast(c.tensor(index), net.dtype("int32"))
+    rank = len(places.shape)
+    more = net.const(sizes.reshape((1,) * (rank - 1) + (-1,)))
+    negative = net.binary("LESS", places, net.scalar(0, places))
+    return net.select(negative, net.binary("SUM", places, more), places)
+
+
 def _gather(mode: str) -> Layer:
     def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
         net = c.net
-        indices = net.cast(inputs[1], net.dtype("int32"))
+        shape = c.graph.nodes[node.inputs[0]].type.shape
+        indices = _places(c, node, _extents(c, node, shape, mode))
         made = net.network.add_gather_v2(inputs[0], indices, getattr(net.trt.GatherMode, mode))
         if mode == "ELEMENT":
             made.axis = int(node.attributes["axis"]) % len(node.type.shape)
@@ -135,11 +151,20 @@ def _gather(mode: str) -> Layer:
     return layer
 
 
+def _extents(c: Converter, node: Node, shape: tuple[int, ...], mode: str) -> list[int]:
+    """Sizes of the axes that the indices of a call point into."""
+    if mode == "ELEMENT":
+        return [shape[int(node.attributes["axis"]) % len(shape)]]
+    first = int(node.attributes.get("batch_dims") or 0)
+    deep = c.graph.nodes[node.inputs[1]].type.shape[-1]
+    return list(shape[first : first + deep])
+
+
 def _scatter(mode: str) -> Layer:
     def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
         net = c.net
-        data, indices, updates = inputs
-        indices = net.cast(indices, net.dtype("int32"))
+        data, updates = inputs[0], inputs[2]
+        indices = _places(c, node, _extents(c, node, tuple(node.type.shape), mode))
         kind = getattr(net.trt.ScatterMode, mode)
         made = net.network.add_scatter(data, indices, updates, kind)
         if mode == "ELEMENT":

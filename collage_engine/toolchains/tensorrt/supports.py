@@ -173,8 +173,6 @@ def _scatter(graph: DataflowGraph, node: Node) -> str | None:
 
 
 def _quantize(graph: DataflowGraph, node: Node) -> str | None:
-    if any(graph.nodes[i].form != "constant" for i in node.inputs[1:3]):
-        return f"{node.op}: a scale that is computed"
     small = node.type.dtype if node.op == "quantize" else graph.nodes[node.inputs[0]].type.dtype
     if small not in ("int8", "uint8") and not (node.op == "dequantize" and small == "int32"):
         return f"{node.op} with {small}"
