@@ -28,6 +28,7 @@ from collage_engine.pipeline.infeasible import infeasible_details, raise_infeasi
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.lazily import Needed
 from collage_engine.pipeline.limits import barred, constraints_of, runtime_facts
+from collage_engine.pipeline.making_ready import make_ready
 from collage_engine.pipeline.measuring import Measuring, with_costs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.precision import missing
@@ -233,6 +234,10 @@ class _Run:
             self.constants |= transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(0, total, now)
             )
+            make_ready(
+                self.workspace, menu, self.records, lambda now: report.progress(0, total, now),
+                self.warn,
+            )  # fmt: skip
             budget = self.budget = Budget(self.settings.budget_s)
             if self.settings.measure == "all":
                 self.records = measuring.measure(budget, report)

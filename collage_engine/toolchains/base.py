@@ -9,7 +9,7 @@ may import TVM or load the toolchain's library; ``probe`` runs in a child proces
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,21 @@ class Toolchain(ABC):
     ) -> tuple[ToolchainInstance, ...]:
         """Instances whose kernels call a library: a toolchain of this name, as option library."""
         return ()
+
+    def make_ready(
+        self,
+        graph: DataflowGraph,
+        instance: ToolchainInstance,
+        sets: Sequence[IndexSet],
+        now: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Compile what these candidates (sets of calls) share, before any is compiled alone.
+
+        ``now`` is told what is being done; returns soon after ``stop`` says so. ``ToolchainError``
+        when it cannot be compiled. Most toolchains share nothing.
+        """
+        return
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:

@@ -100,10 +100,10 @@ class Machine:
         w = self.flat(s["b"], s["dtype"])[: math.prod(filters)].reshape(filters)
         reach = [(filters[1 + d] - 1) * s[f"dilation_{'hw'[d]}"] + 1 for d in (0, 1)]
         # Behind the image is as much nothing as the result's size asks for.
-        behind = [
-            max(0, (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach[d] - images[1 + d] - s[f"pad_{c}"])
-            for d, c in enumerate("hw")
-        ]
+        behind = []
+        for d, c in enumerate("hw"):
+            read = (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach[d]
+            behind.append(max(0, read - images[1 + d] - s[f"pad_{c}"]))
         x = np.pad(x, [(0, 0), (s["pad_h"], behind[0]), (s["pad_w"], behind[1]), (0, 0)])
         windows = sliding_window_view(x, reach, axis=(1, 2))
         windows = windows[:, :: s["stride_h"], :: s["stride_w"]]
@@ -275,7 +275,7 @@ def test_half_precision_is_read_as_widely_as_its_rows_allow(columns: int, align:
         {"x": (4, 8)}, {"w": normal(8, columns, dtype="float16")}, (4, columns),
         TensorProto.FLOAT16,
     )  # fmt: skip
-    plan, result, truth, families = run(model)
+    _, result, truth, families = run(model)
     assert families == (Family("gemm", "float16", "rows", "relu", align),)
     np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +28,8 @@ SOURCES = Path(__file__).resolve().parent / "src"
 KERNELS = SOURCES / "kernels"
 COMPILE_SECONDS = 1800.0
 """Enough for a family on a slow, busy machine; alone it is a minute."""
+MOST_COMPILERS = 8
+"""At a time; each takes up to 2 GB of memory."""
 WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
 """Distributions that carry CUTLASS's headers, the newer first."""
 
@@ -92,8 +96,15 @@ def file_name(
     return f"libcollage_cutlass_{what}_{digest.hexdigest()[:12]}.so"
 
 
-def build(family: Family, generation: str, architecture: str, tiles: Tiles | None = None) -> Path:
-    """The library, compiled now or taken from the cache; ``ToolchainError`` with nvcc's error."""
+def build(
+    family: Family,
+    generation: str,
+    architecture: str,
+    tiles: Tiles | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Path:
+    """The library, compiled now or taken from the cache; ``ToolchainError`` with nvcc's error, or
+    when ``stop`` says so meanwhile."""
     name = file_name(family, generation, architecture, tiles)
     folder = build_folder() / "cutlass"
     library = folder / name
@@ -103,7 +114,7 @@ def build(family: Family, generation: str, architecture: str, tiles: Tiles | Non
         folder.mkdir(parents=True, exist_ok=True)
         with lock(folder / f"{name}.lock"):
             if not library.exists():
-                _compile(source_of(family, generation, tiles), architecture, library)
+                _compile(source_of(family, generation, tiles), architecture, library, stop)
     except OSError as error:
         raise ToolchainError(f"cannot write the kernel cache {folder}: {error}") from error
     return library
@@ -118,7 +129,40 @@ def build_all(family: Family, architecture: str) -> tuple[Path, ...]:
         return tuple(pool.map(lambda g: build(family, g, architecture), generations))
 
 
-def _compile(source: str, architecture: str, library: Path) -> None:
+def build_many(
+    families: Iterable[Family],
+    architecture: str,
+    now: Callable[[str], None],
+    stop: Callable[[], bool],
+) -> None:
+    """Compile the libraries of families that are not there yet, as many at a time as there are
+    processors. ``ToolchainError`` with the first that nvcc refuses, after all have been tried."""
+    missing = [
+        (family, generation)
+        for family in families
+        for generation in family.generations(architecture)
+        if not (build_folder() / "cutlass" / file_name(family, generation, architecture)).exists()
+    ]
+    if not missing:
+        return
+    workers = max(1, min(len(missing), MOST_COMPILERS, os.cpu_count() or 1))
+    errors: list[ToolchainError] = []
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        waiting = {pool.submit(build, f, g, architecture, stop=stop) for f, g in missing}
+        while waiting:
+            left = len(waiting)
+            now(f"CUTLASS's kernels: {left} librar{'y' if left == 1 else 'ies'} to compile, once")
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for one in done:
+                try:
+                    one.result()
+                except ToolchainError as error:
+                    errors.append(error)
+    if errors and not stop():
+        raise errors[0]
+
+
+def _compile(source: str, architecture: str, library: Path, stop: Callable[[], bool]) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as scratch:
         code, result = Path(scratch) / "kernels.cu", Path(scratch) / library.name
         code.write_text(source)
@@ -127,22 +171,38 @@ def _compile(source: str, architecture: str, library: Path) -> None:
             "-o", str(result), "-Xlinker", f"-soname={library.name}",
             "-Xlinker", "-rpath=$ORIGIN",
         ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=COMPILE_SECONDS,
-                stdin=subprocess.DEVNULL,
+        log = Path(scratch) / "log"
+        with open(log, "wb") as written:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=written, stderr=written,
+                start_new_session=True,
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise ToolchainError(
-                f"compiling {library.name} took longer than {COMPILE_SECONDS:g} s"
-            ) from None
-        if done.returncode or not result.exists():
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            try:
+                status = _wait(child, stop)
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)  # nvcc's own children too
+                    child.wait()
+        if status is None:
+            raise ToolchainError(f"compiling {library.name} was stopped or took too long")
+        if status or not result.exists():
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             first = next((line for line in lines if "error" in line), "")
             raise ToolchainError(
                 f"nvcc refuses CUTLASS's kernels: {first or (lines[-1] if lines else 'no message')}"
             )
         os.replace(result, library)
+
+
+def _wait(child: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | None:
+    """Its exit status; None when it took too long or was to be stopped."""
+    deadline = time.monotonic() + COMPILE_SECONDS
+    while time.monotonic() < deadline and not stop():
+        try:
+            return child.wait(timeout=0.25)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
 
 
 def put_beside(libraries: Iterable[Path], folder: Path) -> None:

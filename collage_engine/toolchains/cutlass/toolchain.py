@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from collage_engine.toolchains.native.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
     from collage_engine.toolchains.cutlass.families import Family
 
@@ -74,6 +75,27 @@ class CutlassToolchain(CudaToolchain):
         from collage_engine.toolchains.cutlass.rules import partition_spec
 
         return partition_spec(self, instance, graph)
+
+    def make_ready(
+        self,
+        graph: DataflowGraph,
+        instance: ToolchainInstance,
+        sets: Sequence[IndexSet],
+        now: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Compile the kernel libraries that these candidates choose from."""
+        from collage_engine.toolchains.cutlass import library
+        from collage_engine.toolchains.cutlass.generate import dry_plan
+
+        wanted: set[Family] = set()
+        for calls in dict.fromkeys(sets):
+            try:
+                wanted.update(dry_plan(graph, calls, instance.precision))
+            except UnsupportedError:
+                continue
+        if wanted:
+            library.build_many(sorted(wanted), instance.architecture, now, stop)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """The plan with the libraries of its families, which are compiled now if need be."""
