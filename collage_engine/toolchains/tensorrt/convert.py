@@ -121,7 +121,7 @@ class Converter:
         elif node.form == "tuple":
             found = [self.tensor(i) for i in node.inputs]
         elif index in self.shifted or index in self.counted:
-            found = self._small(index)
+            found = self.cast_as(self._steps(index), node.type.dtype)
         else:
             raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
         self._values[index] = found
@@ -129,8 +129,8 @@ class Converter:
 
     def as_count(self, index: int, dtype: str) -> Any:
         """An 8-bit or 32-bit value as whole numbers in floating point."""
-        if index in self.counted:
-            return self.net.cast(self.counted[index], self.net.dtype(dtype))
+        if index in self.counted or index in self.shifted:
+            return self.net.cast(self._steps(index), self.net.dtype(dtype))
         return self.cast_as(self.tensor(index), dtype)
 
     def cast_as(self, x: Any, dtype: str) -> Any:
@@ -141,26 +141,23 @@ class Converter:
         single = self.net.dtype("float32")
         small = (self.net.dtype("int8"), self.net.dtype("uint8"))
         if x.dtype == small[0]:
-            x = quantised._dequantized(self, x, np.ones(()), 0, "float32")
+            x = quantised.dequantized(self, x, np.ones((), np.float32), 0, "float32")
         elif x.dtype == small[1]:
             x = self.net.cast(x, single)
         if wanted == small[0]:
             x = self.net.cast(x, single)
-            return quantised._quantized(self, x, np.ones((), np.float32), 0)
+            return quantised.quantized(self, x, np.ones((), np.float32), 0)
         if wanted == small[1]:
             x = self.net.cast(x, single)
         return self.net.cast(x, wanted)
 
-    def _small(self, index: int) -> Any:
-        """An 8-bit value that is held in another form."""
-        if index in self.shifted:
-            steps = quantised._dequantized(
-                self, self.shifted[index], np.ones((), np.float32), 0, "float32"
-            )
-            steps = self.net.binary("SUM", steps, self.net.scalar(quantised.MIDDLE, steps))
-        else:
-            steps = self.counted[index]
-        return self.cast_as(steps, self.graph.nodes[index].type.dtype)
+    def _steps(self, index: int) -> Any:
+        """An 8-bit value that is held in another form, as whole numbers in floating point."""
+        if index not in self.shifted:
+            return self.counted[index]
+        one = np.ones((), np.float32)
+        steps = quantised.dequantized(self, self.shifted[index], one, 0, "float32")
+        return self.net.binary("SUM", steps, self.net.scalar(quantised.MIDDLE, steps))
 
     def is_integer(self, x: Any) -> bool:
         return self.net.name_of(x.dtype) in ("int32", "int64", "int8", "uint8")
@@ -172,10 +169,14 @@ class Converter:
         if reason is not None:
             raise UnsupportedError(reason)
         layer = LAYERS[node.op]
-        lazy = node.op in quantised.LAYERS
-        operands = [] if lazy else [self.tensor(i) for i in node.inputs]
-        if lazy and node.op == "quantize":
+        if node.op == "dequantize":
+            operands = []  # its operand may be held in another form
+        elif node.op == "quantize":
             operands = [self.tensor(node.inputs[0])]
+        elif node.op == "astype" and {node.inputs[0]} & {*self.counted, *self.shifted}:
+            operands = [self._steps(node.inputs[0])]
+        else:
+            operands = [self.tensor(i) for i in node.inputs]
         try:
             found = layer(self, node, self._in_precision(node, operands))
         except UnsupportedError as error:

@@ -175,6 +175,10 @@ def _where(c: Converter, node: Node, inputs: list[Any]) -> Any:
 
 
 def _astype(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    if node.type.dtype in ("int8", "uint8"):  # there are few layers for these: held as floats
+        x = c.cast_as(inputs[0], "float32")
+        c.counted[node.index] = _trunc(c, node, [x])
+        return None
     return c.cast_as(inputs[0], node.type.dtype)
 
 

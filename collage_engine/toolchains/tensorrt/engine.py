@@ -65,11 +65,11 @@ def build_engine(
     config = builder.create_builder_config()
     kinds = {kind.dtype for i in members(nodes) for kind in graph.nodes[i].types}
     _configure(found, config, architecture, kinds, half, tf32)
-    cache = _with_cache(found, config, architecture)
+    cache = with_cache(found, config, architecture)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
         raise ToolchainError(_said(log, "TensorRT builds no engine of it"))
-    timings = _kept(found, config, cache, architecture)
+    timings = kept(found, config, cache, architecture)
     about = {
         "library": found.flavour.module, "title": found.flavour.title, "version": found.version,
         "architecture": bare(architecture), "layers": network.num_layers,
@@ -186,8 +186,10 @@ def cache_file(found: Api, architecture: str) -> Path:
     return build_folder() / "tensorrt" / name
 
 
-def _with_cache(found: Api, config: Any, architecture: str) -> Any:
-    """Give the builder what was timed before."""
+def with_cache(found: Api, config: Any, architecture: str) -> Any:
+    """Give the builder what was timed before. TensorRT-RTX times nothing: it chooses by rule."""
+    if found.flavour.rtx:
+        return None
     path = cache_file(found, architecture)
     known = path.read_bytes() if path.exists() else b""
     cache = config.create_timing_cache(known)
@@ -198,11 +200,11 @@ def _with_cache(found: Api, config: Any, architecture: str) -> Any:
     return cache
 
 
-def _kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
+def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
     """Merge what was timed now into the file; all of it. A cache that cannot be kept costs time
     the next time, nothing else."""
-    current = config.get_timing_cache()
-    if current is None or cache is None:
+    current = config.get_timing_cache() if cache is not None else None
+    if current is None:
         return b""
     path = cache_file(found, architecture)
     try:

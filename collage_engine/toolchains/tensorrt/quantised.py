@@ -63,7 +63,7 @@ def quantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     x, numbers = inputs[0], _numbers(c, node)
     offset = _offset(kind, numbers[1]) if numbers else None
     if numbers is not None and offset is not None:
-        made = _quantized(c, x, numbers[0], _axis(node))
+        made = quantized(c, x, numbers[0], _axis(node))
         if offset == 0:
             return made
         c.shifted[node.index] = made
@@ -76,7 +76,7 @@ def quantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return None
 
 
-def _quantized(c: Converter, x: Any, scale: np.ndarray, axis: int) -> Any:
+def quantized(c: Converter, x: Any, scale: np.ndarray, axis: int) -> Any:
     net = c.net
     flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
     factor = net.const(flat, net.name_of(x.dtype))
@@ -89,7 +89,7 @@ def _quantized(c: Converter, x: Any, scale: np.ndarray, axis: int) -> Any:
     return net.out(layer)
 
 
-def _dequantized(c: Converter, x: Any, scale: np.ndarray, axis: int, dtype: str) -> Any:
+def dequantized(c: Converter, x: Any, scale: np.ndarray, axis: int, dtype: str) -> Any:
     net = c.net
     flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
     factor = net.const(flat, dtype)
@@ -112,12 +112,12 @@ def dequantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
         if known is not None:
             return _constant(c, known, scale, zero, _axis(node), offset, result)
         if source in c.shifted and offset == MIDDLE:
-            return _dequantized(c, c.shifted[source], scale, _axis(node), result)
+            return dequantized(c, c.shifted[source], scale, _axis(node), result)
         if source not in c.counted and offset == 0:
             tensor = c.tensor(source)
             if not c.api.strongly_typed and source in c.inputs:
                 raise UnsupportedError(f"TensorRT {c.api.version} takes no 8-bit inputs")
-            return _dequantized(c, tensor, scale, _axis(node), result)
+            return dequantized(c, tensor, scale, _axis(node), result)
     steps = net.binary("SUB", c.as_count(source, result), _along(c, node, 2, result))
     return net.binary("PROD", steps, _along(c, node, 1, result))
 
@@ -138,9 +138,9 @@ def _constant(
         return c.net.const((values.astype(np.int64) - zeros) * factor.astype(np.float64), dtype)
     small = (values.astype(np.int64) - offset).astype(np.int8)
     if c.api.strongly_typed:
-        return _dequantized(c, c.net.const(small), scale, axis, dtype)
+        return dequantized(c, c.net.const(small), scale, axis, dtype)
     real = c.net.const(small * factor, dtype)
-    return _dequantized(c, _quantized(c, real, scale, axis), scale, axis, dtype)
+    return dequantized(c, quantized(c, real, scale, axis), scale, axis, dtype)
 
 
 LAYERS = {"quantize": quantize, "dequantize": dequantize}
