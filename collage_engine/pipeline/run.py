@@ -234,10 +234,11 @@ class _Run:
             self.constants |= transition_constants(
                 self.workspace, menu, self.settings, lambda now: report.progress(0, total, now)
             )
-            make_ready(
-                self.workspace, menu, self.records, lambda now: report.progress(0, total, now),
-                self.warn,
-            )  # fmt: skip
+            if self.settings.budget_s > 0:
+                make_ready(
+                    self.workspace, menu, self.records,
+                    lambda now: report.progress(0, total, now), self.warn,
+                )  # fmt: skip
             budget = self.budget = Budget(self.settings.budget_s)
             if self.settings.measure == "all":
                 self.records = measuring.measure(budget, report)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -66,10 +67,19 @@ def version() -> str:
     return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
 
 
-@cache
-def _texts() -> bytes:
-    files = [*sorted(KERNELS.glob("*.h")), SOURCES / "collage_cutlass_abi.h"]
-    return b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
+def _texts(source: str) -> bytes:
+    """Our headers that a source includes, and those that they include."""
+    found: dict[Path, bytes] = {}
+    waiting = [KERNELS / name for name in _INCLUDE.findall(source)]
+    while waiting:
+        path = waiting.pop().resolve()
+        if path not in found:
+            found[path] = path.read_bytes()
+            waiting += [path.parent / name for name in _INCLUDE.findall(found[path].decode())]
+    return b"\0".join(path.name.encode() + b"\0" + found[path] for path in sorted(found))
+
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def options(architecture: str) -> list[str]:
@@ -87,10 +97,9 @@ def file_name(
 ) -> str:
     """The library's file name and SONAME. ``ToolchainError`` where there is no compiler."""
     nvcc = need_nvcc()
-    digest = hashlib.sha256(_texts())
-    for part in (
-        source_of(family, generation, tiles), *options(architecture), version(), nvcc_version(nvcc),
-    ):  # fmt: skip
+    source = source_of(family, generation, tiles)
+    digest = hashlib.sha256(_texts(source))
+    for part in (source, *options(architecture), version(), nvcc_version(nvcc)):
         digest.update(part.encode() + b"\0")
     what = f"{architecture}_{family.name}_{generation}"
     return f"libcollage_cutlass_{what}_{digest.hexdigest()[:12]}.so"

@@ -6,6 +6,7 @@
 // addresses once and launched again and again.
 #include <dlfcn.h>
 
+#include <array>
 #include <limits>
 #include <map>
 
@@ -132,6 +133,9 @@ class Transposition : public Step {
   int32_t batch_, rows_, columns_, bytes_;
 };
 
+// What a kernel was made ready for, beside sizes, which never change.
+using Addresses = std::array<const void*, 5>;
+
 // A product or a convolution with its epilogue.
 class Product : public Step {
  public:
@@ -204,11 +208,12 @@ class Product : public Step {
 
   void Launch(const Memory& memory, void* workspace, cudaStream_t stream) final {
     const CollageProblem problem = Bind(memory);
-    if (!ready_ || std::memcmp(&problem, &bound_, sizeof problem) != 0) {
+    const Addresses now{problem.a, problem.b, problem.c, problem.bias, problem.d};
+    if (!ready_ || now != bound_) {
       if (!ready_) ready_ = std::make_unique<Ready>(*chosen_);
-      bound_ = CollageProblem{};  // should Prepare throw, nothing counts as made ready
+      bound_ = Addresses{};  // should Prepare throw, nothing counts as made ready
       ready_->Prepare(problem, workspace, stream);
-      bound_ = problem;
+      bound_ = now;
     }
     ready_->Run(stream);
   }
@@ -260,7 +265,8 @@ class Product : public Step {
   }
 
   std::string what_, name_, family_;
-  CollageProblem problem_{}, bound_{};
+  CollageProblem problem_{};
+  Addresses bound_{};
   Operand a_, b_, d_;
   std::optional<Operand> c_, bias_;
   std::vector<Choice> choices_;

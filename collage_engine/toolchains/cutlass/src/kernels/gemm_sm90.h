@@ -61,7 +61,8 @@ struct Gemm90 {
         {static_cast<const Element*>(p.a), StrideOf<typename Kernel::StrideA>(p.k, p.stride_a),
          static_cast<const Element*>(p.b), StrideOf<typename Kernel::StrideB>(ldb, p.stride_b)},
         {{},
-         static_cast<const Element*>(p.c),
+         // Without a source the result's address describes one; it is not read then.
+         static_cast<const Element*>(p.c != nullptr ? p.c : p.d),
          StrideOf<typename Kernel::StrideC>(p.n, p.stride_c),
          static_cast<Element*>(p.d),
          StrideOf<typename Kernel::StrideD>(p.n, p.stride_d)}};
