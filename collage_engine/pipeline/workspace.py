@@ -25,7 +25,7 @@ from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Toolchain
-from collage_engine.toolchains.registry import all_names, get, names_for, probe_all
+from collage_engine.toolchains.registry import all_names, get, names_for, probe_all, targets_of
 
 
 @dataclass
@@ -117,12 +117,12 @@ class Workspace:
                 raise UsageError(
                     f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
                 )
-            toolchain = get(name)
-            if target.kind not in toolchain.targets:
+            if target.kind not in targets_of(name):
                 raise UsageError(f"toolchain {name} does not compile for {target.kind}")
             # Without its device a toolchain still compiles, if it can and the user asks for it.
             wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
             if state.available or (wanted and state.builds):
+                toolchain = get(name)
                 offers += [
                     self._offer(toolchain, instance)
                     for instance in _instances(toolchain, settings, threads, target)

@@ -41,6 +41,12 @@ TOOLCHAINS: dict[str, str] = {
     "tensorrt": "collage_engine.toolchains.tensorrt.toolchain:TensorrtToolchain",
 }
 
+TARGETS: dict[str, tuple[str, ...]] = {
+    "tvm": ("cpu", "cuda"), "cublas": ("cuda",), "cudnn": ("cuda",), "cutlass": ("cuda",),
+    "tensorrt": ("cuda",),
+}  # fmt: skip
+"""Kinds of devices of those that are not for the CPU alone (``Toolchain.targets``)."""
+
 PROBE_SECONDS = 180.0
 """Enough to import TVM and to compile a runtime on a slow, busy machine."""
 
@@ -54,9 +60,14 @@ def all_names() -> tuple[str, ...]:
     return tuple(TOOLCHAINS)
 
 
+def targets_of(name: str) -> tuple[str, ...]:
+    """Kinds of devices a toolchain compiles for, known without importing it."""
+    return TARGETS.get(name, ("cpu",))
+
+
 def names_for(target: str) -> tuple[str, ...]:
     """Toolchains that compile for a kind of device, cpu or cuda."""
-    return tuple(name for name in TOOLCHAINS if target in get(name).targets)
+    return tuple(name for name in TOOLCHAINS if target in targets_of(name))
 
 
 @cache

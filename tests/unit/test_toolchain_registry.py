@@ -109,3 +109,10 @@ def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s.name for s in states] == list(registry.all_names())
     registry.probe_all(["onednn", "tvm"])
     assert sorted(asked) == sorted(registry.all_names())
+
+
+def test_targets_are_known_without_importing_a_toolchain() -> None:
+    for name in registry.all_names():
+        assert registry.targets_of(name) == registry.get(name).targets
+    assert registry.names_for("cuda") == ("tvm", "cublas", "cudnn", "cutlass", "tensorrt")
+    assert "cublas" not in registry.names_for("cpu")
