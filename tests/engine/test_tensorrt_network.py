@@ -32,6 +32,7 @@ from collage_engine.toolchains.tensorrt.engine import (
 from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
 from tests import zoo
 from tests.engine.test_model_operators import CASES
+from tests.engine.test_model_writer import _truth as true_values
 from tests.tensorrt_machine import Machine
 from tests.toolchain_cases import error, imported, one_node, reference, whole
 from tests.zoo_net import Net
@@ -208,8 +209,8 @@ def test_a_bias_is_the_convolutions_own() -> None:
     assert biased == sum(node.op == "nn.conv2d" for node in function.graph.nodes)
 
 
-def test_every_candidate_becomes_an_engine() -> None:
-    made = import_onnx(zoo.build("residual_block"))
+def candidates(made: ImportedModel) -> Any:
+    """What TensorRT is offered for, as a run finds it."""
     toolchain, graph = TensorrtToolchain(), made.graph
     offer = Offer(
         instance=PLAIN, spec=toolchain.partition_spec(PLAIN, graph),
@@ -217,14 +218,39 @@ def test_every_candidate_becomes_an_engine() -> None:
         native=False, made_of=lambda nodes: toolchain.made_of(graph, PLAIN, nodes),
         formats=toolchain.formats(PLAIN),
     )  # fmt: skip
-    records = enumerate_candidates(graph, [offer]).candidates
-    covered = {n for record in records for n in record.nodes}
-    assert covered == set(range(len(graph.operators)))
+    return enumerate_candidates(graph, [offer]).candidates
+
+
+@pytest.mark.parametrize("name", ["residual_block", "qdq", "senet", "encoder", "leftovers"])
+def test_every_candidate_computes_the_true_values(name: str) -> None:
+    """Regions, composites with 8-bit borders, single operators: from true inputs, true outputs."""
+    made = import_onnx(zoo.build(name))
+    graph, records = made.graph, candidates(made)
+    assert {n for record in records for n in record.nodes} == set(range(len(graph.operators)))
     assert len(records) < 4 * len(graph.operators)
+    assert max(len(record.nodes) for record in records) == len(graph.operators)
+    truth = true_values(made)
+    trt = library.api().trt
     for record in records:
         function = function_of(made, PLAIN, record.nodes, "part")
-        check_border(function, network(function))
-    assert max(len(record.nodes) for record in records) == len(graph.operators)
+        one = network(function)
+        check_border(function, one)
+        given = {f"input{k}": truth[i] for k, i in enumerate(function.inputs)}
+        results = Machine(trt, one.network).run(given)
+        for index, result in zip(function.outputs, results, strict=True):
+            small = result.dtype.itemsize == 1 and result.dtype.kind in "iu"
+            if small:  # one step, where a value lies between two
+                assert np.abs(result.astype(int) - truth[index].astype(int)).max() <= 1
+            else:
+                assert error(result, truth[index]) < BITS.get(name, 1e-4), record.nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["residual_block", "qdq"])
+def test_every_candidate_becomes_an_engine(name: str) -> None:
+    made = import_onnx(zoo.build(name))
+    for record in candidates(made):
+        assert engine(function_of(made, PLAIN, record.nodes, "part")).plan
 
 
 def test_a_device_it_does_not_know_is_refused_with_those_it_does() -> None:

@@ -131,6 +131,66 @@ def test_a_module_is_serialised_with_its_engine_and_comes_back() -> None:
     assert toolchain.inside(module)["title"] == "TensorRT-RTX"
 
 
+def test_copies_of_a_candidate_are_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collage_engine.toolchains.tensorrt import engine
+
+    built = []
+    build = engine.build_engine
+    monkeypatch.setattr(
+        engine, "build_engine", lambda *given: built.append(1) or build(*given)  # type: ignore[func-returns-value]
+    )
+    toolchain, model = TensorrtToolchain(), import_onnx(zoo.build("tiny"))
+    first, second = (whole(model, AMPERE) for _ in range(2))
+    one, copy = toolchain.compile(first), toolchain.compile(first)
+    assert len(built) == 1 and saved(one) == saved(copy)
+    toolchain.compile(second)
+    assert len(built) == 2
+
+
+class _Settings:
+    """TensorRT 8.6's builder configuration: flags, no architectures."""
+
+    def __init__(self) -> None:
+        self.flags = {"TF32"}
+
+    def set_flag(self, flag: str) -> None:
+        self.flags.add(flag)
+
+    def clear_flag(self, flag: str) -> None:
+        self.flags.discard(flag)
+
+
+@pytest.mark.parametrize(
+    ("version", "strongly", "flags"), [("8.6.1", False, 1), ("10.13.0", True, 2), ("11.4", True, 0)]
+)
+def test_releases_say_types_in_their_own_way(version: str, strongly: bool, flags: int) -> None:
+    from collage_engine.toolchains.tensorrt.engine import configure, creation_flags
+
+    kinds = {"8.6.1": {"EXPLICIT_BATCH": 0}, "10.13.0": {"EXPLICIT_BATCH": 0, "STRONGLY_TYPED": 1}}
+    builder_flags = {"TF32": "TF32"} | ({} if strongly else {"FP16": "FP16", "INT8": "INT8"})
+    trt = types.SimpleNamespace(
+        NetworkDefinitionCreationFlag=types.SimpleNamespace(**kinds.get(version, {})),
+        BuilderFlag=types.SimpleNamespace(**builder_flags),
+    )
+    found = library.Api(trt, library.Flavour("tensorrt", rtx=False), version)
+    assert found.strongly_typed is strongly and creation_flags(found) == flags
+    settings = _Settings()
+    configure(found, settings, "sm_90a", {"float32", "int8"}, "float16", False)
+    assert settings.flags == (set() if strongly else {"FP16", "INT8"})
+    if not strongly:
+        with pytest.raises(ToolchainError, match="computes in no BF16"):
+            configure(found, settings, "sm_90a", {"float32"}, "bfloat16", False)
+
+
+def test_tensorrt_itself_builds_only_where_the_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    proper = dataclasses.replace(library.api(), flavour=library.Flavour("tensorrt", rtx=False))
+    monkeypatch.setattr(library, "api", lambda: proper)
+    reason = library.reason_against_architecture("sm_90a")
+    assert reason and reason.endswith("there is none here")
+
+
 def test_a_truncated_engine_is_refused() -> None:
     toolchain = TensorrtToolchain()
     module = toolchain.compile(whole(import_onnx(zoo.build("tiny")), AMPERE))

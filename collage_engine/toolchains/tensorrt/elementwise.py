@@ -19,7 +19,7 @@ Layer = Callable[["Converter", Node, list[Any]], Any]
 UNARY = {
     "abs": "ABS", "acos": "ACOS", "acosh": "ACOSH", "asin": "ASIN", "asinh": "ASINH",
     "atan": "ATAN", "atanh": "ATANH", "ceil": "CEIL", "cos": "COS", "cosh": "COSH", "erf": "ERF",
-    "exp": "EXP", "floor": "FLOOR", "isinf": "ISINF", "isnan": "ISNAN", "log": "LOG",
+    "exp": "EXP", "floor": "FLOOR", "isinf": "ISINF", "log": "LOG",
     "logical_not": "NOT", "negative": "NEG", "round": "ROUND", "sign": "SIGN", "sin": "SIN",
     "sinh": "SINH", "sqrt": "SQRT", "tan": "TAN",
 }  # fmt: skip
@@ -58,6 +58,12 @@ def _or_equal(name: str) -> Layer:
     return layer
 
 
+def _isnan(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    if hasattr(c.net.trt.UnaryOperation, "ISNAN"):
+        return c.net.unary("ISNAN", inputs[0])
+    return c.net.unary("NOT", c.net.binary("EQUAL", inputs[0], inputs[0]))
+
+
 def _not_equal(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.unary("NOT", c.net.binary("EQUAL", *inputs))
 
@@ -78,7 +84,7 @@ def _trunc(c: Converter, node: Node, inputs: list[Any]) -> Any:
 def _isfinite(c: Converter, node: Node, inputs: list[Any]) -> Any:
     # x − x is 0 unless x is infinite or no number; it is compared with itself, not with 0.
     apart = c.net.binary("SUB", inputs[0], inputs[0])
-    return c.net.unary("NOT", c.net.unary("ISNAN", apart))
+    return c.net.unary("NOT", _isnan(c, node, [apart]))
 
 
 def _floor_divide(c: Converter, node: Node, inputs: list[Any]) -> Any:
@@ -203,6 +209,7 @@ LAYERS: dict[str, Layer] = {
     "floor_mod": _floor_mod,
     "greater_equal": _or_equal("GREATER"),
     "isfinite": _isfinite,
+    "isnan": _isnan,
     "less_equal": _or_equal("LESS"),
     "log_add_exp": _log_add_exp,
     "mod": _mod,

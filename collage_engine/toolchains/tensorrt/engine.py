@@ -64,11 +64,11 @@ def build_engine(
     half = HALVES.get(precision)
     config = builder.create_builder_config()
     kinds = {kind.dtype for i in members(nodes) for kind in graph.nodes[i].types}
-    _configure(found, config, architecture, kinds, half, tf32)
+    configure(found, config, architecture, kinds, half, tf32)
     cache = with_cache(found, config, architecture)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
-        raise ToolchainError(_said(log, "TensorRT builds no engine of it"))
+        raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
     timings = kept(found, config, cache, architecture)
     about = {
         "library": found.flavour.module, "title": found.flavour.title, "version": found.version,
@@ -98,14 +98,14 @@ def network_of(
     log = logger(found)
     builder = found.trt.Builder(log)
     if builder is None or log.broken:
-        raise ToolchainError(_said(log, "TensorRT's builder does not start"))
+        raise ToolchainError(reason_of(log, "TensorRT's builder does not start"))
     log.errors.clear()
-    network = builder.create_network(_flags(found))
+    network = builder.create_network(creation_flags(found))
     half = HALVES.get(precision) if found.strongly_typed else None
     converter = Converter(found, network, graph, constants, half)
     converter.convert(nodes, inputs, outputs)
     if log.errors:
-        raise ToolchainError(_said(log, ""))
+        raise ToolchainError(reason_of(log, ""))
     return Network(network, builder, log, converter)
 
 
@@ -129,25 +129,23 @@ def logger(found: Api) -> Any:
 
 
 _PLACE = re.compile(
-    r"^(\[\S+\]\s*)?([\w:]+:\s*)?(Error Code \d+:\s*)?|\s*\(In \S+ at \S+\)\s*$|\s*\[\S+:\d+\]\s*$"
+    r"^(\[\S+\]\s*)?([\w:]+:\s*)?(Error Code \d+:\s*)?|\s*\(In \w+ at .*$|\s*\[\S+:\d+\]\s*$"
 )
 
 
-def _said(log: Any, otherwise: str) -> str:
+def reason_of(log: Any, otherwise: str) -> str:
     """What TensorRT said first, without places in its sources."""
     lines = [line.strip() for text in log.errors for line in text.splitlines() if line.strip()]
     return f"TensorRT: {_PLACE.sub('', lines[0])}" if lines else otherwise
 
 
-def _flags(found: Api) -> int:
+def creation_flags(found: Api) -> int:
     kinds = found.trt.NetworkDefinitionCreationFlag
-    if found.strongly_typed:
-        return 1 << int(kinds.STRONGLY_TYPED)
-    batch = getattr(kinds, "EXPLICIT_BATCH", None)
-    return 1 << int(batch) if batch is not None else 0
+    flag = getattr(kinds, "STRONGLY_TYPED" if found.strongly_typed else "EXPLICIT_BATCH", None)
+    return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
 
 
-def _configure(
+def configure(
     found: Api, config: Any, architecture: str, kinds: set[str], half: str | None, tf32: bool
 ) -> None:
     """Equal math for all toolchains, one stream, the architecture where it can be named."""

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 
 INCLUDE = "TENSORRT_INCLUDE"
@@ -62,8 +63,6 @@ class Api:
     @property
     def strongly_typed(self) -> bool:
         """Whether networks say their types themselves (TensorRT from 10 on, and RTX)."""
-        if not hasattr(self.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED"):
-            return False
         return self.flavour.rtx or self.release >= (10, 0)
 
     @property
@@ -114,6 +113,14 @@ def reason_against_architecture(architecture: str) -> str | None:
     """Why engines for this architecture cannot be built; None when they can."""
     found = api()
     known = found.architectures()
+    if not found.flavour.rtx:
+        here = cuda_probe().devices
+        if here and bare(here[0].architecture) == bare(architecture):
+            return None
+        return (
+            "TensorRT builds an engine only on the device that runs it: "
+            + (f"here that is {bare(here[0].architecture)}" if here else "there is none here")
+        )
     if known and bare(architecture) not in known:
         return (
             f"TensorRT-RTX {found.version} runs on {', '.join(known)}, not on "

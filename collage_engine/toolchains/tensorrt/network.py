@@ -95,7 +95,11 @@ class Net:
     def cast(self, x: Any, dtype: Any) -> Any:
         if x.dtype == dtype:
             return x
-        return self.out(self.network.add_cast(x, dtype))
+        if hasattr(self.network, "add_cast"):
+            return self.out(self.network.add_cast(x, dtype))
+        layer = self.network.add_identity(x)  # how older releases say it
+        layer.set_output_type(0, dtype)
+        return self.out(layer)
 
     def identity(self, x: Any) -> Any:
         """A tensor of its own with the same value."""
