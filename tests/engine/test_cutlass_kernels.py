@@ -17,7 +17,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass import families, library
-from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
 from tests.engine.test_cutlass_plan import model_of, node, normal
@@ -93,7 +93,8 @@ def answers(table: Table, problem: Problem) -> list[str]:
 def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
     family = Family("gemm", "float16", "columns", "relu", 8)
     tiles = families.HALF_TILES[-1:]
-    path = library.build(family, "sm80", "sm_80", tiles)
+    share = Share(family, tiles)
+    path = library.build(share, "sm_80")
     table = table_of(path)
     assert (table.abi, table.family, table.version) == (
         1, family.name.encode(), library.version().encode(),
@@ -108,14 +109,14 @@ def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
     assert answers(table, product(100, 48, 60)) == ["Error Misaligned Operand"]
     assert answers(table, product(100, 46, 64)) == ["Error Misaligned Operand"]
     before = path.stat().st_mtime_ns
-    assert library.build(family, "sm80", "sm_80", tiles) == path
+    assert library.build(share, "sm_80") == path
     assert path.stat().st_mtime_ns == before
-    assert library.file_name(family, "sm80", "sm_90a", tiles) != path.name
+    assert library.file_name(share, "sm_90a") != path.name
 
 
 def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
     family = Family("conv", "float16", "columns", "none", 2)
-    table = table_of(library.build(family, "sm80", "sm_80", families.HALF_TILES[-1:]))
+    table = table_of(library.build(Share(family, families.HALF_TILES[-1:]), "sm_80"))
 
     def problem(channels: int, images: int = 1) -> Problem:
         made = Problem(
@@ -135,7 +136,7 @@ def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
 def test_hopper_kernels_compile_and_answer() -> None:
     family = Family("gemm", "float16", "rows", "gelu_tanh", 8)
     tiles = families.WIDE_HALF_TILES[-1:]
-    table = table_of(library.build(family, "sm90", "sm_90a", tiles))
+    table = table_of(library.build(Share(family, tiles), "sm_90a"))
     assert table.kernels[0].name.decode() == tiles[0].name
     assert table.kernels[0].stages >= 3
     assert answers(table, product(512, 768, 3072)) == ["Success"]
@@ -149,8 +150,9 @@ def test_hopper_kernels_compile_and_answer() -> None:
 def test_what_nvcc_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(library, "source_of", lambda *_: "nonsense;")
+    (share,) = Family("gemm", "float32", "rows", "none", 1).shares("sm_80")
     with pytest.raises(ToolchainError, match=r"nvcc refuses CUTLASS's kernels: .*error"):
-        library.build(Family("gemm", "float32", "rows", "none", 1), "sm80", "sm_80")
+        library.build(share, "sm_80")
     assert not list(tmp_path.rglob("*.so"))
 
 

@@ -323,3 +323,7 @@ def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read() -> None
     assert Family("gemm", "tf32", "rows", "none", 4).generations("sm_90a") == ("sm80",)
     assert Family("gemm", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80", "sm90")
     assert Family("conv", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
+    # Each takes a minute or so to compile: they are compiled side by side.
+    alone = [share.kernels for share in half.shares("sm_90a") if share.generation == "sm90"]
+    assert len(alone) > 1 and {len(kernels) for kernels in alone} == {1}
+    assert len(half.shares("sm_80")) == 1

@@ -15,7 +15,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.toolchains.cutlass import library
-from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
 from tests.engine.test_cutlass_plan import model_of, node, normal
@@ -53,10 +53,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Family,
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     found: list[tuple[Family, str]] = []
 
-    def build(family: Family, generation: str, architecture: str, **_: Any) -> Path:
+    def build(share: Share, architecture: str, *_: Any) -> Path:
         assert architecture == "sm_90a"
-        found.append((family, generation))
-        path = tmp_path / "cutlass" / library.file_name(family, generation, architecture)
+        found.append((share.family, share.generation))
+        path = tmp_path / "cutlass" / library.file_name(share, architecture)
         path.parent.mkdir(exist_ok=True)
         path.touch()
         return path

@@ -9,26 +9,27 @@ from collage_engine.partition.patterns import Match, Pattern, anything, op
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.cublas.products import DIALECT, check_product
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.products import in_an_epilogue_only, refusal
+from collage_engine.toolchains.cublas.products import DIALECT
+from collage_engine.toolchains.native import chains, taken_along
+from collage_engine.toolchains.native.products import refusal
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cublas.toolchain import CublasToolchain
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """Why cuBLASLt cannot run an operator by itself; None when it can."""
-    node = graph.nodes[index]
-    if node.op != "matmul":
-        return in_an_epilogue_only(node.op, DIALECT)
-    try:
-        check_product(graph, node)
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    """Why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
+    return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
+
+
+def refused(graph: DataflowGraph, nodes: int) -> str | None:
+    """Why these calls are no partition for it; None when they are."""
+    return refusal(graph, nodes, DIALECT)
+
+
+def _alone(graph: DataflowGraph, index: int) -> str | None:
+    return refused(graph, 1 << index)
 
 
 def _operand(name: str) -> Pattern:
@@ -49,16 +50,16 @@ def patterns() -> list[tuple[str, Pattern]]:
 
 
 def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return refusal(graph, match.nodes, DIALECT)
+    return refused(graph, match.nodes)
 
 
 def _validate(sub_graph: SubGraph) -> str | None:
-    return refusal(sub_graph.graph, sub_graph.inside, DIALECT)
+    return refused(sub_graph.graph, sub_graph.inside)
 
 
 def partition_spec(
     toolchain: CublasToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=reason_against)
+    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=_alone)
     return PartitionSpec(toolchain.name, instance, rule, _validate)

@@ -22,6 +22,7 @@ from collage_engine.toolchains.native.cuda import (
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
 
 WHEELS = ("nvidia-cublas", "nvidia-cublas-cu13")
@@ -81,6 +82,14 @@ class CublasToolchain(CudaToolchain):
         from collage_engine.toolchains.cublas.rules import partition_spec
 
         return partition_spec(self, instance, graph)
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """What only goes along with a product is no candidate without one."""
+        from collage_engine.toolchains.cublas.rules import refused
+
+        return () if refused(graph, nodes) is None else None
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.cublas.products import plan_of

@@ -123,7 +123,16 @@ class Family:
         )
         return ("sm80", "sm90") if hopper and whole and wide else ("sm80",)
 
-    def tiles(self, generation: str) -> tuple[Tile, ...] | tuple[WideTile, ...]:
+    def shares(self, architecture: str) -> tuple[Share, ...]:
+        """Its libraries on an architecture; what takes long to compile comes one by one."""
+        found: list[Share] = []
+        for generation in self.generations(architecture):
+            tiles = self.tiles(generation)
+            apart = generation == "sm90"
+            found += [Share(self, (t,)) for t in tiles] if apart else [Share(self, tiles)]
+        return tuple(found)
+
+    def tiles(self, generation: str) -> tuple[Tile | WideTile, ...]:
         if generation == "sm90":
             return WIDE_TF32_TILES if self.math == "tf32" else WIDE_HALF_TILES
         if self.math == "float32":
@@ -131,22 +140,41 @@ class Family:
         return TF32_TILES if self.math == "tf32" else HALF_TILES
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one library holds of a family: kernels of one generation."""
+
+    family: Family
+    tiles: tuple[Tile | WideTile, ...]
+
+    @property
+    def generation(self) -> str:
+        return "sm90" if isinstance(self.tiles[0], WideTile) else "sm80"
+
+    @property
+    def name(self) -> str:
+        what = self.tiles[0].name if len(self.tiles) == 1 else self.generation
+        return f"{self.family.name}_{what}"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(tile.name for tile in self.tiles)
+
+
 def alignment(math: str, *sizes: int) -> int | None:
     """The widest alignment that all row lengths are multiples of; None: there is none."""
     return next((a for a in ALIGNMENTS[math] if all(size % a == 0 for size in sizes)), None)
 
 
-def source_of(
-    family: Family, generation: str, tiles: tuple[Tile, ...] | tuple[WideTile, ...] | None = None
-) -> str:
-    """The library's translation unit; ``tiles``: some of the family's only."""
-    chosen: tuple[Tile | WideTile, ...] = family.tiles(generation) if tiles is None else tiles
+def source_of(share: Share) -> str:
+    """The library's translation unit."""
+    family = share.family
     aliases, entries = [], []
-    for number, tile in enumerate(chosen):
+    for number, tile in enumerate(share.tiles):
         kind = _wide_kernel(family, tile) if isinstance(tile, WideTile) else _kernel(family, tile)
         aliases.append(f"using Kernel{number} = {kind};")
         entries.append(f'    collage::Entry<Kernel{number}>::Make("{tile.name}"),')
-    header = "gemm_sm90.h" if generation == "sm90" else f"{family.op}_sm80.h"
+    header = "gemm_sm90.h" if share.generation == "sm90" else f"{family.op}_sm80.h"
     activation = ACTIVATIONS[family.activation]
     return "\n".join([
         f'#include "{header}"',

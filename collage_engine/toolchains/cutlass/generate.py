@@ -269,13 +269,16 @@ def plan_of(
     constants: Constants,
     precision: str = "float32",
     formats: dict[int, str] | None = None,
+    *,
+    dry: bool = False,
 ) -> tuple[dict[str, Any], bytes, tuple[Family, ...]]:
     """The plan, the weights, and the families whose libraries it needs.
 
     ``formats``: of inputs and outputs that are not plain. ``UnsupportedError`` with the reason
     when CUTLASS cannot take it. Steps name their family; the libraries are yet to be added.
+    ``dry``: the weights are left out.
     """
-    places = Places(graph, inputs, outputs, constants)
+    places = Places(graph, inputs, outputs, constants, dry)
     generator = Generator(places, formats or {}, outputs, precision)
     leaving = sum(1 << i for i in outputs)
     for product in products(graph, nodes & ~sum(1 << i for i in inputs), leaving, DIALECT):
@@ -291,7 +294,7 @@ def dry_plan(
     cannot take them. Weights are not looked at, only their shapes."""
     closed = graph.close(nodes)
     inputs, outputs = graph.boundary(closed)
-    return plan_of(graph, closed, inputs, outputs, blank(graph), precision)[2]
+    return plan_of(graph, closed, inputs, outputs, blank(graph), precision, dry=True)[2]
 
 
 def blank(graph: DataflowGraph) -> Constants:

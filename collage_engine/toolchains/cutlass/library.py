@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.cutlass.families import Family, Tile, WideTile, source_of
+from collage_engine.toolchains.cutlass.families import Family, Share, source_of
 from collage_engine.toolchains.native.builder import build_folder, find_in_wheel, lock
 from collage_engine.toolchains.native.nvcc import need_nvcc, nvcc_version
 
@@ -33,8 +33,6 @@ MOST_COMPILERS = 8
 """At a time; each takes up to 2 GB of memory."""
 WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
 """Distributions that carry CUTLASS's headers, the newer first."""
-
-Tiles = tuple[Tile, ...] | tuple[WideTile, ...]
 
 
 @cache
@@ -92,50 +90,44 @@ def options(architecture: str) -> list[str]:
     ]  # fmt: skip
 
 
-def file_name(
-    family: Family, generation: str, architecture: str, tiles: Tiles | None = None
-) -> str:
+def file_name(share: Share, architecture: str) -> str:
     """The library's file name and SONAME. ``ToolchainError`` where there is no compiler."""
     nvcc = need_nvcc()
-    source = source_of(family, generation, tiles)
+    source = source_of(share)
     digest = hashlib.sha256(_texts(source))
     for part in (source, *options(architecture), version(), nvcc_version(nvcc)):
         digest.update(part.encode() + b"\0")
-    what = f"{architecture}_{family.name}_{generation}"
-    return f"libcollage_cutlass_{what}_{digest.hexdigest()[:12]}.so"
+    return f"libcollage_cutlass_{architecture}_{share.name}_{digest.hexdigest()[:12]}.so"
 
 
-def build(
-    family: Family,
-    generation: str,
-    architecture: str,
-    tiles: Tiles | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Path:
+def _place(share: Share, architecture: str) -> Path:
+    return build_folder() / "cutlass" / file_name(share, architecture)
+
+
+def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: False) -> Path:
     """The library, compiled now or taken from the cache; ``ToolchainError`` with nvcc's error, or
     when ``stop`` says so meanwhile."""
-    name = file_name(family, generation, architecture, tiles)
-    folder = build_folder() / "cutlass"
-    library = folder / name
+    library = _place(share, architecture)
     if library.exists():
         return library
+    folder = library.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with lock(folder / f"{name}.lock"):
+        with lock(folder / f"{library.name}.lock"):
             if not library.exists():
-                _compile(source_of(family, generation, tiles), architecture, library, stop)
+                _compile(source_of(share), architecture, library, stop)
     except OSError as error:
         raise ToolchainError(f"cannot write the kernel cache {folder}: {error}") from error
     return library
 
 
-def build_all(family: Family, architecture: str) -> tuple[Path, ...]:
-    """The libraries of a family, one per generation, compiled side by side."""
-    generations = family.generations(architecture)
-    if not generations:
+def build_all(family: Family, architecture: str) -> list[tuple[Share, Path]]:
+    """The libraries of a family, compiled side by side."""
+    shares = family.shares(architecture)
+    if not shares:
         raise ToolchainError(f"CUTLASS's kernels need sm_80 or newer, not {architecture}")
-    with ThreadPoolExecutor(max_workers=len(generations)) as pool:
-        return tuple(pool.map(lambda g: build(family, g, architecture), generations))
+    with ThreadPoolExecutor(max_workers=len(shares)) as pool:
+        return list(zip(shares, pool.map(lambda s: build(s, architecture), shares), strict=True))
 
 
 def build_many(
@@ -147,17 +139,17 @@ def build_many(
     """Compile the libraries of families that are not there yet, as many at a time as there are
     processors. ``ToolchainError`` with the first that nvcc refuses, after all have been tried."""
     missing = [
-        (family, generation)
+        share
         for family in families
-        for generation in family.generations(architecture)
-        if not (build_folder() / "cutlass" / file_name(family, generation, architecture)).exists()
+        for share in family.shares(architecture)
+        if not _place(share, architecture).exists()
     ]
     if not missing:
         return
     workers = max(1, min(len(missing), MOST_COMPILERS, os.cpu_count() or 1))
     errors: list[ToolchainError] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        waiting = {pool.submit(build, f, g, architecture, stop=stop) for f, g in missing}
+        waiting = {pool.submit(build, share, architecture, stop) for share in missing}
         while waiting:
             left = len(waiting)
             now(f"CUTLASS's kernels: {left} librar{'y' if left == 1 else 'ies'} to compile, once")

@@ -12,28 +12,29 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cutlass.generate import DIALECT, dry_plan
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.products import in_an_epilogue_only
+from collage_engine.toolchains.native import chains, taken_along
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """Why CUTLASS cannot run an operator by itself; None when it can."""
-    op_name = graph.nodes[index].op
-    if op_name not in DIALECT.channel_axes:
-        return in_an_epilogue_only(op_name, DIALECT)
-    return _refused(graph, 1 << index)
+    """Why CUTLASS runs an operator neither alone nor in an epilogue; None when it does."""
+    return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
 
 
-def _refused(graph: DataflowGraph, nodes: int) -> str | None:
+def refused(graph: DataflowGraph, nodes: int) -> str | None:
+    """Why these calls are no partition for it; None when they are."""
     calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
     try:
         dry_plan(graph, calls)
     except UnsupportedError as error:
         return str(error)
     return None
+
+
+def _alone(graph: DataflowGraph, index: int) -> str | None:
+    return refused(graph, 1 << index)
 
 
 def _finished(anchor: Pattern) -> Pattern:
@@ -59,16 +60,16 @@ def patterns() -> list[tuple[str, Pattern]]:
 
 
 def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return _refused(graph, match.nodes)
+    return refused(graph, match.nodes)
 
 
 def _validate(sub_graph: SubGraph) -> str | None:
-    return _refused(sub_graph.graph, sub_graph.inside)
+    return refused(sub_graph.graph, sub_graph.inside)
 
 
 def partition_spec(
     toolchain: CutlassToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=reason_against)
+    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=_alone)
     return PartitionSpec(toolchain.name, instance, rule, _validate)

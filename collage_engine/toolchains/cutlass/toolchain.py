@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
-    from collage_engine.toolchains.cutlass.families import Family
+    from collage_engine.toolchains.cutlass.families import Family, Share
 
 
 class CutlassToolchain(CudaToolchain):
@@ -76,6 +76,14 @@ class CutlassToolchain(CudaToolchain):
 
         return partition_spec(self, instance, graph)
 
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """What only goes along with a product is no candidate without one."""
+        from collage_engine.toolchains.cutlass.rules import refused
+
+        return () if refused(graph, nodes) is None else None
+
     def make_ready(
         self,
         graph: DataflowGraph,
@@ -109,28 +117,19 @@ class CutlassToolchain(CudaToolchain):
         for step in plan["steps"]:
             if "family" in step:
                 step["libraries"] = [
-                    {"file": path.name, "generation": generation}
-                    for generation, path in built[step["family"]]
+                    {"file": path.name, "kernels": list(share.kernels)}
+                    for share, path in built[step["family"]]
                 ]
         plan["version"] = self.version()
         return plan, weights
 
     def kernels(
         self, families: Iterable[Family], architecture: str
-    ) -> dict[str, list[tuple[str, Path]]]:
-        """Family → its (generation, library), where the runtime finds them."""
+    ) -> dict[str, list[tuple[Share, Path]]]:
+        """Family → its libraries, where the runtime finds them."""
         from collage_engine.toolchains.cutlass import library
 
-        found = {
-            family.name: list(
-                zip(
-                    family.generations(architecture),
-                    library.build_all(family, architecture),
-                    strict=True,
-                )
-            )
-            for family in families
-        }
+        found = {family.name: library.build_all(family, architecture) for family in families}
         paths = [path for libraries in found.values() for _, path in libraries]
         library.put_beside(paths, builder.build(self.source()).path.parent)
         for path in paths:
@@ -153,7 +152,7 @@ class CutlassToolchain(CudaToolchain):
                 _, _, families = plan_of(
                     function.graph, function.nodes, function.inputs, function.outputs,
                     blank(function.graph), function.instance.precision,
-                    {**function.takes, **function.gives},
+                    {**function.takes, **function.gives}, dry=True,
                 )  # fmt: skip
             except UnsupportedError:
                 continue  # nothing of it was compiled

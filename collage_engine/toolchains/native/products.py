@@ -298,10 +298,12 @@ class Places:
 
     def __init__(
         self, graph: DataflowGraph, inputs: tuple[int, ...], outputs: tuple[int, ...],
-        constants: Constants,
+        constants: Constants, dry: bool = False,
     ) -> None:  # fmt: skip
+        """``dry``: weights have their places, all the same one, but are not kept."""
         self.graph = graph
         self.constants = constants
+        self.dry = dry
         self.weights = bytearray()
         self.scratch = 0
         self.known: dict[int, dict[str, Any]] = {
@@ -317,6 +319,8 @@ class Places:
         return self.known[index]
 
     def constant(self, array: np.ndarray) -> dict[str, Any]:
+        if self.dry:
+            return {"where": "weight", "at": 0}
         self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
         place = {"where": "weight", "at": len(self.weights)}
         self.weights.extend(np.ascontiguousarray(array).tobytes())

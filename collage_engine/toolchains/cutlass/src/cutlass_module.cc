@@ -234,8 +234,8 @@ class Product : public Step {
   }
 
  private:
-  // Kernels of the step's libraries that can take its sizes; of one name only, if it is given. A
-  // kernel's name begins with its generation, as its library's entry does: no other is opened.
+  // Kernels of the step's libraries that can take its sizes; of one name only, if it is given, and
+  // then no library without it is opened.
   void Find(const json::Object& about, const std::string& only) {
     CollageProblem problem = problem_;
     // Addresses that are aligned as all of ours are, so that only sizes decide.
@@ -245,7 +245,7 @@ class Product : public Step {
     if (bias_) problem.bias = somewhere;
     for (const ffi::Any& entry : Get<json::Array>(about, "libraries")) {
       const auto given = entry.cast<json::Object>();
-      if (!only.empty() && only.rfind(GetString(given, "generation") + "_", 0) != 0) continue;
+      if (!only.empty() && !Lists(given, only)) continue;
       const CollageLibrary& library = OpenLibrary(GetString(given, "file"));
       for (int32_t i = 0; i < library.count; ++i) {
         const CollageKernel& kernel = library.kernels[i];
@@ -253,6 +253,13 @@ class Product : public Step {
         if (kernel.can_implement(&problem) == 0) choices_.push_back({&library, &kernel});
       }
     }
+  }
+
+  static bool Lists(const json::Object& given, const std::string& name) {
+    for (const ffi::Any& kernel : Get<json::Array>(given, "kernels")) {
+      if (std::string(kernel.cast<ffi::String>()) == name) return true;
+    }
+    return false;
   }
 
   CollageProblem Bind(const Memory& m) const {
