@@ -308,6 +308,45 @@ def test_a_transposed_left_matrix_is_refused() -> None:
     assert "left matrix" in refused(model)
 
 
+def written_out(root: float) -> ImportedModel:
+    """A product and ``y · (1 + erf(y / root)) / 2``."""
+    def scalar(value: float) -> np.ndarray:
+        return np.array(value, np.float32)
+
+    return model_of(
+        [node("MatMul", ["x", "w"], "p"), node("Div", ["p", "root"], "q"), node("Erf", ["q"], "e"),
+         node("Add", ["e", "one"], "f"), node("Mul", ["p", "f"], "g"),
+         node("Mul", ["g", "half"], "y")],
+        {"x": (4, 8)},
+        {"w": normal(8, 6), "root": scalar(root), "one": scalar(1), "half": scalar(0.5)}, (4, 6),
+    )  # fmt: skip
+
+
+def test_a_written_out_activation_counts_only_with_its_own_numbers() -> None:
+    plan, result, truth, _ = run(written_out(2**0.5))
+    assert anchors(plan) == ["gemm_float32_rows_gelu_a1"]
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+    assert refused(written_out(1.5)) == "gelu: 1.5 stands where 1.41421 must"
+
+
+def test_fused_candidates_are_offered_and_epilogues_alone_are_not() -> None:
+    from collage_engine.toolchains.registry import get
+
+    model, _ = CONVOLUTIONS["bias, residual, relu"]
+    graph = model.graph
+    for name, count in (("cutlass", 4), ("cublas", 0)):
+        toolchain = get(name)
+        (instance,) = toolchain.cuda_instances("sm_90a", "float32")
+        supported = [i for i in graph.operators if toolchain.supports(graph, i, instance) is None]
+        assert len(supported) == count
+    cutlass = get("cutlass")
+    (instance,) = cutlass.cuda_instances("sm_90a", "float32")
+    whole = graph.to_indices(tuple(range(len(graph.operators))))
+    assert cutlass.made_of(graph, instance, whole) == ()
+    assert cutlass.made_of(graph, instance, 1 << graph.operators[-1]) is None
+    assert not cutlass.cuda_instances("sm_75", "float32")
+
+
 def test_what_fits_in_no_epilogue_is_refused() -> None:
     model = model_of([node("MatMul", ["x", "w"], "p"), node("Tanh", ["p"], "y")],
                      {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6))  # fmt: skip

@@ -69,6 +69,7 @@ def plan_of(
     places = Places(graph, inputs, outputs, constants)
     steps = []
     for product in products(graph, inside, leaving, DIALECT):
+        places.check_scalars(product)
         kind = graph.nodes[product.left].type.dtype
         result = graph.nodes[product.anchor]
         layout = layout_of_product(graph, product)

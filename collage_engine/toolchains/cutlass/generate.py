@@ -87,6 +87,7 @@ class Generator:
         """Values that lie N, H, W, C in temporaries, whatever is at the border."""
 
     def emit(self, product: Product) -> None:
+        self.places.check_scalars(product)
         node = self.graph.nodes[product.anchor]
         if node.op == "matmul":
             self._matmul(product, node)

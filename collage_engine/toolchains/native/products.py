@@ -24,6 +24,14 @@ ALIGN = 256
 
 Constants = Callable[[int], np.ndarray]
 
+WRITTEN_OUT = {
+    "root": 2**0.5, "inverse_root": 0.5**0.5, "one": 1.0, "half": 0.5, "two": 2.0,
+    "square": 2.0, "cube": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5,
+}  # fmt: skip
+"""Values of the scalars that ``chains``' activations bind, by name."""
+NEAR = 2e-3
+"""Relative: half precision's own rounding of such a scalar, and a little more."""
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -67,6 +75,8 @@ class Product:
     result: int = -1
     """Node whose value it writes."""
     nodes: IndexSet = 0
+    scalars: dict[int, float] = field(default_factory=dict)
+    """Constants of a written-out activation → what they must be for it to be one."""
 
 
 @dataclass
@@ -224,7 +234,7 @@ def _epilogue(
             return
         chain = _chain(graph, index, nodes, users, outputs, dialect)
         if chain is not None and product.epilogue == "none":
-            product.epilogue, product.result, taken = chain
+            product.epilogue, product.result, taken, product.scalars = chain
             product.nodes |= taken
             continue
         if len(users) != 1:
@@ -270,8 +280,9 @@ def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bo
 def _chain(
     graph: DataflowGraph, source: int, nodes: IndexSet, users: set[int], outputs: IndexSet,
     dialect: Dialect,
-) -> tuple[str, int, IndexSet] | None:  # fmt: skip
-    """A written-out activation of a value inside the set: (epilogue, its last node, its calls)."""
+) -> tuple[str, int, IndexSet, dict[int, float]] | None:  # fmt: skip
+    """A written-out activation of a value inside the set: (epilogue, its last node, its calls,
+    its scalars)."""
     half = graph.nodes[source].type.dtype in HALF
     x = anything("x")
     for epilogue, make in (*dialect.chains, *(dialect.half_chains if half else ())):
@@ -289,7 +300,9 @@ def _chain(
                     for i in members(hidden)
                 )
                 if calls & ~nodes == 0 and closed and all(calls >> u & 1 for u in users):
-                    return epilogue, root, calls
+                    bound = match.bindings.items()
+                    scalars = {i: WRITTEN_OUT[name] for name, i in bound if name != "x"}
+                    return epilogue, root, calls, scalars
     return None
 
 
@@ -330,6 +343,14 @@ class Places:
         place = {"where": "scratch", "at": self.scratch}
         self.scratch += -(-size // ALIGN) * ALIGN
         return place
+
+    def check_scalars(self, product: Product) -> None:
+        """``UnsupportedError`` when what looks like an activation has other numbers in it."""
+        for index, wanted in () if self.dry else product.scalars.items():
+            value = float(np.asarray(self.constants(index), np.float64).reshape(()))
+            if abs(value - wanted) > NEAR * wanted:
+                name = product.epilogue
+                raise UnsupportedError(f"{name}: {value:g} stands where {wanted:g} must")
 
     def write(self, index: int) -> dict[str, Any]:
         """Where to put the value of a node."""
