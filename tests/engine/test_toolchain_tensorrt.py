@@ -339,6 +339,31 @@ def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
     assert done.stdout.strip() == "True", done.stderr
 
 
+def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
+    """Before it loads anything: the reason is the manifest's."""
+    import tvm
+    import tvm_ffi.libinfo
+
+    from collage_engine.placement.artifact import LOADERS
+
+    program = tmp_path / "run_artifact"
+    tvm_folder = Path(tvm.__file__).parent / "lib"
+    ffi_folder = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
+    subprocess.run(
+        [*builder.find_compiler().command, "-std=c++17", "-O0",
+         *(f"-I{p}" for p in tvm_ffi.libinfo.include_paths()), str(LOADERS / "run_artifact.cc"),
+         "-o", str(program), "-Wl,--no-as-needed", f"-L{tvm_folder}", "-ltvm_runtime",
+         f"-L{ffi_folder}", "-ltvm_ffi", f"-Wl,-rpath,{tvm_folder}", f"-Wl,-rpath,{ffi_folder}"],
+        check=True,
+    )  # fmt: skip
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "manifest.json").write_text(json.dumps({"requires": [{"reason": "because of X"}]}))
+    done = subprocess.run([str(program), str(artifact)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "runs from Python only: because of X" in done.stderr
+
+
 def test_a_device_that_rtx_does_not_run_on_is_no_target(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = collage(

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 """The option ``precision`` of an instance → what float32 values are computed in."""
-TF32 = "tf32"
+MOST_CARRIED = 4 << 20
+"""Bytes of a timing cache that an engine carries; a larger one stays on this machine."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def build_engine(
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
     timings = kept(found, config, cache, architecture)
+    if len(timings) > MOST_CARRIED:
+        timings = b""
     about = {
         "library": found.flavour.module, "title": found.flavour.title, "version": found.version,
         "architecture": bare(architecture), "layers": network.num_layers,
