@@ -9,10 +9,9 @@ from collage_engine.model.index_set import IndexSet
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.places import Constants, Places
 from collage_engine.toolchains.native.products import (
-    Constants,
     Dialect,
-    Places,
     layout_of,
     layout_of_product,
     products,
@@ -69,7 +68,7 @@ def plan_of(
     places = Places(graph, inputs, outputs, constants)
     steps = []
     for product in products(graph, inside, leaving, DIALECT):
-        places.check_scalars(product)
+        places.check_scalars(product.scalars, product.epilogue)
         kind = graph.nodes[product.left].type.dtype
         result = graph.nodes[product.anchor]
         layout = layout_of_product(graph, product)

@@ -13,10 +13,9 @@ from collage_engine.records.format import NHWC, TO_STORED, differs
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cutlass.families import Family, alignment
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.places import Constants, Places
 from collage_engine.toolchains.native.products import (
-    Constants,
     Dialect,
-    Places,
     Product,
     layout_of,
     layout_of_product,
@@ -87,7 +86,7 @@ class Generator:
         """Values that lie N, H, W, C in temporaries, whatever is at the border."""
 
     def emit(self, product: Product) -> None:
-        self.places.check_scalars(product)
+        self.places.check_scalars(product.scalars, product.epilogue)
         node = self.graph.nodes[product.anchor]
         if node.op == "matmul":
             self._matmul(product, node)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -19,18 +18,11 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 
 HALF = ("float16", "bfloat16")
-ALIGN = 256
-"""Bytes; what the fastest kernels want of addresses."""
-
-Constants = Callable[[int], np.ndarray]
-
 WRITTEN_OUT = {
     "root": 2**0.5, "inverse_root": 0.5**0.5, "one": 1.0, "half": 0.5, "two": 2.0,
     "square": 2.0, "cube": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5,
 }  # fmt: skip
 """Values of the scalars that ``chains``' activations bind, by name."""
-NEAR = 2e-3
-"""Relative: half precision's own rounding of such a scalar, and a little more."""
 
 
 @dataclass(frozen=True)
@@ -304,56 +296,3 @@ def _chain(
                     scalars = {i: WRITTEN_OUT[name] for name, i in bound if name != "x"}
                     return epilogue, root, calls, scalars
     return None
-
-
-class Places:
-    """Where the values of a plan in the making lie: arguments, weights, temporaries."""
-
-    def __init__(
-        self, graph: DataflowGraph, inputs: tuple[int, ...], outputs: tuple[int, ...],
-        constants: Constants, dry: bool = False,
-    ) -> None:  # fmt: skip
-        """``dry``: weights have their places, all the same one, but are not kept."""
-        self.graph = graph
-        self.constants = constants
-        self.dry = dry
-        self.weights = bytearray()
-        self.scratch = 0
-        self.known: dict[int, dict[str, Any]] = {
-            index: {"where": "argument", "at": at} for at, index in enumerate((*inputs, *outputs))
-        }
-
-    def read(self, index: int) -> dict[str, Any]:
-        """A value that is given, made or constant."""
-        if index not in self.known:
-            if self.graph.nodes[index].form != "constant":
-                raise UnsupportedError("a product reads what is not made yet")
-            self.known[index] = self.constant(self.constants(index))
-        return self.known[index]
-
-    def constant(self, array: np.ndarray) -> dict[str, Any]:
-        if self.dry:
-            return {"where": "weight", "at": 0}
-        self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
-        place = {"where": "weight", "at": len(self.weights)}
-        self.weights.extend(np.ascontiguousarray(array).tobytes())
-        return place
-
-    def temporary(self, size: int) -> dict[str, Any]:
-        place = {"where": "scratch", "at": self.scratch}
-        self.scratch += -(-size // ALIGN) * ALIGN
-        return place
-
-    def check_scalars(self, product: Product) -> None:
-        """``UnsupportedError`` when what looks like an activation has other numbers in it."""
-        for index, wanted in () if self.dry else product.scalars.items():
-            value = float(np.asarray(self.constants(index), np.float64).reshape(()))
-            if abs(value - wanted) > NEAR * wanted:
-                name = product.epilogue
-                raise UnsupportedError(f"{name}: {value:g} stands where {wanted:g} must")
-
-    def write(self, index: int) -> dict[str, Any]:
-        """Where to put the value of a node."""
-        if index not in self.known:
-            self.known[index] = self.temporary(self.graph.nodes[index].type.bytes)
-        return self.known[index]
