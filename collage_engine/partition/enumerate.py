@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
@@ -26,6 +27,7 @@ from collage_engine.partition.patterns import describe
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import Formats
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
@@ -85,6 +87,18 @@ class Enumeration:
         return f"{instance_id} is not among the toolchains of this run"
 
 
+_scopes: WeakKeyDictionary[DataflowGraph, dict[int, Scope]] = WeakKeyDictionary()
+
+
+def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
+    """What explains a spec's rules on a graph; one for all nodes, so that it finds things once."""
+    scopes = _scopes.setdefault(graph, {})
+    scope = scopes.get(id(spec))
+    if scope is None or scope.spec is not spec:
+        scope = scopes[id(spec)] = Scope(graph, spec)
+    return scope
+
+
 def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
     """Why an offer's own judgement or rules propose nothing for a node: what failed, on what."""
     node = graph.nodes[index]
@@ -96,7 +110,7 @@ def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
     if is_reduced(offer.instance) and node.op not in PRODUCTS:
         return f"{node.op.removeprefix('nn.')} gains nothing in {short(offer.instance.precision)}"
     if offer.spec is not None:
-        explained = offer.spec.rule.why_not(Scope(graph, offer.spec), index)
+        explained = offer.spec.rule.why_not(_scope(graph, offer.spec), index)
         if explained is not None:
             return explained[1]
         return f"{offer.spec.name} has rules for it, but every candidate with it was refused"

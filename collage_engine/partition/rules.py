@@ -40,6 +40,16 @@ class Scope:
     spec: PartitionSpec
     notes: list[str] = field(default_factory=list)
     """Limits that were hit, for the log."""
+    _found: dict[int, tuple[PartitionRule, list[CandidatePartition]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def found_by(self, rule: PartitionRule) -> list[CandidatePartition]:
+        """A rule's candidates, found once: explaining asks for them at every node."""
+        known = self._found.get(id(rule))
+        if known is None:
+            known = self._found[id(rule)] = (rule, rule.candidates(self))
+        return known[1]
 
     def candidate(self, inside: int, rule: str, kind: OpKind | None = None) -> CandidatePartition:
         return CandidatePartition(SubGraph(self.graph, inside, kind=kind), self.spec, rule)
@@ -299,7 +309,7 @@ class OnlyValidRule(_Wrapping):
         if reason is not None:
             return reason
         invalid: Explanation | None = None
-        for candidate in self.sub_rule.candidates(scope):
+        for candidate in scope.found_by(self.sub_rule):
             if candidate.sub_graph.inside >> index & 1:
                 wrong = candidate.sub_graph.is_valid(self.config)
                 if wrong is None:
