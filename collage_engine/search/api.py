@@ -26,6 +26,10 @@ __all__ = ["Answer", "Problem", "Rival", "Search", "check", "k_best", "read_prob
            "reuse", "solve"]  # fmt: skip
 
 
+OPTIMISTIC_S = 0.5
+"""For the bounds on regrets of unmeasured candidates."""
+
+
 def solve(
     problem: Problem,
     *,
@@ -138,7 +142,10 @@ def _unmeasured(problem: Problem, found: Found, search: Search) -> dict[Candidat
     }
     if not wanted or found.least is None:
         return {}
-    optimistic = Search(problem, optimistic=True, time_limit_s=search.time_limit_s)
+    # Bounds, not the answer: where the unmeasured make the graph wide, weaker ones soon are worth
+    # more than the best ones late.
+    limit = min(search.time_limit_s, OPTIMISTIC_S)
+    optimistic = Search(problem, optimistic=True, time_limit_s=limit)
     hopeful = optimistic.find(problem.pins)
     least = search.to_us(found.least)
     bounds: dict[CandidateId, float] = {}
