@@ -58,7 +58,9 @@ def check(name, tools, pieces, seed=0):
         (to_numpy(tensor, kind), truth[n])
         for tensor, (n, kind) in zip(tensors, model.outputs, strict=True)
     ]
-    assert worst(found)[1] <= (1e-2 if name == "float16" else 2e-5)
+    # A step of 8 bits here or there, where a sum in another order flips a rounding.
+    loose = {"float16": 1e-2, "qdq_resnet_block": 2e-2}
+    assert worst(found)[1] <= loose.get(name, 2e-5)
 
 
 # Whole GELUs only: cut in two, oneDNN takes neither half.

@@ -53,7 +53,8 @@ def test_relax_module_computes_what_onnx_runtime_does(name: str) -> None:
     inputs = imported.random_inputs(2)
     wanted = run_onnx(imported.onnx, inputs)
     given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])
-    tolerance = {"float16": 1e-2, "qdq": 2e-2}.get(name, 1e-4)
+    # A step of 8 bits here or there, where a sum in another order flips a rounding.
+    tolerance = 2e-2 if name.startswith("qdq") else 1e-2 if name == "float16" else 1e-4
     for a, b in zip(given, wanted, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
         assert relative_error(a, b) <= tolerance

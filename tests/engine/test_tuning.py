@@ -218,7 +218,7 @@ def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
 
     task = unscheduled()
     with Worker(JOB, env=TvmToolchain().environment(1, False)) as worker:
-        record = worker.call(Tune(task, TVM, None, 20.0), timeout_s=240)
+        record = worker.call(Tune(task, TVM, None, 75.0), timeout_s=240)
     assert record.choice and record.tuned_us < record.default_us / 2
     record = msgspec.json.decode(msgspec.json.encode(record), type=TuneRecord)
     function = loaded(task.description["function"])
