@@ -42,6 +42,9 @@ class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
     max_rel_error: float | None = None
     reason: str | None = None
     """Why it has no time, or takes no part in the verdict."""
+    same_module: bool = False
+    """It is the very module that ours is, byte for byte: its distance from ours is the noise
+    between two processes, no rival."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +146,7 @@ def _times(entry: PeerEntry, names: Sequence[str]) -> list[str]:
         if peer is None or peer.us is None:
             cells.append("–")
             continue
-        text = milliseconds(peer.us)
+        text = ("= " if peer.same_module else "") + milliseconds(peer.us)
         if peer.low_us is not None and peer.high_us is not None:
             text += f" ({milliseconds(peer.low_us)}–{milliseconds(peer.high_us)})"
         cells.append(text + (" *" if peer.reason else ""))
@@ -166,13 +169,18 @@ def _rest(entry: PeerEntry) -> list[str]:
 
 def notes(entries: Sequence[PeerEntry]) -> list[str]:
     """Why runtimes have no time or take no part, once each."""
-    said = {
-        f"{peer.name} on {entry.model}: {peer.reason}"
-        for entry in entries
-        for peer in entry.peers
-        if peer.reason
-    }
-    return sorted(said)
+    said = sorted(
+        {
+            f"{peer.name} on {entry.model}: {peer.reason}"
+            for entry in entries
+            for peer in entry.peers
+            if peer.reason
+        }
+    )
+    if any(peer.same_module for entry in entries for peer in entry.peers):
+        said.append("=: the very module that ours is; how far apart they are is the noise between "
+                    "two processes")  # fmt: skip
+    return said
 
 
 def verdicts(entries: Sequence[PeerEntry]) -> list[str]:

@@ -103,7 +103,10 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     load = Load()
     try:
         for spec in specs_of(name, model, artifact, threads, keep, options):
-            about = PeerTime(name=spec["name"], precision=spec["precision"])
+            about = PeerTime(
+                name=spec["name"], precision=spec["precision"],
+                same_module=spec["name"] != OURS and is_same(spec.get("folder"), manifest),
+            )  # fmt: skip
             try:
                 peer = Peer(spec | sample, keep)
                 peers[spec["name"]] = peer
@@ -133,6 +136,15 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
         **placed(document),
     )  # fmt: skip
     return judged(entry)
+
+
+def is_same(folder: str | None, ours: dict[str, Any]) -> bool:
+    """Whether an artifact's module is ours, byte for byte."""
+    path = Path(folder or "") / "manifest.json"
+    if folder is None or not path.exists():
+        return False
+    module = json.loads(path.read_text())["files"].get("model.so", {})
+    return module.get("sha256") == ours["files"]["model.so"]["sha256"]
 
 
 def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:

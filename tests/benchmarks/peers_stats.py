@@ -73,11 +73,14 @@ def pick_clock(wanted: str, threads: int, load: float) -> str:
 def best_other(
     peers: Sequence[PeerTime], samples: Mapping[str, Samples], clock: str, allowed: Sequence[str]
 ) -> str | None:
-    """The fastest of the others at one of these precisions, with right numbers."""
+    """The fastest of the others at one of these precisions, with right numbers.
+
+    What is our own module again in another process is no other.
+    """
     known = {
         p.name: us
         for p in peers
-        if p.name != OURS and p.reason is None and p.precision in allowed
+        if p.name != OURS and not p.same_module and p.reason is None and p.precision in allowed
         and (us := middle(column(samples[p.name], clock))) is not None
     }  # fmt: skip
     return min(known, key=lambda name: known[name]) if known else None
