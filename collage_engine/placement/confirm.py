@@ -3,8 +3,8 @@
 Every rival is a process of its own with its own environment, so no pool of one spins in
 another's time. Rounds go around the processes: one runs, the others sleep. The winner is chosen
 on one set of rounds; what is reported comes from fresh ones, so the choice does not flatter
-itself. Should the fresh rounds contradict the choice beyond doubt, the choice falls on what they
-favour, and fresher rounds are taken.
+itself. Should the fresh rounds contradict the choice, beyond doubt or together with the first
+ones, the choice falls on what they favour, and fresher rounds are taken.
 """
 
 from __future__ import annotations
@@ -90,10 +90,16 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
     for outcome in outcomes:
         outcome.selection_us = _medians(rounds, outcome)
     winner, tied = _select(outcomes, rounds)
+    first = rounds
     rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.55)
     favoured, among = _select(outcomes, rounds)
     apart = difference(_medians(rounds, winner), _medians(rounds, favoured))
-    if winner.reason is not None or (apart is not None and apart.low_us > 0):
+    misled = apart is not None and apart.low_us > 0
+    if not misled and winner.reason is None and favoured is not winner:
+        # Not beyond doubt by the fresh rounds alone: what do all of them say?
+        favoured, among = _select(outcomes, _joined(first, rounds))
+        misled = favoured is not winner
+    if winner.reason is not None or misled:
         winner, tied = favoured, among  # noise misled the selection
         rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.3)
         if winner.reason is not None:
@@ -155,6 +161,11 @@ def _name(winner: Outcome, rivals: Sequence[Rival]) -> str:
         if rival.kind != "collage" and replace(rival, python_session=False).key == cover:
             return rival.name
     return "collage"
+
+
+def _joined(first: Rounds, second: Rounds) -> Rounds:
+    """Both sets of rounds of those that are in both."""
+    return {key: [*first[key], *taken] for key, taken in second.items() if key in first}
 
 
 def _medians(rounds: Rounds, outcome: Outcome) -> list[float]:
