@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ pytestmark = [
     pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here"),
     pytest.mark.timeout(1800),  # of compiling, on a slow, busy machine
 ]
+LONG = pytest.mark.skipif(
+    "COLLAGE_LONG_TESTS" not in os.environ,
+    reason="takes minutes; run it with COLLAGE_LONG_TESTS=1",
+)
 no_device = pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
 
 
@@ -132,6 +137,7 @@ def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
     assert answers(table, problem(64, images=8000)) == ["Error Invalid Problem"]
 
 
+@LONG
 @pytest.mark.slow
 def test_hopper_kernels_compile_and_answer() -> None:
     family = Family("gemm", "float16", "rows", "gelu_tanh", 8)

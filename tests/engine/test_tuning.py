@@ -35,6 +35,10 @@ from collage_engine.toolchains.tvm.tuning.spaces import neighbours_of, start_of
 from tests.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
+LONG = pytest.mark.skipif(
+    "COLLAGE_LONG_TESTS" not in os.environ,
+    reason="takes minutes; run it with COLLAGE_LONG_TESTS=1",
+)
 
 
 def conv(data, weight, stride=1, padding=0, groups=1, last=False) -> dict:
@@ -211,6 +215,7 @@ def unscheduled() -> TuneTask:
     )  # fmt: skip
 
 
+@LONG
 @pytest.mark.slow
 def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
     from collage_engine.toolchains.tvm.tuning.metaschedule import loaded
