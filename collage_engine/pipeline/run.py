@@ -197,6 +197,7 @@ class _Run:
 
     def enumerate(self) -> Menu:
         with self.stages.stage("enumerate") as report:
+            report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
             menu = self.workspace.menu(self.settings)
             self.records = menu.records
             distinct = len({record.key for record in menu.records})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.builder import RuntimeSource
@@ -18,6 +16,7 @@ from collage_engine.toolchains.native.cuda import (
     cuda_runtime,
     cudart_library,
     find_file,
+    version_of,
 )
 
 if TYPE_CHECKING:
@@ -38,20 +37,8 @@ class CublasToolchain(CudaToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def version(self) -> str:
-        """Of the wheel; else of the header of a system installation."""
-        for package in WHEELS:
-            try:
-                return importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        numbers = {}
-        for line in self.header().with_name("cublas_api.h").read_text().splitlines():
-            words = line.split()
-            if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUBLAS_VER_"):
-                numbers[words[1].removeprefix("CUBLAS_VER_")] = words[2]
-        if not numbers:
-            raise ToolchainError(f"{self.header()} tells no version")
-        return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
+        header = self.header().with_name("cublas_api.h")
+        return version_of(WHEELS, header, "CUBLAS_VER_", ("MAJOR", "MINOR", "PATCH"))
 
     def header(self) -> Path:
         return find_file(WHEELS, "cublasLt.h")

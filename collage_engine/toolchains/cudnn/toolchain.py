@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -18,6 +16,7 @@ from collage_engine.toolchains.native.cuda import (
     cuda_runtime,
     cudart_library,
     find_file,
+    version_of,
 )
 
 if TYPE_CHECKING:
@@ -38,19 +37,8 @@ class CudnnToolchain(CudaToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def version(self) -> str:
-        for package in WHEELS:
-            try:
-                return importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        numbers = {}
-        for line in self.header().with_name("cudnn_version.h").read_text().splitlines():
-            words = line.split()
-            if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUDNN_"):
-                numbers[words[1].removeprefix("CUDNN_")] = words[2]
-        if "MAJOR" not in numbers:
-            raise ToolchainError(f"{self.header()} tells no version")
-        return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCHLEVEL"))
+        header = self.header().with_name("cudnn_version.h")
+        return version_of(WHEELS, header, "CUDNN_", ("MAJOR", "MINOR", "PATCHLEVEL"))
 
     def header(self) -> Path:
         return find_file(WHEELS, "cudnn.h")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +37,26 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
             if (root / place / name).exists():
                 return (root / place / name).resolve()
     raise ToolchainError(f"{name} is not here (package {packages[0]})")
+
+
+def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequence[str]) -> str:
+    """A library's version: its wheel's, else what a header defines as ``<prefix><part>``.
+
+    ``ToolchainError`` when the header tells none.
+    """
+    for package in packages:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    numbers = {}
+    for line in header.read_text().splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "#define" and words[1].startswith(prefix):
+            numbers[words[1].removeprefix(prefix)] = words[2]
+    if parts[0] not in numbers:
+        raise ToolchainError(f"{header} tells no version")
+    return ".".join(numbers.get(part, "?") for part in parts)
 
 
 @cache

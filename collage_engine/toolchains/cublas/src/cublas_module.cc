@@ -293,7 +293,7 @@ class CublasModule : public CudaModule {
                       stream);
     }
     CheckCuda(cudaStreamSynchronize(stream), "choosing algorithms");
-    KeepChoices();
+    KeepChoices(&plan_, "algorithm", products_);
   }
 
   void Launch(cudaStream_t stream) final {
@@ -304,33 +304,10 @@ class CublasModule : public CudaModule {
   }
 
   std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String("cublasLt " + std::to_string(cublasLtGetVersion())));
-    out.Set(ffi::String("ready"), ready());
-    json::Array steps;
-    for (const auto& product : products_) steps.push_back(product->Describe());
-    out.Set(ffi::String("steps"), steps);
-    return std::string(json::Stringify(out));
+    return DescribeSteps("cublasLt " + std::to_string(cublasLtGetVersion()), products_);
   }
 
  private:
-  // The plan with the chosen algorithms: whoever loads it next has nothing to choose.
-  void KeepChoices() {
-    json::Array steps;
-    size_t place = 0;
-    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
-      json::Object with;
-      for (const auto& [key, value] : step.cast<json::Object>()) with.Set(key, value);
-      if (auto choice = products_[place]->choice()) {
-        with.Set(ffi::String("algorithm"), ffi::String(*choice));
-      }
-      steps.push_back(with);
-      ++place;
-    }
-    plan_.Set(ffi::String("steps"), steps);
-    set_plan_text(std::string(json::Stringify(plan_)));
-  }
-
   json::Object plan_;
   std::vector<std::unique_ptr<Product>> products_;
   DeviceBuffer device_weights_, scratch_, workspace_;

@@ -505,7 +505,7 @@ class CudnnModule : public CudaModule {
     Memory memory{arguments, device_weights_, scratch_};
     for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
     CheckCuda(cudaStreamSynchronize(stream), "choosing engines");
-    KeepChoices();
+    KeepChoices(&plan_, "engine", steps_);
   }
 
   void Launch(cudaStream_t stream) final {
@@ -515,30 +515,10 @@ class CudnnModule : public CudaModule {
   }
 
   std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String("cudnn " + std::to_string(cudnnGetVersion())));
-    out.Set(ffi::String("ready"), ready());
-    json::Array steps;
-    for (const auto& step : steps_) steps.push_back(step->Describe());
-    out.Set(ffi::String("steps"), steps);
-    return std::string(json::Stringify(out));
+    return DescribeSteps("cudnn " + std::to_string(cudnnGetVersion()), steps_);
   }
 
  private:
-  void KeepChoices() {
-    json::Array steps;
-    size_t place = 0;
-    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
-      json::Object with;
-      for (const auto& [key, value] : step.cast<json::Object>()) with.Set(key, value);
-      if (auto choice = steps_[place]->choice()) with.Set(ffi::String("engine"), ffi::String(*choice));
-      steps.push_back(with);
-      ++place;
-    }
-    plan_.Set(ffi::String("steps"), steps);
-    set_plan_text(std::string(json::Stringify(plan_)));
-  }
-
   json::Object plan_;
   std::vector<std::unique_ptr<Step>> steps_;
   DeviceBuffer device_weights_, scratch_, workspace_;

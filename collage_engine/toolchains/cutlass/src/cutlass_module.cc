@@ -317,7 +317,7 @@ class CutlassModule : public CudaModule {
     const Memory memory{arguments, device_weights_, scratch_};
     for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
     CheckCuda(cudaStreamSynchronize(stream), "choosing kernels");
-    KeepChoices();
+    KeepChoices(&plan_, "kernel", steps_);
   }
 
   void Launch(cudaStream_t stream) final {
@@ -326,33 +326,10 @@ class CutlassModule : public CudaModule {
   }
 
   std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String("CUTLASS " + GetString(plan_, "version")));
-    out.Set(ffi::String("ready"), ready());
-    json::Array steps;
-    for (const auto& step : steps_) steps.push_back(step->Describe());
-    out.Set(ffi::String("steps"), steps);
-    return std::string(json::Stringify(out));
+    return DescribeSteps("CUTLASS " + GetString(plan_, "version"), steps_);
   }
 
  private:
-  // The plan with the chosen kernels: whoever loads it next has nothing to choose.
-  void KeepChoices() {
-    json::Array steps;
-    size_t place = 0;
-    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
-      json::Object with;
-      for (const auto& [key, value] : step.cast<json::Object>()) with.Set(key, value);
-      if (auto choice = steps_[place]->choice()) {
-        with.Set(ffi::String("kernel"), ffi::String(*choice));
-      }
-      steps.push_back(with);
-      ++place;
-    }
-    plan_.Set(ffi::String("steps"), steps);
-    set_plan_text(std::string(json::Stringify(plan_)));
-  }
-
   json::Object plan_;
   std::vector<std::unique_ptr<Step>> steps_;
   DeviceBuffer device_weights_, scratch_, workspace_;

@@ -131,6 +131,37 @@ class CudaModule : public PlanModule {
   size_t weight_bytes() const { return weights_.size(); }
   bool ready() const { return ready_; }
 
+  // Serialise from now on what was chosen by measuring, each step's under `key`: whoever loads
+  // the plan next has nothing to choose. A step's choice() may be empty.
+  template <typename Steps>
+  void KeepChoices(json::Object* plan, const char* key, const Steps& steps) {
+    json::Array kept;
+    size_t place = 0;
+    for (const ffi::Any& step : Get<json::Array>(*plan, "steps")) {
+      json::Object with;
+      for (const auto& [name, value] : step.cast<json::Object>()) with.Set(name, value);
+      if (std::optional<std::string> choice = steps[place]->choice()) {
+        with.Set(ffi::String(key), ffi::String(*choice));
+      }
+      kept.push_back(with);
+      ++place;
+    }
+    plan->Set(ffi::String("steps"), kept);
+    set_plan_text(std::string(json::Stringify(*plan)));
+  }
+
+  // What is inside, for the faces: the library, and each step's own Describe().
+  template <typename Steps>
+  std::string DescribeSteps(const std::string& library, const Steps& steps) const {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String(library));
+    out.Set(ffi::String("ready"), ready());
+    json::Array described;
+    for (const auto& step : steps) described.push_back(step->Describe());
+    out.Set(ffi::String("steps"), described);
+    return std::string(json::Stringify(out));
+  }
+
  private:
   void EnsureReady(cudaStream_t stream) {
     if (ready_) return;
