@@ -38,7 +38,8 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
     """The winner of some rounds, and all that are tied with the fastest (the winner first).
 
     Tied covers: fewer partitions first, then the user's order, then the smaller median; but what
-    is simpler has to be as fast for that, within ``NEAR``, not only too noisy to be told apart.
+    comes first in that order has to be as fast for it, within ``NEAR``, not only too noisy to be
+    told apart.
     One that sat rounds out was clearly slower; too few rounds cannot make it a tie again.
     Raises ``ValueError`` when nothing was timed.
     """
@@ -53,7 +54,7 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
             tied.append((outcome, median))
     tied.sort(
         key=lambda entry: (
-            entry[1] > best * (1 + NEAR), entry[0].partitions, entry[0].rival.order, entry[1]
+            entry[0].partitions, entry[1] > best * (1 + NEAR), entry[0].rival.order, entry[1]
         )
     )  # fmt: skip
     return tied[0][0], [outcome for outcome, _ in tied]

@@ -82,3 +82,21 @@ def test_a_wide_tie_is_not_settled_and_a_narrow_one_is():
     assert settled([(a, best), (b, [10.05, 9.97, 10.02, 9.96, 10.04, 9.98, 10.01])])
     assert not settled([(a, best), (b, [12.0, 9.0, 11.5, 9.2, 11.0, 9.1, 10.2])])
     assert settled([(a, best), (b, [12.0, 12.2, 11.9, 12.0, 12.1, 12.0, 12.0])])
+
+
+WIDE = [10.0, 12.0, 10.0, 12.0, 10.0]
+"""Tied with its mirror image, though the medians are 20 % apart."""
+WIDE_MIRRORED = [12.0, 10.0, 12.0, 10.0, 12.0]
+
+
+def test_a_wide_tie_still_goes_to_fewer_partitions():
+    mixed, alone = outcome("mixed", 2, 0), outcome("alone", 1, 5)
+    winner, tied = choose([(mixed, WIDE), (alone, WIDE_MIRRORED)])
+    assert winner is alone and len(tied) == 2
+
+
+def test_among_equals_the_users_order_holds_only_within_a_percent():
+    first, faster = outcome("first", 1, 0), outcome("faster", 1, 1)
+    assert choose([(first, WIDE_MIRRORED), (faster, WIDE)])[0] is faster
+    near = [10.05, 11.9, 10.05, 12.0, 10.0]
+    assert choose([(first, near), (faster, WIDE)])[0] is first

@@ -273,3 +273,11 @@ def test_a_wide_tie_gets_more_rounds_while_the_budget_lasts(stage, tmp_path):
     go(tmp_path, [rival("a", 2), rival("b")])
     assert stage.rounds["a"] > 16
     assert stage.rounds["a"] <= 2 * ConfirmSettings().most_rounds
+
+
+def test_rounds_are_joined_for_those_in_both_sets():
+    from collage_engine.placement.confirm import _joined
+
+    first = {1: [(10.0, [10.0])], 2: [(20.0, [20.0])]}
+    second = {1: [(11.0, [11.0])], 3: [(30.0, [30.0])]}
+    assert _joined(first, second) == {1: [(10.0, [10.0]), (11.0, [11.0])]}
