@@ -140,7 +140,7 @@ def _go_on(opened: OpenDocument, earlier: Document | None, path: str | None) -> 
 def _toolchains(options: argparse.Namespace) -> int:
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), _engine() as engine:
-        found = engine.toolchains()
+        found = engine.toolchains(anew=True)
     if options.json:
         output.print_json({"toolchains": found.toolchains})
     else:

@@ -135,10 +135,10 @@ class Engine:
             version=p.VERSION, engine=__version__, device=device(), host=platform.node()
         )
 
-    def toolchains(self) -> p.Toolchains:
+    def toolchains(self, *, anew: bool = False) -> p.Toolchains:
         from collage_engine.toolchains.registry import probe_all
 
-        return p.Toolchains(toolchains=tuple(probe_all()))
+        return p.Toolchains(toolchains=tuple(probe_all(anew=anew)))
 
     # -- documents ---------------------------------------------------------------------
 

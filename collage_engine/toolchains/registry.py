@@ -1,7 +1,8 @@
 """Which toolchains exist, and what of them works on this machine.
 
 Adding a toolchain is a folder and one line of ``TOOLCHAINS``. Classes are imported on first use,
-libraries are probed in a child process: a library that crashes on load costs itself only.
+libraries are probed in a child process: a library that crashes on load costs itself only. What
+probing found is kept between processes (``probe_memory``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,27 +112,37 @@ def folder_hash(cls: type[Toolchain]) -> str:
     return digest.hexdigest()
 
 
-def probe(name: str, timeout_s: float = PROBE_SECONDS) -> ToolchainState:
-    """What a child process found out about one toolchain; asked once per process."""
+def probe(name: str, timeout_s: float = PROBE_SECONDS, *, anew: bool = False) -> ToolchainState:
+    """What a child process found out about one toolchain; asked once per process.
+
+    An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
+    """
     _check(name)
     with _probing:
         known = _probed.get(name)
     if known is None:
-        known = _probe_in_child(name, timeout_s)
+        known = None if anew else recall(name, TOOLCHAINS[name])
+        if known is None:
+            known = _probe_in_child(name, timeout_s)
         with _probing:
             known = _probed.setdefault(name, known)
     return known
 
 
 def probe_all(
-    names: Sequence[str] | None = None, timeout_s: float = PROBE_SECONDS
+    names: Sequence[str] | None = None, timeout_s: float = PROBE_SECONDS, *, anew: bool = False
 ) -> tuple[ToolchainState, ...]:
-    """States of the toolchains, in the given order; two children at a time."""
+    """States of the toolchains, in the given order; two children at a time.
+
+    ``anew``: whatever this process or an earlier one found before.
+    """
     chosen = tuple(names) if names is not None else all_names()
     for name in chosen:
         _check(name)
+    if anew:
+        forget_probes()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return tuple(pool.map(lambda name: probe(name, timeout_s), chosen))
+        return tuple(pool.map(lambda name: probe(name, timeout_s, anew=anew), chosen))
 
 
 def _check(name: str) -> None:
@@ -140,7 +152,7 @@ def _check(name: str) -> None:
 
 
 def forget_probes() -> None:
-    """Probe anew next time (after an installation)."""
+    """Forget what this process found; what is kept on disk judges itself."""
     with _probing:
         _probed.clear()
 
@@ -157,6 +169,7 @@ def _child_environment() -> dict[str, str]:
 
 
 def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
+    before = surroundings(TOOLCHAINS[name])
     try:
         child = subprocess.run(
             _probe_command(name),
@@ -170,9 +183,11 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
     if child.returncode == 0:
         try:
-            return msgspec.json.decode(child.stdout.strip().splitlines()[-1], type=ToolchainState)
+            probed = msgspec.json.decode(child.stdout.strip().splitlines()[-1], type=Probed)
         except (IndexError, msgspec.DecodeError):
             return _unavailable(name, "its probe printed no state")
+        keep(name, probed, before)
+        return probed.state
     if child.returncode < 0:
         return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
     lines = [line for line in child.stderr.strip().splitlines() if line.strip()]
@@ -184,9 +199,9 @@ def _unavailable(name: str, reason: str) -> ToolchainState:
 
 
 def _main(name: str) -> None:
-    """Child process: print one toolchain's state as a line of JSON."""
-    state = get(name).probe()
-    sys.stdout.write("\n" + msgspec.json.encode(state).decode() + "\n")
+    """Child process: print one toolchain's state, and what it rests on, as a line of JSON."""
+    probed = Probed(state=get(name).probe(), files=files_in_use())
+    sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")
 
 
 if __name__ == "__main__":

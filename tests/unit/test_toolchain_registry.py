@@ -16,7 +16,8 @@ from collage_engine.toolchains import registry
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     registry.forget_probes()
     yield
     registry.forget_probes()

@@ -1,0 +1,171 @@
+"""What probing a toolchain found, kept between processes: probing all loads every library there is.
+
+An answer is taken from here only while nothing that it rests on has changed: this project's own
+sources, the machine, the Python environment's folders of packages, the variables that choose
+libraries and compilers, the NVIDIA driver's traces, and size and time of every library and module
+the probe had loaded when it answered. What is missing is asked again after minutes all the same
+(no list of places where it might appear is complete); what crashed or did not answer is never kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import site
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.machine.device import fingerprint
+from collage_engine.machine.folders import cache_folder
+from collage_engine.records.toolchain import ToolchainState
+
+HERE_SECONDS = 7 * 86400.0
+MISSING_SECONDS = 600.0
+
+_ENGINE = Path(__file__).resolve().parents[1]
+_SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
+_VARIABLES = (
+    "COLLAGE_BUILD_DIR", "CUDA", "CUTLASS", "CXX", "LD_", "MKL", "NVIDIA", "ONEAPI", "PATH",
+    "PYTHON", "TENSORRT", "TVM",
+)  # fmt: skip
+"""How the names of variables begin that choose what is loaded, compiled with, or seen."""
+_DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
+
+Stamp = tuple[int, int]
+"""(bytes, nanoseconds of the last change)"""
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe's child prints: the state, and the files that it rests on."""
+
+    state: ToolchainState
+    files: dict[str, Stamp] = {}
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the memory."""
+
+    surroundings: str
+    at: float
+    """Seconds since 1970."""
+    probed: Probed
+
+
+def recall(name: str, target: str) -> ToolchainState | None:
+    """The state found earlier, if nothing it rests on has changed; None: probe."""
+    try:
+        kept = msgspec.json.decode(_file(name).read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
+    lasts = HERE_SECONDS if kept.probed.state.available else MISSING_SECONDS
+    if not 0 <= time.time() - kept.at < lasts:
+        return None
+    if kept.surroundings != surroundings(target):
+        return None
+    if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
+        return None
+    return kept.probed.state
+
+
+def keep(name: str, probed: Probed, before: str) -> None:
+    """Remember a probe that answered; ``before``: the ``surroundings`` it was started in.
+
+    Without a list of files (not Linux) nothing is kept. A cache that cannot be written is none.
+    """
+    if not probed.files:
+        return
+    kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), probed=probed))
+    file = _file(name)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{name}-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(kept)
+            os.replace(beside, file)
+        except OSError:
+            os.unlink(beside)
+
+
+def surroundings(target: str) -> str:
+    """Hash of what decides a probe's answer before it has loaded anything.
+
+    ``target``: module and class of the toolchain.
+    """
+    variables = {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
+    devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
+    packages = {folder: _stamp(folder) for folder in _package_folders()}
+    driver = {path: _stamp(path, content=path.startswith("/proc")) for path in _DRIVER}
+    parts = [target, sys.executable, sys.version, fingerprint(), _sources(), variables, devices,
+             packages, driver]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def files_in_use() -> dict[str, Stamp]:
+    """Libraries and modules of this process, but for Python's own and this project's modules."""
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return {}
+    columns = (line.split(maxsplit=5) for line in maps)
+    mapped = (c[5] for c in columns if len(c) == 6 and c[5].startswith("/"))
+    modules = (getattr(module, "__file__", None) or "" for module in [*sys.modules.values()])
+    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    own = str(_ENGINE) + os.sep
+    loaded = (
+        file
+        for file in modules
+        if file.startswith("/")
+        and not file.startswith(own)
+        and ("-packages" in file or not file.startswith(standard))
+    )
+    return _stamps((*mapped, *loaded))
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, Stamp]:
+    found = {path: _stamp(path) for path in sorted(set(paths))}
+    return {path: stamp for path, stamp in found.items() if stamp is not None}
+
+
+def _stamp(path: str, *, content: bool = False) -> Stamp | None:
+    """Size and time of a file; with ``content`` its hash, for files that have no times."""
+    try:
+        if content:
+            digest = hashlib.sha256(Path(path).read_bytes()).digest()
+            return 0, int.from_bytes(digest[:7], "big")
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _package_folders() -> list[str]:
+    chosen = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    chosen += [*site.getsitepackages(), site.getusersitepackages()]
+    chosen += os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return sorted({folder for folder in chosen if folder})
+
+
+@cache
+def _sources() -> str:
+    """Hash of the toolchains' sources and of what they learn about the machine from."""
+    digest = hashlib.sha256()
+    for room in ("machine", "toolchains"):
+        for path in sorted((_ENGINE / room).rglob("*")):
+            if path.suffix in _SOURCES:
+                digest.update(f"{path.relative_to(_ENGINE)}\0".encode())
+                digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _file(name: str) -> Path:
+    return cache_folder() / "probes" / f"{name}.json"

@@ -1,0 +1,160 @@
+"""What probing found is taken from an earlier process only while what it rests on is unchanged."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.toolchains import probe_memory, registry
+
+NAME = "fake"
+CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import collage_engine.toolchains.registry as r
+r.TOOLCHAINS["fake"] = "fake_toolchain:T"
+r._main("fake")
+"""
+TOOLCHAIN = """
+import fake_library, os
+from collage_engine.records.toolchain import ToolchainState
+class T:
+    def probe(self):
+        with open(os.path.join(os.path.dirname(__file__), "asked"), "a") as log:
+            log.write("x")
+        return ToolchainState(name="fake", available={available}, version=fake_library.VERSION)
+"""
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="what a process has loaded is known on Linux only"
+)
+
+
+class Machine:
+    """A toolchain in a folder, and how often it was probed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, *, available: bool = True, version: str = "1.0") -> None:
+        (self.folder / "fake_toolchain.py").write_text(TOOLCHAIN.format(available=available))
+        (self.folder / "fake_library.py").write_text(f"VERSION = {version!r}\n")
+
+    def ask(self, *, anew: bool = False) -> ToolchainState:
+        """As a new process would."""
+        registry.forget_probes()
+        return registry.probe_all([NAME], anew=anew)[0]
+
+    @property
+    def asked(self) -> int:
+        log = self.folder / "asked"
+        return len(log.read_text()) if log.exists() else 0
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "cache" / "probes" / f"{NAME}.json"
+
+    def age(self, seconds: float) -> None:
+        """As if it had been kept so long ago."""
+        kept = msgspec.json.decode(self.file.read_bytes())
+        self.file.write_bytes(msgspec.json.encode(kept | {"at": time.time() - seconds}))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    child = tmp_path / "child.py"
+    child.write_text(CHILD)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(registry.TOOLCHAINS, NAME, "fake_toolchain:T")
+    monkeypatch.setattr(
+        registry, "_probe_command", lambda _: [sys.executable, str(child), str(tmp_path)]
+    )
+    monkeypatch.setattr(registry, "_probed", {})
+    made = Machine(tmp_path)
+    made.install()
+    return made
+
+
+def test_a_second_process_does_not_probe_again(machine: Machine) -> None:
+    first = machine.ask()
+    assert first.available and machine.asked == 1
+    assert machine.ask() == first
+    assert machine.asked == 1
+    assert machine.ask(anew=True) == first
+    assert machine.asked == 2
+
+
+def test_another_library_is_probed(machine: Machine) -> None:
+    machine.ask()
+    machine.install(version="1.0.1")
+    assert machine.ask().version == "1.0.1"
+    assert machine.asked == 2
+
+
+def test_a_library_that_is_gone_is_probed(machine: Machine) -> None:
+    machine.ask()
+    (machine.folder / "fake_library.py").unlink()
+    state = machine.ask()
+    assert not state.available and "fake_library" in (state.reason or "")
+
+
+def test_other_surroundings_are_probed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.ask()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    machine.ask()
+    assert machine.asked == 2
+    packages = machine.folder / "packages"
+    packages.mkdir()
+    monkeypatch.setattr(probe_memory, "_package_folders", lambda: [str(packages)])
+    machine.ask()
+    (packages / "something-1.0.dist-info").mkdir()
+    os.utime(packages, ns=(1, 1))
+    machine.ask()
+    assert machine.asked == 4
+    machine.ask()
+    assert machine.asked == 4
+
+
+def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
+    machine.install(available=False)
+    machine.ask()
+    machine.ask()
+    assert machine.asked == 1
+    machine.age(probe_memory.MISSING_SECONDS + 1)
+    machine.ask()
+    assert machine.asked == 2
+    machine.age(-60)  # kept in the future: the clock was set back
+    machine.ask()
+    assert machine.asked == 3
+
+
+def test_a_crash_is_not_kept(machine: Machine) -> None:
+    whole = (machine.folder / "fake_library.py").read_text()
+    (machine.folder / "fake_library.py").write_text("import os; os.kill(os.getpid(), 11)\n")
+    assert "crashed" in (machine.ask().reason or "")
+    assert not machine.file.exists()
+    (machine.folder / "fake_library.py").write_text(whole)
+    assert machine.ask().available
+
+
+def test_a_damaged_memory_is_none(machine: Machine) -> None:
+    machine.ask()
+    machine.file.write_bytes(machine.file.read_bytes()[:50])
+    assert machine.ask().available
+    assert machine.asked == 2
+
+
+def test_a_cache_that_cannot_be_written_is_none(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine.folder / "file").write_text("")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(machine.folder / "file"))
+    assert machine.ask().available
+    assert machine.ask().available
+    assert machine.asked == 2
