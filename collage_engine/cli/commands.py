@@ -23,8 +23,10 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.report.numbers import time_text
+from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.engine import Engine, Listener, OpenDocument
+from collage_engine.service.engine import Engine, Listener
+from collage_engine.service.open_document import OpenDocument
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
 from collage_engine.session.pins import close_names
@@ -87,7 +89,7 @@ def _place(options: argparse.Namespace) -> int:
         _go_on(opened, earlier, options.session)
         graph, model = opened.document.graph, opened.document.model
         pins = tuple(parse_pin(text, graph, model, all_names()) for text in options.pin)
-        engine.pins_set(p.PinsSet(document=handle, pins=pins))
+        answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
         try:
             run = engine.run(handle, settings, out=str(out))
         finally:
@@ -160,20 +162,20 @@ def _candidates(options: argparse.Namespace) -> int:
     return 0
 
 
-def _open_session(engine: Engine, path: str) -> p.ModelAnswer:
+def _open_session(engine: Engine, path: str) -> OpenDocument:
     """Open a session; a note (written by another version) goes to standard error."""
-    opened = engine.session_open(p.SessionOpen(path=path))
-    if opened.note:
-        print(f"note: {opened.note}", file=sys.stderr)
-    return opened
+    answer = engine.session_open(p.SessionOpen(path=path))
+    if answer.note:
+        print(f"note: {answer.note}", file=sys.stderr)
+    return engine.document(answer.document)
 
 
 def _explain(options: argparse.Namespace) -> int:
     with _engine() as engine:
         opened = _open_session(engine, options.session)
-        document = engine.document(opened.document).document
+        document = opened.document
         numbers = _node_numbers(document, options.node)
-        answer = engine.explain(p.Explain(document=opened.document, node=numbers[0]))
+        answer = answers.explain(opened, p.Explain(document=opened.handle, node=numbers[0]))
     if options.json:
         output.print_json(answer)
     else:
@@ -210,10 +212,10 @@ def _node_numbers(document: Document, text: str) -> list[int]:
 def _compare(options: argparse.Namespace) -> int:
     with _engine() as engine:
         opened = _open_session(engine, options.session)
-        found = engine.runs_compare(
-            p.RunsCompare(document=opened.document, a=options.run, b=options.other)
+        found = answers.runs_compare(
+            opened, p.RunsCompare(document=opened.handle, a=options.run, b=options.other)
         )
-        runs = {run.id: run.name for run in engine.document(opened.document).document.runs}
+        runs = {run.id: run.name for run in opened.document.runs}
     if options.json:
         output.print_json(found)
         return 0
@@ -229,7 +231,7 @@ def _export(options: argparse.Namespace) -> int:
         opened = _open_session(engine, options.session)
         engine.export_artifact(
             p.ExportArtifact(
-                document=opened.document, run=options.run, path=str(Path(options.output).resolve())
+                document=opened.handle, run=options.run, path=str(Path(options.output).resolve())
             )
         )
     say(f"artifact: {options.output}")
@@ -268,9 +270,13 @@ def _report(options: argparse.Namespace) -> int:
         peers = file_bytes("--peers", options.peers)
     with _engine() as engine:
         opened = _open_session(engine, options.session)
-        done = engine.export_report(
-            p.ExportReport(document=opened.document, run=options.run, format=kind, peers=peers)  # type: ignore[arg-type]
+        wanted = p.ExportReport(
+            document=opened.handle,
+            run=options.run,
+            format=kind,  # type: ignore[arg-type]
+            peers=peers,
         )
+        done = answers.export_report(opened, wanted)
     write_beside(path, done.content or b"")
     say(f"report: {path}")
     return 0

@@ -1,0 +1,106 @@
+"""Requests that are answered from a document's own records, at once: no model file is read and
+nothing is compiled or measured. Each raises UsageError with the sentence to show."""
+
+from __future__ import annotations
+
+from collage_engine.pipeline.explain import explain_document
+from collage_engine.pipeline.problem import search_document
+from collage_engine.records.comparison import Comparison
+from collage_engine.records.errors import UsageError
+from collage_engine.records.pin import PinVerdict
+from collage_engine.service import protocol as p
+from collage_engine.service.open_document import OpenDocument
+from collage_engine.session.compare import compare_runs
+
+
+def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
+    return p.GraphAnswer(graph=opened.document.graph, pins=tuple(opened.document.pins))
+
+
+# -- pins and search -------------------------------------------------------------------
+
+
+def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
+    """Replace the document's pins; verdicts come with the next search or run."""
+    opened.must_be_writable()
+    operators = opened.document.model.nodes
+    for pin in params.pins:
+        if not pin.nodes or min(pin.nodes) < 0 or max(pin.nodes) >= operators:
+            raise UsageError(
+                f"pin {pin.text or pin.kind!r} is on a node the model has not "
+                f"(operators are 0…{operators - 1})"
+            )
+    with opened.lock:
+        opened.document.pins = list(params.pins)
+    return p.PinsAnswer(
+        verdicts=tuple(PinVerdict(pin=pin.text or pin.kind, state="pending") for pin in params.pins)
+    )
+
+
+def run_search(opened: OpenDocument, params: p.RunSearch) -> p.SearchAnswer:
+    """The best cover at the stored costs under the pins as they are now."""
+    with opened.lock:
+        if not opened.document.candidates:
+            raise UsageError("nothing has been measured yet: start a run first")
+        answer, opened.search = search_document(opened.document, params.settings, opened.search)
+        opened.regrets = answer.regrets
+    return answer
+
+
+def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.CandidatesAnswer:
+    """Candidates that contain any of the nodes (all, where none is given), up to the limit."""
+    wanted = set(params.nodes)
+    with opened.lock:
+        found = [
+            c for c in opened.document.candidates if not wanted or not wanted.isdisjoint(c.nodes)
+        ]
+    shown = found[: params.limit]
+    return p.CandidatesAnswer(
+        candidates=tuple(shown),
+        regrets={c.id: opened.regrets[c.id] for c in shown if c.id in opened.regrets},
+        total=len(found),
+    )
+
+
+def explain(opened: OpenDocument, params: p.Explain) -> p.ExplainAnswer:
+    operators = opened.document.model.nodes
+    if not 0 <= params.node < operators:
+        raise UsageError(f"there is no node {params.node}: operators are 0…{operators - 1}")
+    with opened.lock:
+        answer, opened.search = explain_document(opened.document, params.node, opened.search)
+    return answer
+
+
+# -- runs ------------------------------------------------------------------------------
+
+
+def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
+    return p.RunsAnswer(runs=tuple(opened.document.runs))
+
+
+def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
+    """Rename a run, put a note on it, or delete it; the runs as they are then."""
+    opened.must_be_writable()
+    run = opened.run(params.run)
+    with opened.lock:
+        if params.delete:
+            opened.document.runs.remove(run)
+        if params.name is not None:
+            run.name = params.name
+        if params.note is not None:
+            run.note = params.note
+    return p.RunsAnswer(runs=tuple(opened.document.runs))
+
+
+def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
+    return compare_runs(opened.run(params.a), opened.run(params.b))
+
+
+def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
+    """The report of one run, or of the last one where none is named."""
+    from collage_engine.report.report import render
+
+    run = opened.run(params.run) if params.run else None
+    with opened.lock:
+        content = render(opened.document, params.format, run, peers=params.peers)
+    return p.Exported(content=content)

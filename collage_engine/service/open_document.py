@@ -1,0 +1,132 @@
+"""A document that the engine has open: its records, and what is needed to work on them."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collage_engine.pipeline.results import RunOutcome
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import UsageError
+from collage_engine.records.placement import Run
+from collage_engine.search.api import Search
+from collage_engine.session.document import Document
+
+
+@dataclass
+class OpenDocument:
+    """One document. Runs change it from a thread of their own: what reads or changes several of
+    its parts holds ``lock``."""
+
+    handle: str
+    document: Document
+    read_only: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    running: threading.Thread | None = None
+    by_id: dict[str, int] = field(default_factory=dict)
+    """Candidate id → place in the document's list."""
+    temporary: tempfile.TemporaryDirectory[str] | None = None
+    """Of a model that came by value: its file is there."""
+    search: Search | None = None
+    """Of the last search: what a change of pins leaves as it was."""
+    regrets: dict[str, float | None] = field(default_factory=dict)
+    """Of the last search; replaced by every search."""
+
+    def __post_init__(self) -> None:
+        self.replace_candidates(self.document.candidates)
+
+    # -- questions ---------------------------------------------------------------------
+
+    def must_be_writable(self) -> None:
+        """Raises UsageError when the session was opened for reading only."""
+        if self.read_only:
+            raise UsageError("this session is open for reading only: save a copy to change it")
+
+    def run(self, name: str) -> Run:
+        """The run of this id or name; UsageError names those there are."""
+        run = self.document.run(name)
+        if run is None:
+            known = ", ".join(f"{r.id} ({r.name})" if r.name else r.id for r in
+                              self.document.runs) or "none"  # fmt: skip
+            raise UsageError(f"there is no run {name!r}; runs are {known}")
+        return run
+
+    def candidate(self, name: str) -> CandidateRecord:
+        """The candidate of this id; UsageError when there is none."""
+        with self.lock:
+            place = self.by_id.get(name)
+            if place is None:
+                raise UsageError(f"there is no candidate {name!r}")
+            return self.document.candidates[place]
+
+    def model_arguments(self) -> dict[str, Any]:
+        """What the pipeline needs to read the model; UsageError when it is gone or has changed."""
+        model = self.document.model
+        path = Path(model.path)
+        if not path.is_file():
+            raise UsageError(
+                f"the model {model.path} of this session is not on this machine: "
+                "what needs the model itself (measuring, building) is not possible"
+            )
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest != model.sha256:
+            raise UsageError(
+                f"{model.path} has changed since the session was made: open the model again"
+            )
+        return {"path": str(path), "shapes": model.shapes}
+
+    # -- changes -----------------------------------------------------------------------
+
+    def replace_candidates(self, candidates: list[CandidateRecord]) -> None:
+        with self.lock:
+            self.document.candidates = candidates
+            self.by_id = {c.id: k for k, c in enumerate(candidates)}
+
+    def take_over(self, earlier: Document) -> None:
+        """Go on where an earlier document of the same model ended."""
+        with self.lock:
+            self.document.take_over(earlier)
+            self.replace_candidates(self.document.candidates)
+
+    def take(self, outcome: RunOutcome) -> None:
+        """Keep what a run found out, also one that was cancelled half-way."""
+        with self.lock:
+            if outcome.candidates is not None:
+                self.replace_candidates(outcome.candidates)
+            if outcome.not_offered is not None:
+                self.document.not_offered = outcome.not_offered
+            if outcome.constants is not None:
+                self.document.constants = outcome.constants
+
+    def put_cost(self, candidate: str, cost: Cost) -> None:
+        with self.lock:
+            place = self.by_id.get(candidate)
+            if place is not None:
+                known = self.document.candidates[place]
+                self.document.candidates[place] = msgspec.structs.replace(known, cost=cost)
+
+    def put_measured(self, fresh: Sequence[CandidateRecord]) -> None:
+        """Add candidates, or replace those of the same ids, and give equal work their costs:
+        it has one cost, wherever in the model it stands."""
+        with self.lock:
+            merged = list(self.document.candidates)
+            for candidate in fresh:
+                if candidate.id in self.by_id:
+                    merged[self.by_id[candidate.id]] = candidate
+                else:
+                    merged.append(candidate)
+            by_key = {c.key: c.cost for c in fresh if c.key}
+            self.replace_candidates(
+                [
+                    msgspec.structs.replace(c, cost=by_key[c.key]) if c.key in by_key else c
+                    for c in merged
+                ]
+            )
