@@ -32,7 +32,7 @@ from collage_engine.report.numbers import (
 from collage_engine.report.rows import latency_rows
 from collage_engine.session.document import Document
 
-_NOT_PRINTED = ("costs", "rivals")
+_NOT_PRINTED = ("costs", "rivals", "tables")
 NARROW = 90
 """Below this many columns a latency table leaves its estimates out."""
 MOST_EXPLAINED = 20

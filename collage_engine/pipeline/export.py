@@ -9,6 +9,8 @@ from pathlib import Path
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
+from collage_engine.pipeline.tuned_tables import put_tables_back
+from collage_engine.pipeline.unmeasured import UNMEASURED
 from collage_engine.pipeline.workspace import Workspace
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.build import CoverPart, build_cover, write_module
@@ -22,11 +24,13 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
     assert run.placement is not None
     model = workspace.model
     settings = _settings_of(run)
+    put_tables_back(run)
     cover = [
         CoverPart(
             ToolchainInstance(
                 toolchain=part.toolchain, config=tuple(sorted(part.config.items())),
-                threads=run.threads, precision=part.precision,
+                threads=1 if part.architecture else run.threads, precision=part.precision, device=part.device,
+                architecture=part.architecture, tuning=part.tuning,
             ),
             part.nodes, part.takes, part.gives,
         )
@@ -40,6 +44,7 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
         placement=run.placement,
         target=run.target,
         versions={s.name: s.version or "" for s in run.toolchains if s.available},
+        unmeasured=run.device.removeprefix("none: ") if run.winner == UNMEASURED else "",
     )
     with tempfile.TemporaryDirectory(dir=workspace.folder) as scratch:
         built = Path(scratch) / "module"

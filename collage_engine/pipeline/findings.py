@@ -12,6 +12,7 @@ from collage_engine.partition.candidate import make_record
 from collage_engine.pipeline.limits import limit_verdicts, size_warning
 from collage_engine.pipeline.memory import memory_use
 from collage_engine.pipeline.problem import make_placement, make_problem, pin_verdicts
+from collage_engine.pipeline.tuned_tables import tables_of
 from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
 from collage_engine.placement.confirm import Confirmation
 from collage_engine.placement.rival import Outcome
@@ -95,6 +96,7 @@ class Findings:
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
             rivals=self.runners_up(),
             tuning=self.tuning,
+            tables=tables_of(chosen),
         )
 
     def exported(self) -> Placement:

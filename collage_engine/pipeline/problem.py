@@ -217,6 +217,9 @@ def make_placement(
                 gives=c.gives,
                 precision=c.instance.precision,
                 max_rel_error=c.cost.max_rel_error,
+                device=c.instance.device,
+                architecture=c.instance.architecture,
+                tuning=c.instance.tuning,
             )
         )
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)

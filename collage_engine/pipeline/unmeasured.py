@@ -58,10 +58,7 @@ def compile_only(
     """
     reason = menu.unmeasurable or ""
     warning = (
-        f"nothing was measured, since there is {reason}: the placement follows the order of the "
-        "toolchains, nobody knows whether it is fastest"
-        if reason.startswith("no ")
-        else f"nothing was measured ({reason}): the placement follows the order of the toolchains, "
+        f"nothing was measured ({reason}): the placement follows the order of the toolchains, and "
         "nobody knows whether it is fastest"
     )
     warnings.append(warning)

@@ -42,6 +42,17 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """The lowest that it rounds float32 values to inside."""
     max_rel_error: float | None = None
     """Isolated: on its own true inputs, against its own true outputs."""
+    device: str = "cpu"
+    architecture: str = ""
+    """Of a cuda device: what is compiled for."""
+    tuning: str = ""
+    """Which table of tuned kernels it is lowered with (``Run.tables``)."""
+
+    @property
+    def instance(self) -> str:
+        """``onnxruntime[level=basic]``: id of its toolchain instance."""
+        inside = ",".join(f"{k}={v}" for k, v in sorted(self.config.items()))
+        return f"{self.toolchain}[{inside}]" if inside else self.toolchain
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,3 +168,6 @@ class Run(msgspec.Struct, kw_only=True):
     """Runner-up covers, best first (not printed by ``place --json``)."""
     accuracy: Accuracy | None = None
     """What became of the promise on accuracy, where one was made."""
+    tables: dict[str, dict[str, Any]] = {}
+    """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
+    built again anywhere (not printed by ``place --json``)."""

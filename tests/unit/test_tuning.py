@@ -16,6 +16,8 @@ from collage_engine.measure.store import Store
 from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline import tuning_turns as turns
+from collage_engine.pipeline.problem import make_placement
+from collage_engine.pipeline.tuned_tables import put_tables_back, tables_of
 from collage_engine.pipeline.tuning import Tuning, worth_tuning
 from collage_engine.pipeline.tuning_choice import (
     apart,
@@ -28,7 +30,9 @@ from collage_engine.pipeline.tuning_choice import (
 )
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -237,6 +241,33 @@ def test_a_table_is_found_by_its_hash_and_the_newest_without(tmp_path, monkeypat
     assert choices.plan("conv a", {"n": 1}) == {"block": 2}
     assert choices.plan("conv b", {"n": 2}) == {}
     assert choices.asked == {"conv a": {"n": 1}, "conv b": {"n": 2}}
+
+
+def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
+    """An artifact exported again has the measured kernels, whatever was tuned since, and where."""
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "here"))
+    table = {"conv a": {"block": 2}}
+    digest = write_table(table)
+    graph = GraphRecord(
+        nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=()
+    )
+    tuned = record(tuned_instance(TVM, digest), (0,), 1.0)
+    placement = make_placement(graph, {tuned.id: tuned}, [tuned.id], 1.0)
+    (part,) = placement.partitions
+    assert part.tuning == digest and part.instance == tuned.instance.id
+    write_table({"conv a": {"block": 3}})  # what was found later
+    run = Run(
+        id="r1", name="", model={}, target="cpu", threads=1, toolchains=[], winner="collage",
+        candidates=CandidateCounts(), placement=placement, baselines=[], pins=[],
+        max_abs_error=None, max_rel_error=None, seconds={}, tables=tables_of(placement),
+    )  # fmt: skip
+    kept = msgspec.json.decode(msgspec.json.encode(run), type=Run)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "another machine"))
+    put_tables_back(kept)
+    assert read_table(part.tuning) == table
+    kept.tables[digest]["conv a"]["block"] = 4
+    with pytest.raises(ToolchainError, match="run r1 were changed"):
+        put_tables_back(kept)
 
 
 def context(**changes: Any) -> KeyContext:

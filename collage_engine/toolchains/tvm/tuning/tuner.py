@@ -62,6 +62,12 @@ class TvmTuner:
 
         return write_table(table)
 
+    def kept(self, digest: str) -> dict[str, dict[str, Any]]:
+        """The table of that hash. ``ToolchainError`` when it is gone."""
+        from collage_engine.toolchains.tvm.choices import read_table
+
+        return {workload: dict(choice) for workload, choice in read_table(digest).items()}
+
     def missing(self) -> str | None:
         """What MetaSchedule lacks here; plans are tuned all the same."""
         if importlib.util.find_spec(COST_MODEL) is not None:

@@ -1,0 +1,39 @@
+"""The tables of tuned kernels that a run's placement is lowered with, kept with the run.
+
+The machine's own tables grow with every model that is tuned; an artifact that is exported again
+must hold the kernels that were measured, also on another machine or with an emptied cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.placement import Placement, Run
+from collage_engine.toolchains.registry import get
+
+
+def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
+    """Hash → table, of every partition that has one."""
+    parts = placement.partitions if placement is not None else ()
+    found: dict[str, dict[str, Any]] = {}
+    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
+        tuner = get(name).tuner()
+        if tuner is not None:
+            found[digest] = tuner.kept(digest)
+    return found
+
+
+def put_tables_back(run: Run) -> None:
+    """Write the run's tables where the toolchains look for them.
+
+    Raises ToolchainError when what is kept is not what its hash says: the session was changed.
+    """
+    parts = run.placement.partitions if run.placement is not None else ()
+    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
+        tuner, table = get(name).tuner(), run.tables.get(digest)
+        if tuner is not None and table is not None and tuner.keep(table) != digest:
+            raise ToolchainError(
+                f"the tuned kernels {digest} of run {run.id} were changed in the session: "
+                "place the model again"
+            )
