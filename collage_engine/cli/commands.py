@@ -239,7 +239,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from collage_engine.placement.artifact import run_artifact
+    from collage_engine.placement.artifact_run import run_artifact
 
     result: dict[str, Any] = run_artifact(Path(options.artifact), benchmark=options.benchmark)
     if options.json:

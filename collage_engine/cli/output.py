@@ -71,7 +71,7 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
 
 def say_artifact(folder: str) -> None:
     """Where it is, and what it needs beside what lies in it."""
-    from collage_engine.placement.artifact import requirements
+    from collage_engine.placement.manifest import requirements
 
     say(f"artifact: {folder}")
     with contextlib.suppress(CollageError):  # a stored run's may be gone since

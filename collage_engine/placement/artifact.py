@@ -1,4 +1,4 @@
-"""The artifact: a folder that runs the placement without this project.
+"""Writing an artifact: a folder that runs the placement without this project.
 
 ``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
 manifest, a sample that the shipped loaders check themselves against. It is written beside its
@@ -7,14 +7,10 @@ place and renamed, so there is never half of one.
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,22 +22,18 @@ import msgspec
 import numpy as np
 
 from collage_engine import __version__
-from collage_engine.machine.cuda import cuda_probe
 from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule
+from collage_engine.placement.manifest import FORMAT, FORMAT_VERSION, MANIFEST, is_artifact, sha256
 from collage_engine.placement.npz import write_npz
-from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import RuntimeLibrary
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-FORMAT = "collage-artifact"
-FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 LOADERS = Path(__file__).resolve().parent / "loader"
 LOADER_FILES = ("run_artifact.py", "run_artifact.cc")
-RUN_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +52,6 @@ class ArtifactContents:
     """Toolchain → version."""
     unmeasured: str | None = None
     """Why the placement was not timed; None: it was."""
-
-
-def is_artifact(folder: Path) -> bool:
-    """Whether a folder holds an artifact (of any version)."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
 def check_target_folder(folder: Path) -> None:
@@ -154,7 +137,7 @@ def _fill(
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        files[name] = {"sha256": _sha256(path), "bytes": path.stat().st_size}
+        files[name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
         if name in licences:
             files[name]["licence"] = licences[name]
     manifest = _manifest(model, built, contents)
@@ -253,13 +236,6 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
     ]
 
 
-def requirements(folder: Path) -> list[str]:
-    """What an artifact needs beside its own files and TVM's runtime, in words."""
-    return [
-        f"it needs Python: {about['reason']}" for about in read_manifest(folder).get("requires", ())
-    ]
-
-
 def _put_in_place(beside: Path, out: Path) -> None:
     """Rename the finished folder to its name; a folder already there goes away whole."""
     if not out.exists():
@@ -300,102 +276,7 @@ def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]
     return found
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an artifact of this version; ``ArtifactError`` says what is wrong with it."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder")
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}") from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{folder / MANIFEST} cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ArtifactError(f"{folder} is no artifact of this project")
-    if manifest.get("format_version") != FORMAT_VERSION:
-        raise ArtifactError(
-            f"{folder} is an artifact of version {manifest.get('format_version')}; "
-            f"this is version {FORMAT_VERSION}: export it again"
-        )
-    return manifest
-
-
-def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """``ArtifactError`` when a file is missing or differs from its hash in the manifest."""
-    for name, about in manifest["files"].items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise ArtifactError(f"{folder}: the manifest names {name}, outside the folder")
-        if not path.is_file():
-            raise ArtifactError(f"{folder}: {name} is missing")
-        if _sha256(path) != about["sha256"]:
-            raise ArtifactError(f"{folder}: {name} has changed since it was exported")
-
-
-def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
-    """Run an artifact on its sample in a process of its own, as its user would.
-
-    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``
-    and, with ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
-    ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
-    """
-    folder = Path(folder).absolute()
-    manifest = read_manifest(folder)
-    verify_files(folder, manifest)
-    if manifest.get("device", "cpu") != "cpu":
-        reason = cuda_probe().reason
-        if reason is not None:
-            raise ArtifactError(
-                f"{folder} runs on an NVIDIA device ({manifest.get('architecture')}): {reason}"
-            )
-    command = [sys.executable, str(LOADERS / "run_artifact.py"), str(folder), "--json"]
-    if benchmark:
-        command.append("--benchmark")
-    environment = {**os.environ, **manifest["environment"]}
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
-    report: dict[str, Any] | None = None
-    with contextlib.suppress(IndexError, ValueError):
-        report = json.loads(done.stdout.strip().splitlines()[-1])
-    if report is None:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
-        raise ArtifactError(f"the artifact cannot be run: {why}")
-    if not report["agrees"]:
-        raise ArtifactError(
-            f"{folder} differs from its sample: max_rel_error {report['max_rel_error']:.2g} "
-            f"is above {report['tolerance']:.2g}"
-        )
-    result = {
-        "artifact": str(folder),
-        "max_abs_error": report["max_abs_error"],
-        "max_rel_error": report["max_rel_error"],
-        "tolerance": report["tolerance"],
-        "threads": manifest["threads"],
-        "load_s": report["load_s"],
-    }
-    if benchmark:
-        latency = report["latency_us"]
-        result.update(
-            median_us=latency["median"],
-            low_us=latency["p20"],
-            high_us=latency["p80"],
-            repeats=latency["count"],
-            expected_us=latency["expected"],
-        )
-    return result

@@ -20,7 +20,8 @@ from collage_engine.measure.conversions import ConversionRequest, run_job
 from collage_engine.measure.job import OpenRequest
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
+from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
 from collage_engine.records.graph import TensorType

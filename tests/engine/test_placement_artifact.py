@@ -16,16 +16,10 @@ import pytest
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.placement import artifact as artifact_module
-from collage_engine.placement.artifact import (
-    ArtifactContents,
-    check_target_folder,
-    is_artifact,
-    read_manifest,
-    run_artifact,
-    verify_files,
-    write_artifact,
-)
+from collage_engine.placement.artifact import ArtifactContents, check_target_folder, write_artifact
+from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart, build_cover, write_module
+from collage_engine.placement.manifest import is_artifact, read_manifest, verify_files
 from collage_engine.placement.npz import read_npz
 from collage_engine.records.errors import ArtifactError, UsageError
 from tests.bare_python import bare_site, run_bare

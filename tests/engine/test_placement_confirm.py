@@ -7,7 +7,8 @@ import pytest
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
+from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.confirm import confirm
 from collage_engine.placement.field import ConfirmSettings

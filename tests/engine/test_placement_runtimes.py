@@ -12,13 +12,10 @@ import pytest
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import (
-    ArtifactContents,
-    read_manifest,
-    run_artifact,
-    write_artifact,
-)
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
+from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
+from collage_engine.placement.manifest import read_manifest
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.bare_python import bare_site, run_bare
 from tests.engine.test_placement_artifact import MNIST, cpp_loader, run_cpp  # noqa: F401

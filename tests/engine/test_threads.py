@@ -13,8 +13,9 @@ import pytest
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.artifact import ArtifactContents, read_manifest, write_artifact
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.build import build_cover, write_module
+from collage_engine.placement.manifest import read_manifest
 from collage_engine.toolchains.registry import get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
 from tests.engine.test_placement_artifact import cpp_loader  # noqa: F401

@@ -15,7 +15,8 @@ from collage_engine.measure.keys import KeyContext
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.pipeline.workspace import Workspace
-from collage_engine.placement.artifact import ArtifactContents, run_artifact, write_artifact
+from collage_engine.placement.artifact import ArtifactContents, write_artifact
+from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.settings import RunSettings
