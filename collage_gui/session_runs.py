@@ -181,6 +181,7 @@ class RunsOfDocument(Comparing):
             self.infeasible = answer.infeasible
             if answer.verdicts:
                 self.verdicts = answer.verdicts
+            self.limits = answer.limits
             self.regrets.update(answer.regrets)
             if answer.placement is not None:
                 self.runners_up = answer.runners_up
@@ -213,12 +214,22 @@ class RunsOfDocument(Comparing):
 
     @property
     def infeasible_text(self) -> str:
-        """One sentence: why no placement satisfies the pins."""
+        """One sentence: why no placement satisfies the pins and limits."""
         found = self.infeasible or {}
         reason = found.get("reason") or found.get("message")
         if not reason:
             reason = ", ".join(f"{key}: {value}" for key, value in found.items() if value)
-        return f"No placement satisfies the pins: {reason}"
+        return f"No placement satisfies {self._demands}: {reason}"
+
+    @property
+    def _demands(self) -> str:
+        """What a placement is held to: pins, limits, or both."""
+        chosen = self.settings
+        limited = (chosen.allow_runtimes or chosen.max_runtimes or chosen.max_artifact_bytes
+                   or chosen.licences)  # fmt: skip
+        return " and ".join(["the pins"] * bool(self.pins) + ["the limits"] * bool(limited)) or (
+            "the model on these toolchains"
+        )
 
     def ask_preflight(self, settings: RunSettings) -> None:
         def arrived(answer: PreflightAnswer) -> None:

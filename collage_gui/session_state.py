@@ -23,6 +23,7 @@ from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -110,6 +111,8 @@ class DocumentState(QObject):
         """The next list of runs brings the settings of an opened session."""
         self.pins: tuple[Pin, ...] = ()
         self.verdicts: tuple[PinVerdict, ...] = ()
+        self.limits: tuple[LimitVerdict, ...] = ()
+        """Of the last search; a run has its own."""
         self.infeasible: dict[str, Any] | None = None
         self.candidates: dict[str, CandidateRecord] = {}
         self.costs: dict[str, Cost] = {}

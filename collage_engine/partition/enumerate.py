@@ -113,7 +113,9 @@ def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
         explained = offer.spec.rule.why_not(_scope(graph, offer.spec), index)
         if explained is not None:
             return explained[1]
-        return f"{offer.spec.name} has rules for it, but every candidate with it was refused"
+        if offer.instance.library:
+            return f"no partition with it would call {offer.instance.library}"
+        return "its rules match here, but none of the partitions they propose passes its checks"
     return f"{offer.instance.id} has no rules of its own"
 
 

@@ -110,7 +110,8 @@ def _calls(chosen: CandidateRecord | None) -> list[str]:
     """Which operators of the chosen candidate are one library call each."""
     if chosen is None or not chosen.composites:
         return []
-    return [f"Each one library call of {chosen.instance.id}: {chosen.calls_text}"]
+    library = chosen.instance.library or chosen.instance.toolchain
+    return [f"Library calls of {NAMES.get(library, library)} in it: {chosen.calls_text}"]
 
 
 def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
@@ -163,11 +164,12 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
 
 def labels_of(document: Document) -> Labels:
     """What nodes, candidates and toolchains are called in sentences."""
+    instances = {c.instance.id for c in document.candidates} | document.not_offered.keys()
     toolchains = {}
-    for c in document.candidates:
-        base = NAMES.get(c.instance.toolchain, c.instance.toolchain)
-        config = ", ".join(f"{k} {v}" for k, v in c.instance.config)
-        toolchains[c.instance.id] = f"{base} ({config})" if config else base
+    for instance in sorted(instances):
+        name, _, config = instance.rstrip("]").partition("[")
+        words = config.replace("=", " ").replace(",", ", ")
+        toolchains[instance] = NAMES.get(name, name) + (f" ({words})" if words else "")
     names = node_names(document.graph)
     return Labels(
         nodes=names,

@@ -13,16 +13,20 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.accuracy import precision_text
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted, node_shapes, short_operator, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
+from collage_engine.records.precision import FLOAT32, short
 from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
+PRECISION, FORMATS = 4, 5
+"""Columns that are shown where a partition differs from the plain float32 ones."""
 LAZY = 400
 """Children of a tree item are made when it is opened, beyond this many."""
 
@@ -35,8 +39,9 @@ class PartitionsTable(QWidget):
         self._reference: dict[str, float] = {}
         self.model = RowsModel(
             [
-                Column("Toolchain", lambda r: r.toolchain, toolchain=lambda r: r.toolchain,
-                       text=lambda r: toolchain_title(r.toolchain), width=146),
+                Column("Toolchain", lambda r: r.instance, toolchain=lambda r: r.toolchain,
+                       text=lambda r: toolchain_title(r.instance), width=146,
+                       tip=lambda r: toolchain_title(r.instance)),
                 Column("Cost", lambda r: r.estimated_us, "time", width=74,
                        tip=lambda r: cost_tip(document.cost(r.candidate))),
                 Column("Operators", self._label, width=124,
@@ -44,6 +49,9 @@ class PartitionsTable(QWidget):
                            [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
                        )),
                 Column("№", lambda r: len(r.nodes), "number", width=40),
+                Column("Precision", lambda r: short(r.precision), width=84,
+                       tip=lambda r: precision_text(r.precision, r.max_rel_error)),
+                Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
                 Column("In place", lambda r: r.in_place_us, "time", width=96,
                        tip=lambda r: "Time inside the real run"),
                 Column("Δ", self._difference, "signed-time", width=78,
@@ -100,7 +108,10 @@ class PartitionsTable(QWidget):
     def refresh(self) -> None:
         shown = self.document.shown
         self._index()
-        self.model.set_rows(shown.placement.partitions if shown else [])
+        parts = shown.placement.partitions if shown else ()
+        self.model.set_rows(parts)
+        self.table.setColumnHidden(PRECISION, all(p.precision == FLOAT32 for p in parts))
+        self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
         if shown is None:
             self.summary.setText(
                 "No placement yet. Run to see which toolchain takes which part, and at what cost."

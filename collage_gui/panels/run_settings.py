@@ -7,7 +7,6 @@ import os
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QComboBox,
     QDoubleSpinBox,
     QFileDialog,
@@ -15,8 +14,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QLineEdit,
-    QListWidget,
-    QListWidgetItem,
     QPushButton,
     QScrollArea,
     QSpinBox,
@@ -24,12 +21,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import duration_text
 from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, short
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.panels.tables import chip
+from collage_gui.panels.limits_form import LimitsForm
+from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.session import Document
 from collage_gui.theme import Theme
@@ -63,11 +60,7 @@ class RunSettingsPanel(QWidget):
         self.setObjectName("runSettingsPanel")
         self._inputs: bytes | None = None
         self._states: tuple[ToolchainState, ...] = ()
-        self.toolchains = QListWidget()
-        self.toolchains.setObjectName("toolchainList")
-        self.toolchains.setAccessibleName("Toolchains, in the order of greedy partitioning")
-        self.toolchains.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
-        self.toolchains.setIconSize(chip("tvm").actualSize(self.toolchains.iconSize()))
+        self.toolchains = ToolchainList()
         self.toolchains.itemChanged.connect(lambda _: self._changed())
         self.device = QLabel("no engine")
         self.device.setWordWrap(True)
@@ -83,6 +76,14 @@ class RunSettingsPanel(QWidget):
         self.tune = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
         self.tune.setObjectName("tuneBudget")
         self.tune.setSpecialValueText("no tuning")
+        self.refine = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
+        self.refine.setObjectName("refineBudget")
+        self.refine.setSpecialValueText("none")
+        self.refine.setToolTip("Time for improving the best placements on end-to-end measurements")
+        self.measure = QComboBox()
+        self.measure.setObjectName("measureWhat")
+        self.measure.addItem("what can matter", "needed")
+        self.measure.addItem("every candidate", "all")
         self.precision = QComboBox()
         self.precision.setObjectName("precision")
         self.precision.setToolTip("The lowest that candidates may compute in")
@@ -92,6 +93,8 @@ class RunSettingsPanel(QWidget):
         self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
         self.tolerance.setToolTip("Largest error of the whole model, against its largest output")
+        self.limits = LimitsForm()
+        self.limits.changed.connect(self._changed)
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
@@ -132,13 +135,18 @@ class RunSettingsPanel(QWidget):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
             ("Device", self.device), ("Target", self.target), ("Threads", self.threads),
-            ("Budget", self.budget), ("Tuning", self.tune), ("Precision", self.precision),
+            ("Budget", self.budget), ("Measure", self.measure), ("Tuning", self.tune),
+            ("Refining", self.refine), ("Precision", self.precision),
             ("Tolerance", self.tolerance), ("Input sizes", self.shapes),
             ("Inputs", self.inputs), ("Name", self.name),
         ):  # fmt: skip
             form.addRow(label, field)
             field.setAccessibleName(label)
         box.addLayout(form)
+        limits_heading = QLabel("Limits on what is deployed")
+        limits_heading.setProperty("heading", True)
+        box.addWidget(limits_heading)
+        box.addWidget(self.limits)
         box.addWidget(self.error)
         buttons = QHBoxLayout()
         buttons.addWidget(self.check)
@@ -165,45 +173,11 @@ class RunSettingsPanel(QWidget):
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
         """The probed toolchains; missing ones say what installs them."""
         self._states = states
-        chosen = self.document.settings.toolchains
-        self.toolchains.blockSignals(True)
-        self.toolchains.clear()
-        order = {name: at for at, name in enumerate(chosen)}
-        for state in sorted(states, key=lambda s: (not s.available, order.get(s.name, 99))):
-            text = toolchain_title(state.name)
-            if state.available:
-                text += f"  {state.version or ''}"
-            else:
-                text += f"\n{state.reason or 'not available'}" + (
-                    f"\n{state.install}" if state.install else ""
-                )
-            item = QListWidgetItem(chip(state.name), text)
-            item.setData(Qt.ItemDataRole.UserRole, state.name)
-            item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
-            flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
-            if state.available:
-                flags |= Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
-                on = not chosen or state.name in chosen
-                item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
-            item.setFlags(flags)
-            self.toolchains.addItem(item)
-        self.toolchains.blockSignals(False)
-        metrics = self.toolchains.fontMetrics().lineSpacing()
-        lines = sum(1 if s.available else 2 + bool(s.install) for s in states)
-        self.toolchains.setFixedHeight(min(300, lines * metrics + len(states) * 10 + 8))
+        self.toolchains.show_states(states, self.document.settings.toolchains)
+        self.limits.show_states(states)
 
     def show_device(self, text: str) -> None:
         self.device.setText(text)
-
-    def _names(self) -> tuple[str, ...]:
-        names = []
-        for at in range(self.toolchains.count()):
-            item = self.toolchains.item(at)
-            if item.flags() & Qt.ItemFlag.ItemIsUserCheckable and (
-                item.checkState() == Qt.CheckState.Checked
-            ):
-                names.append(item.data(Qt.ItemDataRole.UserRole))
-        return tuple(names)
 
     def _changed(self) -> None:
         self.report.setText("")
@@ -214,7 +188,7 @@ class RunSettingsPanel(QWidget):
     def settings(self) -> RunSettings:
         return msgspec.structs.replace(
             self.document.settings,
-            toolchains=self._names(),
+            toolchains=self.toolchains.names(),
             target=self.target.text().strip() or "cpu",
             threads=self.threads.value(),
             budget_s=self.budget.value() * 60.0,
@@ -224,21 +198,14 @@ class RunSettingsPanel(QWidget):
             inputs_npz=self._inputs,
             placements=self.document.own_placements,
             name=self.name.text().strip(),
+            refine_budget_s=self.refine.value() * 60.0,
+            measure=self.measure.currentData(),
+            **self.limits.settings(),
         )
 
     def choose(self, toolchains: tuple[str, ...]) -> list[str]:
         """Check exactly these toolchains; returns the names that are unknown or missing."""
-        wanted = list(toolchains)
-        for at in range(self.toolchains.count()):
-            item = self.toolchains.item(at)
-            if item.flags() & Qt.ItemFlag.ItemIsUserCheckable:
-                name = item.data(Qt.ItemDataRole.UserRole)
-                item.setCheckState(
-                    Qt.CheckState.Checked if name in toolchains else Qt.CheckState.Unchecked
-                )
-                if name in wanted:
-                    wanted.remove(name)
-        return wanted
+        return self.toolchains.choose(toolchains)
 
     def _opened(self) -> None:
         shapes = self.document.settings.shapes
@@ -255,6 +222,9 @@ class RunSettingsPanel(QWidget):
         self.tune.setValue(round(settings.tune_budget_s / 60))
         self.precision.setCurrentIndex(max(0, self.precision.findData(settings.precision)))
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
+        self.refine.setValue(round(settings.refine_budget_s / 60))
+        self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
+        self.limits.restore(settings)
         self._opened()
 
     def _shapes_edited(self) -> None:

@@ -29,13 +29,13 @@ from collage_engine.drawing.words import (
     DASH,
     counted,
     gain_text,
-    memory_text,
     signed_time,
     time_text,
 )
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.panels.charts import Bar, BarChart
 from collage_gui.panels.copying import Copying
+from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
 from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
@@ -209,6 +209,8 @@ class RunsPanel(QWidget):
         self.tabs.addTab(change_page, "Changes")
         self.tabs.addTab(self.partitions, "In place")
         self.tabs.addTab(matrix_page, "Transitions")
+        self.facts = FactsTable(document)
+        self.tabs.addTab(self.facts, "Facts")
 
         box = QHBoxLayout(self)
         box.setContentsMargins(0, 0, 0, 0)
@@ -235,6 +237,7 @@ class RunsPanel(QWidget):
         self._partitions()
         self._changes()
         self._matrix()
+        self.facts.show_facts(self._run())
 
     def _bars(self) -> None:
         document = self.document
@@ -321,13 +324,11 @@ class RunsPanel(QWidget):
                 parts.append(self._winner_words(run))
             if run.lower_bound_us is not None:
                 parts.append(f"no cover is estimated below {time_text(run.lower_bound_us)}")
-            parts += accuracy_words(run)
+            parts += accuracy_words(run)[1:]
             counts = run.candidates
             if counts.skipped:
                 parts.append(f"{counted(counts.skipped, 'candidate')} left unmeasured")
             parts += [limit.reason or limit.text for limit in run.limits]
-            if run.memory is not None:
-                parts.append(f"memory: {memory_text(run.memory)}")
         self.detail.setText(" · ".join(parts))
         if run is not None:
             self.name.setPlaceholderText(document.run_title(run))
@@ -376,7 +377,7 @@ class RunsPanel(QWidget):
         rows: list[_Difference] = []
         if shown is not None:
             rows += [
-                _Difference(p.id, p.toolchain, p.estimated_us, p.in_place_us, p.nodes)
+                _Difference(p.id, p.instance, p.estimated_us, p.in_place_us, p.nodes)
                 for p in shown.placement.partitions
             ]
             if run is not None and shown.run == run.id:

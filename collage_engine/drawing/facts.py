@@ -1,0 +1,186 @@
+"""What is to be known of a run beside its times, one short line each, for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from collage_engine.drawing.words import (
+    bytes_text,
+    counted,
+    duration_text,
+    gain_text,
+    signed_time,
+    time_text,
+)
+from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.memory import MemoryUse
+from collage_engine.records.pin import PinVerdict
+from collage_engine.records.placement import CandidateCounts, Placement, Run
+from collage_engine.records.precision import FLOAT32, short
+from collage_engine.records.tuning import TuneCounts
+
+
+@dataclass(frozen=True)
+class Fact:
+    group: str
+    name: str
+    value: str
+    tip: str = ""
+
+
+def run_facts(run: Run) -> list[Fact]:
+    """Limits and pins with their prices, accuracy, memory, formats, tuning, candidates."""
+    found = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
+    if run.memory is not None:
+        found += _memory(run.memory)
+    if run.placement is not None:
+        found += placement_facts(run.placement)
+    if run.tuning is not None:
+        found += _tuning(run.tuning)
+    return found + _candidates(run.candidates)
+
+
+def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
+    """What became of the limits on what is deployed."""
+    return [
+        Fact("Limits", each.text, _verdict(each.state, each.price_us, each.reason, each.text),
+             each.reason or "")
+        for each in limits
+    ]  # fmt: skip
+
+
+def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
+    """What became of the pins."""
+    return [
+        Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
+        for each in pins
+    ]
+
+
+def placement_facts(placement: Placement) -> list[Fact]:
+    """Formats at partitions' borders, and what is converted."""
+    parts, found = placement.partitions, []
+    for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
+        held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
+        found.append(Fact("Formats", f"partitions that take or give {name}",
+                          f"{held} of {len(parts)}"))  # fmt: skip
+    if placement.conversions:
+        times = [each.us for each in placement.conversions if each.us is not None]
+        took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
+        found.append(
+            Fact("Formats", "values converted, once each",
+                 f"{len(placement.conversions)}, {took} in all")
+        )  # fmt: skip
+    return found
+
+
+def changed_facts(
+    before: Sequence[Fact], after: Sequence[Fact]
+) -> list[tuple[Fact, str | None, str | None]]:
+    """Facts of two runs side by side: (fact, value before, value after), the later one's order.
+
+    None where a run has no such fact.
+    """
+    old = {(fact.group, fact.name): fact for fact in before}
+    new = {(fact.group, fact.name): fact for fact in after}
+    order: dict[str, int] = {}
+    for fact in (*after, *before):
+        order.setdefault(fact.group, len(order))
+    keys = sorted({**new, **old}, key=lambda key: order[key[0]])
+    return [(new.get(key) or old[key], _value(old.get(key)), _value(new.get(key))) for key in keys]
+
+
+def _value(fact: Fact | None) -> str | None:
+    return None if fact is None else fact.value
+
+
+def _verdict(state: str, price_us: float | None, reason: str | None, text: str = "") -> str:
+    """``honoured, costs 11 µs (2.0 %)``: the reason says the price where it knows more."""
+    said = (reason or "").removeprefix(f"{text}: ") if text else ""
+    if said.startswith(state):
+        return said
+    if state == "honoured" and price_us is not None:
+        return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
+    return f"{state}: {reason}" if state != "honoured" and reason else state
+
+
+def _accuracy(run: Run) -> list[Fact]:
+    found = []
+    about, placement = run.accuracy, run.placement
+    if about is not None:
+        found.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
+    if placement is not None:
+        for precision in dict.fromkeys(p.precision for p in placement.partitions):
+            held = [p for p in placement.partitions if p.precision == precision]
+            errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
+            worst = f", each by itself within {max(errors):.1e}" if errors else ""
+            found.append(
+                Fact("Accuracy", f"partitions in {short(precision)}",
+                     f"{len(held)} of {len(placement.partitions)}{worst}")
+            )  # fmt: skip
+    error = about.max_rel_error if about is not None else run.max_rel_error
+    if error is not None:
+        found.append(
+            Fact("Accuracy", "error of the whole model", f"{error:.1e}",
+                 "max|y−r| / max|r|, the largest over outputs and sets of inputs")
+        )  # fmt: skip
+    return found + (_promise(about, placement) if about is not None else [])
+
+
+def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
+    found = [
+        Fact("Accuracy", "tolerance", f"{about.tolerance:g}, kept on "
+             + ("the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"))
+    ]  # fmt: skip
+    full = about.float32_us
+    if full is not None:
+        error = about.float32_max_rel_error
+        found.append(
+            Fact("Accuracy", "best in float32",
+                 time_text(full) + ("" if error is None else f", error {error:.1e}"))
+        )  # fmt: skip
+    reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
+    ours = placement.measured_us if placement is not None else None
+    if reduced and full and ours:
+        found.append(Fact("Accuracy", "against it", gain_text(ours, full)))
+    return found
+
+
+def _memory(memory: MemoryUse) -> list[Fact]:
+    seen = memory.seen
+    sizes: list[tuple[str, int | None]] = [
+        ("largest while loading", seen.load_peak_bytes),
+        ("largest while running", seen.run_peak_bytes),
+        ("before the model is loaded", seen.base_bytes),
+        ("the model's weights", memory.weights_bytes),
+        *((f"weights held by {name}", size) for name, size in seen.held.items()),
+        ("weights stored once more", memory.repeated_bytes or None),
+        ("artifact", memory.artifact_bytes),
+        ("of it runtime libraries", memory.library_bytes),
+    ]
+    return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
+
+
+def _tuning(counts: TuneCounts) -> list[Fact]:
+    return [
+        Fact("Tuning", "kernels that could matter", str(counts.workloads)),
+        Fact("Tuning", "tuned in this run",
+             f"{counts.tuned}, {counts.tried} variants in {duration_text(counts.seconds)}"),
+        Fact("Tuning", "known from earlier runs", str(counts.from_store)),
+        Fact("Tuning", "better than untuned", str(counts.improved)),
+        Fact("Tuning", "tuned candidates offered", str(counts.candidates)),
+    ]  # fmt: skip
+
+
+def _candidates(counts: CandidateCounts) -> list[Fact]:
+    left = str(counts.skipped)
+    if counts.proven or counts.assumed:
+        left += f", {counts.proven} proven and {counts.assumed} assumed not to matter"
+    return [
+        Fact("Candidates", "found", f"{counts.enumerated}, {counts.distinct} distinct"),
+        Fact("Candidates", "measured", f"{counts.measured}, {counts.from_store} from the store"),
+        Fact("Candidates", "wrong, or not to be built", counted(counts.invalid, "candidate")),
+        Fact("Candidates", "left unmeasured", left),
+    ]

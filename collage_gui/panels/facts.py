@@ -1,0 +1,85 @@
+"""What is to be known of the shown run beside its times, and of the run it is compared with."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem
+
+from collage_engine.drawing.facts import (
+    Fact,
+    changed_facts,
+    limit_facts,
+    pin_facts,
+    placement_facts,
+    run_facts,
+)
+from collage_engine.drawing.words import DASH
+from collage_engine.records.placement import Run
+from collage_gui.panels.copying import Copying
+from collage_gui.session import Document
+
+
+class FactsTable(QTreeWidget):
+    """Limits, pins, accuracy, memory, formats, tuning; what differs from the other run is bold."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__()
+        self.document = document
+        self.setObjectName("factsTable")
+        self.setAccessibleName("Limits, accuracy, memory, formats and tuning of the run")
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setRootIsDecorated(False)
+        self.setIndentation(12)
+        self.setWordWrap(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.copying = Copying(self)
+
+    def show_facts(self, run: Run | None) -> None:
+        """Of the placement in the picture: of its run, or what a search says without one."""
+        document = self.document
+        shown = document.shown
+        other: Run | None = None
+        if shown is not None and shown.run is None:
+            facts = [*limit_facts(document.limits), *pin_facts(document.verdicts)]
+            facts += placement_facts(shown.placement)
+        else:
+            facts = run_facts(run) if run is not None else []
+            if run is not None and document.reference.kind == "run":
+                other = document.run_of(document.reference.name)
+                other = None if other is run else other
+        title = shown.title if shown is not None else ""
+        headers = ["", title] + ([document.run_title(other)] if other is not None else [])
+        self.clear()
+        self.setColumnCount(len(headers))
+        self.setHeaderLabels(headers)
+        self._fill(facts, other)
+        self.expandAll()
+        header = self.header()
+        header.setStretchLastSection(True)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        for at in range(1, len(headers)):
+            header.setSectionResizeMode(at, QHeaderView.ResizeMode.Stretch)
+
+    def _fill(self, facts: list[Fact], other: Run | None) -> None:
+        groups: dict[str, QTreeWidgetItem] = {}
+        for fact, before, now in changed_facts(run_facts(other) if other else [], facts):
+            group = groups.get(fact.group)
+            if group is None:
+                group = groups[fact.group] = QTreeWidgetItem(self, [fact.group])
+                group.setFirstColumnSpanned(True)
+                group.setFlags(Qt.ItemFlag.ItemIsEnabled)
+                _bold(group, 0)
+            texts = [fact.name, now or DASH]
+            if other is not None:
+                texts.append(before or DASH)
+            item = QTreeWidgetItem(group, texts)
+            for column, text in enumerate(texts):
+                item.setToolTip(column, fact.tip or text)
+            if other is not None and before != now:
+                _bold(item, 1)
+
+
+def _bold(item: QTreeWidgetItem, column: int) -> None:
+    font = item.font(column)
+    font.setBold(True)
+    item.setFont(column, font)

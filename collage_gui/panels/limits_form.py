@@ -1,0 +1,120 @@
+"""Limits on what is deployed: which runtimes, how many, how large, under which licences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import (
+    QDoubleSpinBox,
+    QFormLayout,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QSpinBox,
+    QWidget,
+)
+
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui.panels.tables import chip
+
+MEGABYTE = 1_000_000
+ANY = "any of the toolchains above"
+
+
+class LimitsForm(QWidget):
+    """Fields of ``RunSettings`` that the search keeps to, each with a verdict and its price."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("limitsForm")
+        self.runtimes = QPushButton(ANY)
+        self.runtimes.setObjectName("allowRuntimes")
+        self.runtimes.setToolTip(
+            "Partitions of these toolchains only. Unlike a toolchain that is not checked above, "
+            "the others are measured all the same, so that the limit's price is known."
+        )
+        self._menu = QMenu(self)
+        self._menu.setObjectName("allowRuntimesMenu")
+        self._menu.setToolTipsVisible(True)
+        self.runtimes.setMenu(self._menu)
+        self._allowed: tuple[str, ...] = ()
+        self.most = QSpinBox(minimum=0, maximum=16)
+        self.most.setObjectName("maxRuntimes")
+        self.most.setSpecialValueText("any number")
+        self.most.setToolTip("Partitions of at most so many different toolchains")
+        self.largest = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
+        self.largest.setObjectName("maxArtifactSize")
+        self.largest.setSpecialValueText("any size")
+        self.largest.setToolTip("Weights and runtime libraries together, in millions of bytes")
+        self.licences = QLineEdit(placeholderText="any")
+        self.licences.setObjectName("licences")
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for label, field, signal in (
+            ("Runtimes", self.runtimes, None), ("At most", self.most, self.most.valueChanged),
+            ("Artifact", self.largest, self.largest.valueChanged),
+            ("Licences", self.licences, self.licences.textChanged),
+        ):  # fmt: skip
+            form.addRow(label, field)
+            field.setAccessibleName(f"{label} of what is deployed")
+            if signal is not None:
+                signal.connect(lambda *_: self.changed.emit())
+        self._show_licences(())
+
+    def show_states(self, states: Sequence[ToolchainState]) -> None:
+        """Offer the toolchains that are here."""
+        self._menu.clear()
+        for state in states:
+            if state.available:
+                action = QAction(chip(state.name), toolchain_title(state.name), self._menu)
+                action.setCheckable(True)
+                action.setData(state.name)
+                action.setChecked(state.name in self._allowed)
+                action.setToolTip(state.licence or "")
+                action.toggled.connect(lambda _: self._toggled())
+                self._menu.addAction(action)
+        self._show_licences(states)
+
+    def _show_licences(self, states: Sequence[ToolchainState]) -> None:
+        known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
+        self.licences.setToolTip(
+            "Runtime libraries under these licences only, by their SPDX names, separated by "
+            "commas; BSD means all BSD ones." + (f"\nHere there are: {known}" if known else "")
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of ``RunSettings`` that these are."""
+        licences = (text.strip() for text in self.licences.text().split(","))
+        return {
+            "allow_runtimes": self._allowed,
+            "max_runtimes": self.most.value(),
+            "max_artifact_bytes": round(self.largest.value() * MEGABYTE),
+            "licences": tuple(dict.fromkeys(filter(None, licences))),
+        }
+
+    def restore(self, settings: RunSettings) -> None:
+        """Show what settings say."""
+        self._allow(settings.allow_runtimes)
+        for action in self._menu.actions():
+            action.blockSignals(True)
+            action.setChecked(action.data() in self._allowed)
+            action.blockSignals(False)
+        self.most.setValue(settings.max_runtimes)
+        self.largest.setValue(settings.max_artifact_bytes / MEGABYTE)
+        self.licences.setText(", ".join(settings.licences))
+
+    def _toggled(self) -> None:
+        self._allow(tuple(a.data() for a in self._menu.actions() if a.isChecked()))
+        self.changed.emit()
+
+    def _allow(self, names: tuple[str, ...]) -> None:
+        self._allowed = names
+        self.runtimes.setText(", ".join(map(toolchain_title, names)) or ANY)
