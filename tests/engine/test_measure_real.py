@@ -11,11 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.device import fingerprint
-from collage_engine.measure.bounds import WorkCounter, lower_bound_us, machine_peaks
+from collage_engine.measure.bounds import lower_bound_us, machine_peaks
 from collage_engine.measure.job import Marker, OpenRequest
 from collage_engine.measure.measurer import Measurer, group_candidates, measuring_environment
 from collage_engine.measure.protocol import ProtocolSettings
 from collage_engine.measure.store import Store
+from collage_engine.measure.work import WorkCounter
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance

@@ -7,16 +7,10 @@ import random
 import pytest
 
 from collage_engine.machine.peaks import Level, Peaks
-from collage_engine.measure.bounds import (
-    WINOGRAD,
-    WorkCounter,
-    covers,
-    lower_bound_us,
-    machine_peaks,
-    pairs_in_range,
-    with_bounds,
-)
+from collage_engine.measure.bounds import lower_bound_us, machine_peaks, with_bounds
 from collage_engine.measure.store import Store
+from collage_engine.measure.windows import Window
+from collage_engine.measure.work import WINOGRAD, WorkCounter
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import index_set
 from collage_engine.records.candidate import CandidateRecord
@@ -55,8 +49,9 @@ def test_pairs_in_range_against_counting():
         out = rng.randint(1, 10)
         places = [[o * stride + t * dilation - before for t in range(taps)] for o in range(out)]
         counted = sum(0 <= p < size for row in places for p in row)
-        assert pairs_in_range(size, out, taps, stride, dilation, before) == counted
-        if covers(size, out, taps, stride, dilation, before):
+        window = Window(size, out, taps, stride, dilation, before)
+        assert window.pairs_in_range() == counted
+        if window.covers_input():
             assert {p for row in places for p in row} >= set(range(size))
 
 
