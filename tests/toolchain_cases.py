@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.base import Function, Toolchain
 
 Tensor = tuple[int, ...] | np.ndarray
+T = TypeVar("T", bound=Toolchain)
 
 
 @dataclass
@@ -142,3 +144,76 @@ def saved(module: Any) -> bytes:
 
 def imported(model: ModelProto) -> ImportedModel:
     return import_onnx(model)
+
+
+def available(toolchain: T) -> T:
+    """The toolchain; the test that asks fails with the reason where it cannot be used."""
+    state = toolchain.probe()
+    assert state.available, state.reason
+    return toolchain
+
+
+def check_whole(
+    toolchain: Toolchain,
+    model: ModelProto,
+    instance: ToolchainInstance,
+    tolerance: float,
+    truths: Sequence[np.ndarray] | None = None,
+    *,
+    settled: bool = True,
+) -> Any:
+    """Compile the whole model and hold it against the truth; saved and loaded again, it gives the
+    same bits. The compiled module.
+
+    ``truths``: ONNX Runtime's, unoptimised, where none are given. ``settled``: what is saved is
+    the same at once; otherwise once it has been loaded (weights may be kept rounded then).
+    """
+    net = imported(model)
+    function = whole(net, instance)
+    for index in net.graph.operators:
+        reason = toolchain.supports(net.graph, index, instance)
+        assert reason is None, f"{net.graph.nodes[index].op}: {reason}"
+    module = toolchain.compile(function)
+    feeds = net.random_inputs(0)
+    results = run(module, function, feeds)
+    for result, truth in zip(results, truths or reference(model, function, feeds), strict=True):
+        assert error(result, truth) < tolerance
+    again = load_again(module)
+    first, second = (module, again) if settled else (again, load_again(again))
+    assert saved(first) == saved(second)
+    for result, repeated in zip(results, run(again, function, feeds), strict=True):
+        np.testing.assert_array_equal(result, repeated)
+    return module
+
+
+def refuses_cut_off_modules(module: Any) -> None:
+    """A serialised module that is cut off is refused, with that reason."""
+    import pytest
+    import tvm_ffi
+
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    for broken in (b"", saved(module)[:-1]):
+        with pytest.raises(ValueError, match="truncated"):
+            load(broken)
+
+
+def allocates_nothing(toolchain: Toolchain, model: ModelProto) -> None:
+    """Resident memory stands still over many calls.
+
+    Something else in the process may grow meanwhile, but what leaks in every call grows in every
+    one of the batches.
+    """
+    import psutil
+
+    net = imported(model)
+    function = whole(net, toolchain.instances(1, "float32")[0])
+    module = toolchain.compile(function)
+    arguments, _ = tensors(function, net.random_inputs(0))
+    call = module[function.symbol]
+    grown = []
+    for calls in (1_000, 10_000, 10_000, 10_000):
+        before = psutil.Process().memory_info().rss
+        for _ in range(calls):
+            call(*arguments)
+        grown.append(psutil.Process().memory_info().rss - before)
+    assert min(grown[1:]) < 1 << 19

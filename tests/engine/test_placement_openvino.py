@@ -142,7 +142,7 @@ def test_an_artifact_and_the_engine_share_a_process(artifacts, first):
         import tvm
         from tvm.runtime.vm import VirtualMachine
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_models import small_net
         from tests.toolchain_cases import error, imported, reference, run, whole
         def artifact():
             vm = VirtualMachine(

@@ -15,6 +15,7 @@ from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.onednn_checks import check, steps, weights
 from tests.toolchain_cases import (
     Net,
+    available,
     error,
     imported,
     load_again,
@@ -30,10 +31,7 @@ F32 = np.float32
 
 @pytest.fixture(scope="module")
 def toolchain() -> OneDnnToolchain:
-    found = OneDnnToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OneDnnToolchain())
 
 
 def conv_then(follow: Callable[[Net, str], str]) -> ModelProto:

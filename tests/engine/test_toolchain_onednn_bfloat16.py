@@ -18,11 +18,12 @@ from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLU
 from tests.onednn_checks import steps
 from tests.toolchain_cases import (
     Net,
+    available,
+    check_whole,
     error,
     imported,
     load_again,
     one_node,
-    reference,
     run,
     saved,
     whole,
@@ -38,28 +39,12 @@ BOUND = TOLERANCES["bfloat16"]
 
 @pytest.fixture(scope="module")
 def toolchain() -> OneDnnToolchain:
-    found = OneDnnToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OneDnnToolchain())
 
 
 def check(toolchain: OneDnnToolchain, model: ModelProto, bound: float = BOUND) -> dict[str, Any]:
     """Right within the bound, also after loading again, with the same bits."""
-    net = imported(model)
-    function = whole(net, BF16)
-    module = toolchain.compile(function)
-    feeds = net.random_inputs(0)
-    results = run(module, function, feeds)
-    for result, truth in zip(results, reference(model, function, feeds), strict=True):
-        assert result.dtype == np.float32
-        assert error(result, truth) < bound
-    again = load_again(module)
-    # Weights that are read rounded only may be kept rounded; from then on nothing changes.
-    assert saved(load_again(again)) == saved(again)
-    for result, repeated in zip(results, run(again, function, feeds), strict=True):
-        np.testing.assert_array_equal(result, repeated)
-    return toolchain.inside(module)
+    return toolchain.inside(check_whole(toolchain, model, BF16, bound, settled=False))
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -18,82 +18,35 @@ from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from tests.toolchain_cases import (
     Net,
-    error,
+    allocates_nothing,
+    available,
+    check_whole,
     imported,
     load_again,
     one_node,
-    reference,
+    refuses_cut_off_modules,
     run,
     saved,
     tensors,
     whole,
 )
+from tests.toolchain_models import MODELS, X, small_net
 
 F32 = np.float32
-X = (1, 8, 10, 12)
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> OnnxRuntimeToolchain:
-    found = OnnxRuntimeToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
-
-
-def small_net() -> ModelProto:
-    net = Net()
-    x = net.input(*X)
-    y = net.add("Conv", x, net.randn(16, 8, 3, 3, scale=0.1), net.randn(16), pads=[1] * 4)
-    y = net.add("GlobalAveragePool", net.add("Relu", y))
-    y = net.add("Gemm", net.add("Flatten", y), net.randn(16, 10), net.randn(10))
-    return net.model(net.add("Softmax", y))
-
-
-def several_borders() -> ModelProto:
-    net = Net()
-    a, b = net.input(2, 6), net.input(2, 6)
-    left, right = net.add("Split", net.add("Add", a, b), outputs=2, axis=1)
-    return net.model(net.add("Mul", left, right), net.add("Sub", left, right), left)
-
-
-def integers() -> ModelProto:
-    net = Net()
-    x = net.input(5, 7)
-    index = net.add("ArgMax", x, axis=1, keepdims=0)
-    return net.model(index, net.add("Greater", x, net.scalar(0.0)))
-
-
-MODELS = {
-    "net": small_net(),
-    "several borders": several_borders(),
-    "integers and booleans": integers(),
-    "scalar": one_node("ReduceSum", X, keepdims=0),
-    "half": one_node("Cast", X, to=10),
-    "gather": one_node("Gather", X, np.array([0, 2]), axis=1),
-}
+    return available(OnnxRuntimeToolchain())
 
 
 @pytest.mark.parametrize("level", ["all", "basic", "extended", "none"])
 @pytest.mark.parametrize("name", MODELS)
 def test_results(toolchain: OnnxRuntimeToolchain, name: str, level: str) -> None:
-    model = MODELS[name]
-    net = imported(model)
     instance = toolchain.instances(1, "float32")[0]
     if level != "all":
         instance = ToolchainInstance(toolchain="onnxruntime", config=(("level", level),))
-    function = whole(net, instance)
-    for index in net.graph.operators:
-        assert toolchain.supports(net.graph, index, instance) is None
-    module = toolchain.compile(function)
-    feeds = net.random_inputs(0)
-    results = run(module, function, feeds)
-    for result, truth in zip(results, reference(model, function, feeds), strict=True):
-        assert error(result, truth) < 1e-5
-    again = load_again(module)
-    assert saved(again) == saved(module)
-    for result, repeated in zip(results, run(again, function, feeds), strict=True):
-        np.testing.assert_array_equal(result, repeated)
+    check_whole(toolchain, MODELS[name], instance, 1e-5)
 
 
 def test_instances_are_its_optimisation_levels(toolchain: OnnxRuntimeToolchain) -> None:
@@ -161,14 +114,8 @@ def test_wrong_names_are_reported_when_run(toolchain: OnnxRuntimeToolchain) -> N
 
 
 def test_truncated_module_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
-    import tvm_ffi
-
-    net = imported(small_net())
-    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
-    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
-    for broken in (b"", saved(module)[:-1]):
-        with pytest.raises(ValueError, match="truncated"):
-            load(broken)
+    instance = toolchain.instances(1, "float32")[0]
+    refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
 
 
 def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> None:
@@ -186,20 +133,7 @@ def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> No
 
 
 def test_calls_do_not_allocate(toolchain: OnnxRuntimeToolchain) -> None:
-    """Resident memory stands still over many calls."""
-    import psutil
-
-    net = imported(one_node("Relu", X))
-    function = whole(net, toolchain.instances(1, "float32")[0])
-    module = toolchain.compile(function)
-    arguments, _ = tensors(function, net.random_inputs(0))
-    call = module[function.symbol]
-    for _ in range(1000):
-        call(*arguments)
-    before = psutil.Process().memory_info().rss
-    for _ in range(20_000):
-        call(*arguments)
-    assert psutil.Process().memory_info().rss - before < 1 << 20
+    allocates_nothing(toolchain, one_node("Relu", X))
 
 
 def test_other_thread_counts_get_their_own_pool() -> None:
@@ -207,7 +141,7 @@ def test_other_thread_counts_get_their_own_pool() -> None:
     script = """
         import os
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_models import small_net
         from tests.toolchain_cases import imported, whole
         toolchain = OnnxRuntimeToolchain()
         net = imported(small_net())
@@ -236,7 +170,7 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
         if sys.argv[1] == "first":
             import onnxruntime
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_models import small_net
         from tests.toolchain_cases import error, imported, reference, run, whole
         toolchain, model = OnnxRuntimeToolchain(), small_net()
         net = imported(model)
@@ -253,16 +187,26 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
         subprocess.run([sys.executable, "-c", code, order], check=True)
 
 
+def unlinked_files(least: int) -> set[tuple[int, int]]:
+    """Device and inode of open files without a name of at least so many bytes."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one of this very listing
+            about = os.stat(int(descriptor))
+            if about.st_nlink == 0 and about.st_size >= least:
+                found.add((about.st_dev, about.st_ino))
+    return found
+
+
 def test_large_models_leave_memory_once_loaded(toolchain: OnnxRuntimeToolchain) -> None:
     """A loaded module keeps its model in a file, and still gives it back."""
     net = Net()
     y = net.add("MatMul", net.input(1, 1500), net.randn(1500, 1500))
     model = imported(net.model(y))
     function = whole(model, toolchain.instances(1, "float32")[0])
+    before = unlinked_files(9_000_000)
     module = load_again(toolchain.compile(function))
-    opened = [Path("/proc/self/fd") / fd for fd in os.listdir("/proc/self/fd")]
-    files = [os.readlink(fd) for fd in opened if os.path.lexists(fd)]
-    assert any("(deleted)" in f for f in files)
+    assert unlinked_files(9_000_000) - before
     assert len(saved(module)) > 9_000_000
     assert run(load_again(module), function, model.random_inputs(0))[0].shape == (1, 1500)
 

@@ -21,9 +21,10 @@ from collage_engine.records.format import NHWC, TO_STORED, Formats, differs
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
 from tests.toolchain_cases import (
     Net,
+    available,
+    check_whole,
     error,
     imported,
-    load_again,
     one_node,
     reference,
     run,
@@ -36,10 +37,7 @@ F32 = np.float32
 
 @pytest.fixture(scope="module")
 def toolchain() -> OpenBlasToolchain:
-    found = OpenBlasToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OpenBlasToolchain())
 
 
 def check(
@@ -50,21 +48,9 @@ def check(
     tolerance: float = 2e-6,
 ) -> list[dict[str, Any]]:
     """Run the whole model, saved and loaded too, against the truth; its steps."""
-    net = imported(model)
-    function = whole(net, toolchain.instances(threads, "float32")[0])
-    for index in net.graph.operators:
-        reason = toolchain.supports(net.graph, index, function.instance)
-        assert reason is None, f"{net.graph.nodes[index].op}: {reason}"
-    module = toolchain.compile(function)
-    feeds = net.random_inputs(0)
-    results = run(module, function, feeds)
-    truths = reference(model, function, feeds) if truth is None else [truth]
-    for result, true in zip(results, truths, strict=True):
-        assert error(result, true) < tolerance
-    again = load_again(module)
-    assert saved(again) == saved(module)
-    for result, repeated in zip(results, run(again, function, feeds), strict=True):
-        np.testing.assert_array_equal(result, repeated)
+    instance = toolchain.instances(threads, "float32")[0]
+    truths = None if truth is None else [truth]
+    module = check_whole(toolchain, model, instance, tolerance, truths)
     steps: list[dict[str, Any]] = toolchain.inside(module)["steps"]
     return steps
 

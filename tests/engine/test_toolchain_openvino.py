@@ -14,48 +14,30 @@ from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests import zoo
-from tests.engine.test_toolchain_onnxruntime import MODELS, small_net
 from tests.toolchain_cases import (
     Net,
+    available,
+    check_whole,
     error,
     imported,
-    load_again,
     one_node,
     reference,
     run,
-    saved,
     whole,
 )
+from tests.toolchain_models import MODELS, X, small_net
 
-X = (1, 8, 10, 12)
 PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> OpenVinoToolchain:
-    found = OpenVinoToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OpenVinoToolchain())
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_results(toolchain: OpenVinoToolchain, name: str) -> None:
-    model = MODELS[name]
-    net = imported(model)
-    instance = toolchain.instances(1, "float32")[0]
-    function = whole(net, instance)
-    for index in net.graph.operators:
-        assert toolchain.supports(net.graph, index, instance) is None
-    module = toolchain.compile(function)
-    feeds = net.random_inputs(0)
-    results = run(module, function, feeds)
-    for result, truth in zip(results, reference(model, function, feeds), strict=True):
-        assert error(result, truth) < 1e-4
-    again = load_again(module)
-    assert saved(again) == saved(module)
-    for result, repeated in zip(results, run(again, function, feeds), strict=True):
-        np.testing.assert_array_equal(result, repeated)
+    check_whole(toolchain, MODELS[name], toolchain.instances(1, "float32")[0], 1e-4)
 
 
 def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:

@@ -7,16 +7,13 @@ import pytest
 from collage_engine.toolchains.openvino.reading import onnx_of
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.engine.test_model_operators import CASES
-from tests.toolchain_cases import error, imported, one_node, reference, run, whole
+from tests.toolchain_cases import available, error, imported, one_node, reference, run, whole
 from tests.zoo_net import Net
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> OpenVinoToolchain:
-    found = OpenVinoToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OpenVinoToolchain())
 
 
 @pytest.mark.parametrize("name", CASES)

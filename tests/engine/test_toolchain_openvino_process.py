@@ -14,29 +14,27 @@ import pytest
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-from tests.engine.test_toolchain_onnxruntime import small_net
 from tests.toolchain_cases import (
     Net,
+    allocates_nothing,
+    available,
     error,
     imported,
     load_again,
     one_node,
     reference,
+    refuses_cut_off_modules,
     run,
     saved,
     tensors,
     whole,
 )
-
-X = (1, 8, 10, 12)
+from tests.toolchain_models import X, small_net
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> OpenVinoToolchain:
-    found = OpenVinoToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OpenVinoToolchain())
 
 
 # ---- errors ------------------------------------------------------------------------------------
@@ -106,14 +104,8 @@ def test_what_the_frontend_cannot_take_is_a_reason(toolchain: OpenVinoToolchain)
 
 
 def test_truncated_module_is_refused(toolchain: OpenVinoToolchain) -> None:
-    import tvm_ffi
-
-    made = imported(small_net())
-    module = toolchain.compile(whole(made, toolchain.instances(1, "float32")[0]))
-    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
-    for broken in (b"", saved(module)[:-1]):
-        with pytest.raises(ValueError, match="truncated"):
-            load(broken)
+    instance = toolchain.instances(1, "float32")[0]
+    refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
 
 
 # ---- what a call costs -------------------------------------------------------------------------
@@ -137,20 +129,7 @@ def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None
 
 
 def test_calls_do_not_allocate(toolchain: OpenVinoToolchain) -> None:
-    """Resident memory stands still over many calls."""
-    import psutil
-
-    made = imported(one_node("Relu", X))
-    function = whole(made, toolchain.instances(1, "float32")[0])
-    module = toolchain.compile(function)
-    arguments, _ = tensors(function, made.random_inputs(0))
-    call = module[function.symbol]
-    for _ in range(1000):
-        call(*arguments)
-    before = psutil.Process().memory_info().rss
-    for _ in range(20_000):
-        call(*arguments)
-    assert psutil.Process().memory_info().rss - before < 1 << 20
+    allocates_nothing(toolchain, one_node("Relu", X))
 
 
 def test_modules_of_an_artifact_keep_their_model_in_a_file(toolchain: OpenVinoToolchain) -> None:
@@ -186,7 +165,7 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
             openvino()
         from collage_engine.toolchains.native import builder
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_models import small_net
         from tests.toolchain_cases import error, imported, reference, run, whole
         toolchain, model = OpenVinoToolchain(), small_net()
         if sys.argv[1] == "second":
@@ -217,7 +196,7 @@ def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: 
     script = """
         import sys, threading
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.engine.test_toolchain_onnxruntime import small_net
+        from tests.toolchain_models import small_net
         from tests.toolchain_cases import imported, whole
         toolchain = OpenVinoToolchain()
         net = imported(small_net())
