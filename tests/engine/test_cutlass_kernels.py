@@ -17,11 +17,11 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.cutlass import families, library
+from collage_engine.toolchains.cutlass import families, headers, library
 from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
-from tests.engine.test_cutlass_plan import model_of, node, normal
+from tests.cuda_plans import model_of, node, normal
 
 pytestmark = [
     pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here"),
@@ -43,10 +43,17 @@ class Problem(ctypes.Structure):
             for name in (
                 "images", "height", "width", "channels", "filters", "kernel_h", "kernel_w",
                 "out_h", "out_w", "pad_h", "pad_w", "stride_h", "stride_w", "dilation_h",
-                "dilation_w",
+                "dilation_w", "groups", "heads", "queries", "keys", "head_size", "head_size_v",
+                "causal",
             )
         ),
-        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "d")),
+        *(
+            (f"{name}_{what}", ctypes.c_int64)
+            for name in ("q", "k", "v", "mask")
+            for what in ("row", "head", "batch")
+        ),
+        *((name, ctypes.c_float) for name in ("scale", "source_factor", "low", "high")),
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "v", "d")),
     ]  # fmt: skip
 
 
@@ -102,7 +109,7 @@ def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
     path = library.build(share, "sm_80")
     table = table_of(path)
     assert (table.abi, table.family, table.version) == (
-        1, family.name.encode(), library.version().encode(),
+        2, family.name.encode(), headers.version().encode(),
     )  # fmt: skip
     assert [table.kernels[i].name.decode() for i in range(table.count)] == [t.name for t in tiles]
     kernel, tile = table.kernels[0], tiles[0]
@@ -127,7 +134,7 @@ def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
         made = Problem(
             batch=1, images=images, height=56, width=56, channels=channels, filters=16, kernel_h=3,
             kernel_w=3, out_h=28, out_w=28, pad_h=1, pad_w=1, stride_h=2, stride_w=2,
-            dilation_h=1, dilation_w=1,
+            dilation_h=1, dilation_w=1, groups=1,
         )  # fmt: skip
         made.a = made.b = made.d = ADDRESS
         return made
@@ -151,6 +158,55 @@ def test_hopper_kernels_compile_and_answer() -> None:
     assert answers(table, product(64, 64, 64, 12, **batch)) == ["Success"]
     batch["stride_a"] = 0  # one left matrix for all
     assert answers(table, product(64, 64, 64, 12, **batch)) == ["Error Not Supported"]
+
+
+def first(share: Share) -> Share:
+    return Share(share.family, share.tiles[:1])
+
+
+def attention(width: int, keys: int = 64) -> Problem:
+    steps = {"row": width, "head": width * keys, "batch": width * keys * 12}
+    made = Problem(
+        batch=2, heads=12, queries=100, keys=keys, head_size=width, head_size_v=width, scale=0.125,
+        **{f"{name}_{what}": step for name in "qkv" for what, step in steps.items()},
+    )  # fmt: skip
+    made.a = made.b = made.v = made.d = ADDRESS
+    return made
+
+
+@LONG
+@pytest.mark.slow
+def test_every_kind_of_kernel_compiles_and_answers() -> None:
+    """One tile of each: 8 bits, groups, attention, Hopper's convolution."""
+
+    def table(family: Family, architecture: str = "sm_80") -> Table:
+        share = first(family.shares(architecture)[-1])
+        return table_of(library.build(share, architecture))
+
+    small = table(Family("gemm", "uint8", "columns", "none", 16, "int8"))
+    assert answers(small, product(100, 48, 64)) == ["Success"]
+    assert answers(small, product(100, 48, 60)) == ["Error Misaligned Operand"]
+    image = Problem(
+        batch=1, images=2, height=14, width=14, channels=64, filters=64, kernel_h=3, kernel_w=3,
+        out_h=14, out_w=14, pad_h=1, pad_w=1, stride_h=1, stride_w=1, dilation_h=1, dilation_w=1,
+        groups=1,
+    )  # fmt: skip
+    image.a = image.b = image.d = ADDRESS
+    assert answers(table(Family("conv", "int8", "columns", "none", 4, "float32")), image) == [
+        "Success"
+    ]
+    assert answers(table(Family("conv", "float16", "columns", "relu", 8), "sm_90a"), image) == [
+        "Success"
+    ]
+    image.groups = 16
+    groups = table(Family("group", "float16", "columns", "relu", 2))
+    assert answers(groups, image) == ["Success"]
+    image.c = ADDRESS
+    assert answers(groups, image) == ["Error Not Supported"]
+    attend = table(Family("attention", "float16", "rows", "none", 8))
+    assert answers(attend, attention(64)) == ["Success"]
+    assert answers(attend, attention(60)) == ["Error Misaligned Operand"]
+    assert answers(attend, attention(128)) == ["Error Invalid Problem"]
 
 
 def test_what_nvcc_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -226,5 +282,5 @@ def test_probing_says_that_it_builds_and_compiles_no_kernels(
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     state = get("cutlass").probe()
     assert (state.available, state.builds) == (False, True)
-    assert state.version == library.version()
+    assert state.version == headers.version()
     assert not list(tmp_path.iterdir())

@@ -2,160 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from numpy.lib.stride_tricks import sliding_window_view
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.format import NHWC
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.generate import plan_of
-
-RANDOM = np.random.default_rng(0)
-
-
-def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(dtype)
-
-
-def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs, [output], output, **attributes)
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    constants: dict[str, np.ndarray],
-    shape: tuple[int, ...],
-    kind: int = TensorProto.FLOAT,
-) -> ImportedModel:
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", kind, shape)],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 9
-    return import_onnx(model)
-
-
-class Machine:
-    """Flat memory, and the runtime's steps in numpy."""
-
-    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
-        self.memory = {
-            "weight": np.frombuffer(weights + b"\0" * 8, np.uint8),
-            # What nothing has written yet must not look like a result.
-            "scratch": np.full(plan["scratch_bytes"] + 8, 0xFF, np.uint8),
-        }
-        self.arguments = arguments
-        for step in plan["steps"]:
-            getattr(self, step["op"])(step)
-
-    def flat(self, place: dict[str, Any], dtype: str) -> np.ndarray:
-        if place["where"] == "argument":
-            return self.arguments[place["at"]].reshape(-1)
-        raw = self.memory[place["where"]][place["at"] :]
-        return raw[: len(raw) // 4 * 4].view(dtype)
-
-    def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
-        """Epilogue and store of rows of results, ``at`` elements into the result."""
-        y = y.astype(np.float32)
-        if "bias" in s:
-            y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
-        if "c" in s:
-            y = y + self.flat(s["c"], s["dtype"])[at : at + y.size].reshape(y.shape)
-        if s["epilogue"] == "relu":
-            y = np.maximum(y, 0)
-        elif s["epilogue"] == "silu":
-            y = y / (1 + np.exp(-y))
-        elif s["epilogue"] == "gelu":
-            y = y * np.vectorize(lambda v: 0.5 * (1 + math.erf(v / 2**0.5)))(y)
-        elif s["epilogue"] == "gelu_tanh":
-            y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
-        self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
-
-    def gemm(self, s: dict[str, Any]) -> None:
-        m, n, k = s["m"], s["n"], s["k"]
-        by_columns = "_columns_" in s["family"]
-        for i in range(s["batch"]):
-            a = self.flat(s["a"], s["dtype"])[i * s.get("stride_a", 0) :][: m * k].reshape(m, k)
-            b = self.flat(s["b"], s["dtype"])[i * s.get("stride_b", 0) :][: k * n]
-            b = b.reshape(n, k).T if by_columns else b.reshape(k, n)
-            assert s.get("stride_c") == s.get("stride_d")
-            self.finish(a.astype(np.float32) @ b.astype(np.float32), s, i * s.get("stride_d", 0))
-
-    def conv(self, s: dict[str, Any]) -> None:
-        images = (s["images"], s["height"], s["width"], s["channels"])
-        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"])
-        x = self.flat(s["a"], s["dtype"])[: math.prod(images)].reshape(images).astype(np.float32)
-        w = self.flat(s["b"], s["dtype"])[: math.prod(filters)].reshape(filters)
-        reach = [(filters[1 + d] - 1) * s[f"dilation_{'hw'[d]}"] + 1 for d in (0, 1)]
-        # Behind the image is as much nothing as the result's size asks for.
-        behind = []
-        for d, c in enumerate("hw"):
-            read = (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach[d]
-            behind.append(max(0, read - images[1 + d] - s[f"pad_{c}"]))
-        x = np.pad(x, [(0, 0), (s["pad_h"], behind[0]), (s["pad_w"], behind[1]), (0, 0)])
-        windows = sliding_window_view(x, reach, axis=(1, 2))
-        windows = windows[:, :: s["stride_h"], :: s["stride_w"]]
-        windows = windows[:, : s["out_h"], : s["out_w"]]
-        windows = windows[..., :: s["dilation_h"], :: s["dilation_w"]]  # N P Q C R S
-        y = np.einsum("npqcrs,krsc->npqk", windows, w.astype(np.float32))
-        self.finish(y.reshape(-1, s["filters"]), s, 0)
-
-    def transpose(self, s: dict[str, Any]) -> None:
-        shape = (s["batch"], s["rows"], s["columns"])
-        size = math.prod(shape)
-        given = self.flat(s["a"], s["dtype"])[:size].reshape(shape)
-        self.flat(s["d"], s["dtype"])[:size] = given.transpose(0, 2, 1).reshape(-1)
+from tests.cuda_plans import carried_out, model_of, node, normal, stored_formats, whole
+from tests.cutlass_machine import Machine
 
 
 def plan_for(
     model: ImportedModel, nhwc: bool = False, precision: str = "float32"
-) -> tuple[dict[str, Any], bytes, tuple[Family, ...], dict[int, str]]:
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    formats = {
-        i: NHWC for i in (*inputs, *outputs) if nhwc and len(graph.nodes[i].type.shape) == 4
-    }
-    plan = plan_of(graph, nodes, inputs, outputs, model.constant, precision, formats)
-    return (*plan, formats)
+) -> tuple[dict[str, Any], bytes, tuple[Family, ...]]:
+    nodes, inputs, outputs = whole(model)
+    formats = stored_formats(model, nhwc)
+    return plan_of(model.graph, nodes, inputs, outputs, model.constant, precision, formats)
 
 
 def run(
     model: ImportedModel, nhwc: bool = False, precision: str = "float32"
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, tuple[Family, ...]]:
     """(plan, its result in logical order, the model's own, families)."""
-    plan, weights, families, formats = plan_for(model, nhwc, precision)
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    values = model.random_inputs(0)
-    names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-    arguments = [
-        np.ascontiguousarray(values[names[i]].transpose(0, 2, 3, 1))
-        if i in formats
-        else values[names[i]]
-        for i in inputs
-    ]
-    kind = graph.nodes[outputs[0]].type
-    result = np.zeros(kind.shape, kind.dtype)
-    if outputs[0] in formats:
-        result = np.ascontiguousarray(result.transpose(0, 2, 3, 1))
-    Machine(plan, weights, [*arguments, result])
-    if outputs[0] in formats:
-        result = result.transpose(0, 3, 1, 2)
-    return plan, result, original_outputs(model, values)["y"], families
+    plan, weights, families = plan_for(model, nhwc, precision)
+    result, truth = carried_out(
+        model, stored_formats(model, nhwc), lambda given: Machine(plan, weights, given)
+    )
+    return plan, result, truth, families
 
 
 PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
@@ -296,10 +173,23 @@ def test_odd_rows_in_half_precision_are_refused() -> None:
     assert reason.startswith("nn.conv2d: rows of 3 and 8 elements of float16")
 
 
-def test_groups_are_refused() -> None:
+def test_groups_without_tensor_cores_are_refused() -> None:
     model = model_of([node("Conv", ["x", "w"], "y", group=2)], {"x": (1, 4, 4, 4)},
                      {"w": normal(4, 2, 1, 1)}, (1, 4, 4, 4))  # fmt: skip
-    assert "groups" in refused(model)
+    assert refused(model) == "nn.conv2d: groups in float32 without tensor cores"
+
+
+@pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
+def test_convolutions_in_groups(nhwc: bool) -> None:
+    model = model_of(
+        [node("Conv", ["x", "w", "b"], "p", group=4, pads=[1, 1, 1, 1], strides=[2, 2]),
+         node("Relu", ["p"], "y")],
+        {"x": (2, 16, 6, 5)}, {"w": normal(32, 4, 3, 3), "b": normal(32)}, (2, 32, 3, 3),
+    )  # fmt: skip
+    plan, result, truth, families = run(model, nhwc, "tf32")
+    assert families == (Family("group", "tf32", "columns", "relu", 4),)
+    assert [s["groups"] for s in plan["steps"] if s["op"] == "conv"] == [4]
+    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
 
 
 def test_a_transposed_left_matrix_is_refused() -> None:
@@ -310,6 +200,7 @@ def test_a_transposed_left_matrix_is_refused() -> None:
 
 def written_out(root: float) -> ImportedModel:
     """A product and ``y · (1 + erf(y / root)) / 2``."""
+
     def scalar(value: float) -> np.ndarray:
         return np.array(value, np.float32)
 
@@ -341,8 +232,8 @@ def test_fused_candidates_are_offered_and_epilogues_alone_are_not() -> None:
         assert len(supported) == count
     cutlass = get("cutlass")
     (instance,) = cutlass.cuda_instances("sm_90a", "float32")
-    whole = graph.to_indices(tuple(range(len(graph.operators))))
-    assert cutlass.made_of(graph, instance, whole) == ()
+    everything = graph.to_indices(tuple(range(len(graph.operators))))
+    assert cutlass.made_of(graph, instance, everything) == ()
     assert cutlass.made_of(graph, instance, 1 << graph.operators[-1]) is None
     assert not cutlass.cuda_instances("sm_75", "float32")
 
@@ -361,7 +252,10 @@ def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read() -> None
     assert Family("gemm", "float16", "rows", "relu", 2).generations("sm_90a") == ("sm80",)
     assert Family("gemm", "tf32", "rows", "none", 4).generations("sm_90a") == ("sm80",)
     assert Family("gemm", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80", "sm90")
-    assert Family("conv", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
+    conv = Family("conv", "float16", "columns", "none", 8)
+    assert conv.generations("sm_90a") == ("sm80", "sm90")
+    assert Family("conv", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80",)
+    assert Family("group", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
     # Each takes a minute or so to compile: they are compiled side by side.
     alone = [share.kernels for share in half.shares("sm_90a") if share.generation == "sm90"]
     assert len(alone) > 1 and {len(kernels) for kernels in alone} == {1}

@@ -18,7 +18,7 @@ from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
-from tests.engine.test_cutlass_plan import model_of, node, normal
+from tests.cuda_plans import model_of, node, normal
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 

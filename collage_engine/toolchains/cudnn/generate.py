@@ -12,7 +12,8 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cudnn import attention
-from collage_engine.toolchains.cudnn.plan import Constants, Ints, Plan, View, dense, row_major
+from collage_engine.toolchains.cudnn.plan import Ints, Plan, View, dense, row_major
+from collage_engine.toolchains.native.places import Constants, blank
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
@@ -44,12 +45,13 @@ class Generator:
         self.done = 0
 
     def lower(self) -> None:
-        for found in attention.within(self.graph, self.nodes, self.leaving):
-            attention.emit(self.plan, found)
+        attentions = {a.root: a for a in attention.within(self.graph, self.nodes, self.leaving)}
+        for found in attentions.values():
             self.done |= found.nodes
-            # It is emitted where its result stands; what it reads is outside, so before it.
         for index in members(self.nodes):
             node = self.graph.nodes[index]
+            if index in attentions:  # what it reads has been made
+                attention.emit(self.plan, attentions[index])
             if node.form == "projection":
                 raise UnsupportedError("cuDNN gives no tuples")
             if node.form == "call" and not self.done >> index & 1:
@@ -182,7 +184,10 @@ class Generator:
             if isinstance(other, View):
                 post["other"] = other.widened(3)
         self.plan.emit(
-            "pointwise", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
+            "pointwise",
+            node.name or f"{node.op} {node.index}",
+            x=x.as_json(),
+            y=y.as_json(),
             posts=[{k: v.as_json() if isinstance(v, View) else v for k, v in post.items()}],
         )
 
@@ -213,8 +218,14 @@ class Generator:
             x, y = _with_row(x), _with_row(y)
             window, strides, begin = (1, *window), (1, *strides), (0, *begin)
         self.plan.emit(
-            "pool", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
-            mode=mode, window=list(window), pad=list(begin), stride=list(strides),
+            "pool",
+            node.name or f"{node.op} {node.index}",
+            x=x.as_json(),
+            y=y.as_json(),
+            mode=mode,
+            window=list(window),
+            pad=list(begin),
+            stride=list(strides),
         )
 
     def _global_pool(self, node: Node) -> None:
@@ -232,8 +243,14 @@ class Generator:
         if rank == 1:
             x, y, window = _with_row(x), _with_row(y), (1, *window)
         self.plan.emit(
-            "pool", node.name or f"{node.op} {node.index}", x=x.as_json(), y=y.as_json(),
-            mode="avg", window=list(window), pad=[0] * len(window), stride=list(window),
+            "pool",
+            node.name or f"{node.op} {node.index}",
+            x=x.as_json(),
+            y=y.as_json(),
+            mode="avg",
+            window=list(window),
+            pad=[0] * len(window),
+            stride=list(window),
         )
 
     # ---- rows ------------------------------------------------------------------------------
@@ -245,8 +262,11 @@ class Generator:
         outer, inner = int(np.prod(x.dims[:axis])), int(np.prod(x.dims[axis + 1 :]))
         shape = (outer, x.dims[axis], inner, 1)
         self.plan.emit(
-            "softmax", node.name or f"{node.op} {node.index}", x=x.reshaped(shape).as_json(),
-            y=y.reshaped(shape).as_json(), log=node.op == "nn.log_softmax",
+            "softmax",
+            node.name or f"{node.op} {node.index}",
+            x=x.reshaped(shape).as_json(),
+            y=y.reshaped(shape).as_json(),
+            log=node.op == "nn.log_softmax",
         )
 
     def _layer_norm(self, node: Node) -> None:
@@ -260,8 +280,12 @@ class Generator:
         shape, parameters = (rows, extent, 1, 1), (1, extent, 1, 1)
         scale, bias = (self.plan.view(i).reshaped(parameters) for i in node.inputs[1:3])
         self.plan.emit(
-            "layer_norm", node.name or f"layer_norm {node.index}", x=x.reshaped(shape).as_json(),
-            y=y.reshaped(shape).as_json(), scale=scale.as_json(), bias=bias.as_json(),
+            "layer_norm",
+            node.name or f"layer_norm {node.index}",
+            x=x.reshaped(shape).as_json(),
+            y=y.reshaped(shape).as_json(),
+            scale=scale.as_json(),
+            bias=bias.as_json(),
             epsilon=float(node.attributes["epsilon"]),
         )
 
@@ -275,8 +299,10 @@ def _over_space(node: Node) -> bool:
     """Whether a mean is over all axes of space of a batch of images."""
     axes = node.attributes.get("axis")
     found = [axes] if isinstance(axes, int) else list(axes or ())
-    rank = len(node.type.shape) if node.attributes.get("keepdims") else len(node.type.shape) + len(
-        found
+    rank = (
+        len(node.type.shape)
+        if node.attributes.get("keepdims")
+        else len(node.type.shape) + len(found)
     )
     return 3 <= rank <= 5 and sorted(int(a) % rank for a in found) == list(range(2, rank))
 
@@ -332,11 +358,12 @@ def plan_of(
     *,
     formats: dict[int, str] | None = None,
     strict: bool = True,
+    dry: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
     """The plan and the weights of a function; ``formats``: of inputs and outputs that are not
     plain. ``UnsupportedError`` with the reason when cuDNN cannot take it."""
     formats = formats or {}
-    plan = Plan(graph, constants, NHWC in formats.values(), strict)
+    plan = Plan(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
         plan.check(kind, graph.nodes[index].op or "an input")
@@ -354,16 +381,4 @@ def dry_plan(graph: DataflowGraph, nodes: IndexSet) -> None:
     closed = graph.close(nodes)
     inputs, outputs = graph.boundary(closed)
 
-    def blank(index: int) -> np.ndarray:
-        kind = graph.nodes[index].type
-        return np.broadcast_to(np.zeros((), _numpy(kind.dtype)), tuple(kind.shape))
-
-    plan_of(graph, closed, inputs, outputs, blank)
-
-
-def _numpy(name: str) -> np.dtype[Any]:
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)

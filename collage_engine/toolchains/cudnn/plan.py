@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +11,13 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.native.places import Constants
 
 ALIGN = 256
 """Bytes; what cuDNN's fastest engines want of addresses."""
 TYPES = ("float32", "float16", "bfloat16")
 
 Ints = tuple[int, ...]
-Constants = Callable[[int], np.ndarray]
 
 
 def row_major(dims: Ints) -> Ints:
@@ -84,6 +83,8 @@ class Plan:
     """What passes between steps lies N, H, W, C, as what crosses the border does."""
     strict: bool = True
     """float32 is computed in float32, not rounded to tf32 inside."""
+    dry: bool = False
+    """Only the shape of the plan counts: constants hold nothing."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     views: dict[int, View] = field(default_factory=dict)
     outputs: dict[int, View] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
-from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.rule_trees import byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
@@ -19,6 +19,7 @@ from collage_engine.toolchains.cudnn.generate import (
     VIEWS,
     dry_plan,
 )
+from collage_engine.toolchains.native import attention as written_out
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain
@@ -68,10 +69,10 @@ def partition_spec(
     toolchain: CudnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    table.append(("cudnn.attention", attention.pattern(), _attention_supported))
-    rule = byoc_rules(
-        table, "TVMFusion", max_depth=6, name=toolchain.name, supports=reason_against
+    whole = [("cudnn.attention", written_out.pattern(), _attention_supported)]
+    rule = union_rules(
+        toolchain.name,
+        byoc_rules(table, "TVMFusion", max_depth=6, name=toolchain.name, supports=reason_against),
+        byoc_rules(whole, name=toolchain.name),  # deeper than what is joined step by step
     )
     return PartitionSpec(toolchain.name, instance, rule, _validate)
-
-

@@ -17,12 +17,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.cutlass.families import Family, Share, source_of
-from collage_engine.toolchains.native.builder import build_folder, find_in_wheel, lock
+from collage_engine.toolchains.cutlass.families import Family, Share
+from collage_engine.toolchains.cutlass.headers import all_folders, version
+from collage_engine.toolchains.cutlass.sources import source_of
+from collage_engine.toolchains.native.builder import build_folder, lock
 from collage_engine.toolchains.native.nvcc import need_nvcc, nvcc_version
 
 SOURCES = Path(__file__).resolve().parent / "src"
@@ -31,38 +32,6 @@ COMPILE_SECONDS = 1800.0
 """Enough for a family on a slow, busy machine; alone it is a minute."""
 MOST_COMPILERS = 8
 """At a time; each takes up to 2 GB of memory."""
-WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
-"""Distributions that carry CUTLASS's headers, the newer first."""
-
-
-@cache
-def headers() -> Path:
-    """Folder of CUTLASS's headers, of CUTLASS_PATH or of a wheel; ``ToolchainError``."""
-    chosen = os.environ.get("CUTLASS_PATH")
-    if chosen:
-        folder = Path(chosen) / "include"
-        if not (folder / "cutlass" / "cutlass.h").exists():
-            raise ToolchainError(f"CUTLASS_PATH: {folder} holds no cutlass/cutlass.h")
-        return folder
-    for package, folder_name in WHEELS:
-        try:
-            return find_in_wheel(package, "cutlass.h", folder_name).parents[1]
-        except ToolchainError:
-            continue
-    raise ToolchainError("CUTLASS's headers are not here (package nvidia-cutlass)")
-
-
-@cache
-def version() -> str:
-    """CUTLASS's version, from its headers."""
-    numbers = {}
-    for line in (headers() / "cutlass" / "version.h").read_text().splitlines():
-        words = line.split()
-        if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUTLASS_"):
-            numbers[words[1].removeprefix("CUTLASS_")] = words[2]
-    if "MAJOR" not in numbers:
-        raise ToolchainError(f"{headers()} tells no version of CUTLASS")
-    return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
 
 
 def _texts(source: str) -> bytes:
@@ -168,9 +137,9 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
         code, result = Path(scratch) / "kernels.cu", Path(scratch) / library.name
         code.write_text(source)
         command = [
-            need_nvcc(), *options(architecture), f"-I{headers()}", f"-I{KERNELS}", str(code),
-            "-o", str(result), "-Xlinker", f"-soname={library.name}",
-            "-Xlinker", "-rpath=$ORIGIN",
+            need_nvcc(), *options(architecture), *(f"-I{folder}" for folder in all_folders()),
+            f"-I{KERNELS}", f"-I{KERNELS / 'absent'}", str(code), "-o", str(result),
+            "-Xlinker", f"-soname={library.name}", "-Xlinker", "-rpath=$ORIGIN",
         ]  # fmt: skip
         log = Path(scratch) / "log"
         with open(log, "wb") as written:

@@ -1,40 +1,46 @@
-"""What CUTLASS proposes: products and convolutions with bias, residual sum and activation."""
+"""What CUTLASS proposes: products and convolutions with bias, residual sum and activation, the
+same in 8 bits, and attention."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition import quantized as qdq
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
-from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.cutlass.generate import DIALECT, dry_plan
+from collage_engine.toolchains.cutlass import attention
+from collage_engine.toolchains.cutlass.dialect import DIALECT
+from collage_engine.toolchains.cutlass.generate import dry_plan
+from collage_engine.toolchains.cutlass.quantized import KINDS
+from collage_engine.toolchains.native import attention as written_out
 from collage_engine.toolchains.native import chains, taken_along
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """Why CUTLASS runs an operator neither alone nor in an epilogue; None when it does."""
-    return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
+def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+    """Why CUTLASS runs an operator neither alone nor with others; None when it does."""
+    table = [*patterns(), ("cutlass.attention", written_out.pattern())]
+    table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
+    refuses = partial(refused, precision=precision)
+    return taken_along.reason_against(graph, index, DIALECT, table, refuses, precision)
 
 
-def refused(graph: DataflowGraph, nodes: int) -> str | None:
+def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
     """Why these calls are no partition for it; None when they are."""
     calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
     try:
-        dry_plan(graph, calls)
+        dry_plan(graph, calls, precision)
     except UnsupportedError as error:
         return str(error)
     return None
-
-
-def _alone(graph: DataflowGraph, index: int) -> str | None:
-    return refused(graph, 1 << index)
 
 
 def _finished(anchor: Pattern) -> Pattern:
@@ -59,17 +65,28 @@ def patterns() -> list[tuple[str, Pattern]]:
     return [("cutlass.matmul", _finished(product)), ("cutlass.conv2d", _finished(convolution))]
 
 
-def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return refused(graph, match.nodes)
-
-
-def _validate(sub_graph: SubGraph) -> str | None:
-    return refused(sub_graph.graph, sub_graph.inside)
-
-
 def partition_spec(
     toolchain: CutlassToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
-    table = [(name, pattern, _supported) for name, pattern in patterns()]
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=_alone)
-    return PartitionSpec(toolchain.name, instance, rule, _validate)
+    precision = instance.precision
+
+    def supported(graph: DataflowGraph, match: Match) -> str | None:
+        return refused(graph, match.nodes, precision)
+
+    def small(graph: DataflowGraph, match: Match) -> str | None:
+        return qdq.whole(graph, match) or supported(graph, match)
+
+    def attends(graph: DataflowGraph, match: Match) -> str | None:
+        return attention.reason_against(graph, match) or supported(graph, match)
+
+    def alone(graph: DataflowGraph, index: int) -> str | None:
+        return refused(graph, 1 << index, precision)
+
+    def validate(sub_graph: SubGraph) -> str | None:
+        return refused(sub_graph.graph, sub_graph.inside, precision)
+
+    table: list[PatternEntry] = [(name, pattern, supported) for name, pattern in patterns()]
+    table += [(name, pattern, small) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
+    table.append(("cutlass.attention", written_out.pattern(), attends))
+    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=alone)
+    return PartitionSpec(toolchain.name, instance, rule, validate)

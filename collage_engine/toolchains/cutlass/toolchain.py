@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class CutlassToolchain(CudaToolchain):
-    """CUTLASS's 2.x templates, and on Hopper its collectives too.
+    """CUTLASS's 2.x templates, and on Hopper its collectives too; attention of its example 41.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """
@@ -36,14 +36,17 @@ class CutlassToolchain(CudaToolchain):
     name = "cutlass"
     licence = "BSD-3-Clause"
     install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda]'"
-    depends = ("collage_engine.partition.patterns",)
+    depends = (
+        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+        "collage_engine.partition.patterns",
+    )  # fmt: skip
     whole_model = False
     direct_convolutions = True
 
     def version(self) -> str:
-        from collage_engine.toolchains.cutlass import library
+        from collage_engine.toolchains.cutlass import headers
 
-        return library.version()
+        return headers.version()
 
     def source(self) -> builder.RuntimeSource:
         _, cudart = cuda_runtime()
@@ -69,7 +72,7 @@ class CutlassToolchain(CudaToolchain):
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         from collage_engine.toolchains.cutlass.rules import reason_against
 
-        return reason_against(graph, index)
+        return reason_against(graph, index, instance.precision)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.cutlass.rules import partition_spec
@@ -82,7 +85,7 @@ class CutlassToolchain(CudaToolchain):
         """What only goes along with a product is no candidate without one."""
         from collage_engine.toolchains.cutlass.rules import refused
 
-        return () if refused(graph, nodes) is None else None
+        return () if refused(graph, nodes, instance.precision) is None else None
 
     def make_ready(
         self,
@@ -144,7 +147,8 @@ class CutlassToolchain(CudaToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """The runtime, and the kernels that these functions may choose from."""
-        from collage_engine.toolchains.cutlass.generate import blank, plan_of
+        from collage_engine.toolchains.cutlass.generate import plan_of
+        from collage_engine.toolchains.native.places import blank
 
         found: dict[str, RuntimeLibrary] = {}
         for function in functions:

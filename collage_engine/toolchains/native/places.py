@@ -68,3 +68,22 @@ class Places:
         if index not in self.known:
             self.known[index] = self.temporary(self.graph.nodes[index].type.bytes)
         return self.known[index]
+
+
+def blank(graph: DataflowGraph) -> Constants:
+    """Constants of the right types that hold nothing, for plans of which only the shape counts."""
+
+    def make(index: int) -> np.ndarray:
+        kind = graph.nodes[index].type
+        return np.broadcast_to(np.zeros((), numpy_type(kind.dtype)), tuple(kind.shape))
+
+    return make
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """An element type by its name; bfloat16 too."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)

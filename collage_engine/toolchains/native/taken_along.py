@@ -1,4 +1,4 @@
-"""Operators that a library runs only along with a product: supported where a product is near."""
+"""Operators that a library runs only along with others: supported where it can take them along."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ def reason_against(
     dialect: Dialect,
     patterns: Sequence[tuple[str, Pattern]],
     refused: Refused,
+    key: str = "",
 ) -> str | None:
-    """Why the library runs an operator neither alone nor along with a product."""
+    """Why the library runs an operator neither alone nor along with others.
+
+    ``key``: what ``refused`` depends on beside the dialect, such as a precision.
+    """
     op = graph.nodes[index].op
-    if op in dialect.channel_axes:
-        return refused(graph, 1 << index)
-    if taken_along(graph, dialect.name, patterns, refused) >> index & 1:
+    anchor = op in dialect.channel_axes
+    reason = refused(graph, 1 << index) if anchor else in_an_epilogue_only(op, dialect)
+    if reason is None:
         return None
-    return in_an_epilogue_only(op, dialect)
+    name = f"{dialect.name} {key}"
+    return None if taken_along(graph, name, patterns, refused) >> index & 1 else reason
 
 
 def taken_along(

@@ -1,4 +1,4 @@
-// Products and convolutions on NVIDIA devices by CUTLASS's kernels.
+// Products, convolutions and attention on NVIDIA devices by CUTLASS's kernels.
 //
 // The plan is a list of steps over row-major operands and NHWC images. Kernels come from libraries
 // that lie beside this one, compiled per family and tile; of those that can take a step's sizes
@@ -134,36 +134,63 @@ class Transposition : public Step {
 };
 
 // What a kernel was made ready for, beside sizes, which never change.
-using Addresses = std::array<const void*, 5>;
+using Addresses = std::array<const void*, 6>;
 
-// A product or a convolution with its epilogue.
+// Sizes, steps and numbers of a step; what a plan does not name is 0, or 1 where that is nothing.
+CollageProblem ReadProblem(const json::Object& about) {
+  CollageProblem problem{};
+  problem.batch = problem.groups = 1;
+  using Problem = CollageProblem;
+  static const std::pair<const char*, int32_t Problem::*> sizes[] = {
+      {"m", &Problem::m}, {"n", &Problem::n}, {"k", &Problem::k}, {"batch", &Problem::batch},
+      {"images", &Problem::images}, {"height", &Problem::height}, {"width", &Problem::width},
+      {"channels", &Problem::channels}, {"filters", &Problem::filters},
+      {"kernel_h", &Problem::kernel_h}, {"kernel_w", &Problem::kernel_w},
+      {"out_h", &Problem::out_h}, {"out_w", &Problem::out_w}, {"pad_h", &Problem::pad_h},
+      {"pad_w", &Problem::pad_w}, {"stride_h", &Problem::stride_h},
+      {"stride_w", &Problem::stride_w}, {"dilation_h", &Problem::dilation_h},
+      {"dilation_w", &Problem::dilation_w}, {"groups", &Problem::groups},
+      {"heads", &Problem::heads}, {"queries", &Problem::queries}, {"keys", &Problem::keys},
+      {"head_size", &Problem::head_size}, {"head_size_v", &Problem::head_size_v},
+      {"causal", &Problem::causal},
+  };
+  static const std::pair<const char*, int64_t Problem::*> steps[] = {
+      {"stride_a", &Problem::stride_a}, {"stride_b", &Problem::stride_b},
+      {"stride_c", &Problem::stride_c}, {"stride_d", &Problem::stride_d},
+      {"q_row", &Problem::q_row}, {"q_head", &Problem::q_head}, {"q_batch", &Problem::q_batch},
+      {"k_row", &Problem::k_row}, {"k_head", &Problem::k_head}, {"k_batch", &Problem::k_batch},
+      {"v_row", &Problem::v_row}, {"v_head", &Problem::v_head}, {"v_batch", &Problem::v_batch},
+      {"mask_row", &Problem::mask_row}, {"mask_head", &Problem::mask_head},
+      {"mask_batch", &Problem::mask_batch},
+  };
+  static const std::pair<const char*, float Problem::*> numbers[] = {
+      {"scale", &Problem::scale}, {"source_factor", &Problem::source_factor},
+      {"low", &Problem::low}, {"high", &Problem::high},
+  };
+  for (const auto& [key, field] : sizes) {
+    problem.*field = static_cast<int32_t>(GetInt(about, key, problem.*field));
+  }
+  for (const auto& [key, field] : steps) problem.*field = GetInt(about, key, 0);
+  for (const auto& [key, field] : numbers) {
+    if (Has(about, key)) problem.*field = static_cast<float>(Get<double>(about, key));
+  }
+  return problem;
+}
+
+// A product, a convolution or an attention, with what follows it.
 class Product : public Step {
  public:
   explicit Product(const json::Object& about)
       : what_(GetString(about, "op")),
         name_(GetString(about, "name")),
         family_(GetString(about, "family")),
+        problem_(ReadProblem(about)),
         a_(Field(about, "a").cast<json::Object>()),
         b_(Field(about, "b").cast<json::Object>()),
         d_(Field(about, "d").cast<json::Object>()) {
     if (Has(about, "c")) c_.emplace(Field(about, "c").cast<json::Object>());
     if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
-    auto size = [&](const char* key) { return static_cast<int32_t>(GetInt(about, key, 0)); };
-    problem_.batch = 1;
-    if (what_ == "conv") {
-      problem_.images = size("images"), problem_.height = size("height");
-      problem_.width = size("width"), problem_.channels = size("channels");
-      problem_.filters = size("filters"), problem_.kernel_h = size("kernel_h");
-      problem_.kernel_w = size("kernel_w"), problem_.out_h = size("out_h");
-      problem_.out_w = size("out_w"), problem_.pad_h = size("pad_h"), problem_.pad_w = size("pad_w");
-      problem_.stride_h = size("stride_h"), problem_.stride_w = size("stride_w");
-      problem_.dilation_h = size("dilation_h"), problem_.dilation_w = size("dilation_w");
-    } else {
-      problem_.m = size("m"), problem_.n = size("n"), problem_.k = size("k");
-      problem_.batch = size("batch");
-      problem_.stride_a = GetInt(about, "stride_a", 0), problem_.stride_b = GetInt(about, "stride_b", 0);
-      problem_.stride_c = GetInt(about, "stride_c", 0), problem_.stride_d = GetInt(about, "stride_d", 0);
-    }
+    if (Has(about, "v")) v_.emplace(Field(about, "v").cast<json::Object>());
     std::string chosen = Has(about, "kernel") ? GetString(about, "kernel") : "";
     Find(about, chosen);
     if (choices_.empty() && !chosen.empty()) Find(about, "");
@@ -208,7 +235,7 @@ class Product : public Step {
 
   void Launch(const Memory& memory, void* workspace, cudaStream_t stream) final {
     const CollageProblem problem = Bind(memory);
-    const Addresses now{problem.a, problem.b, problem.c, problem.bias, problem.d};
+    const Addresses now{problem.a, problem.b, problem.c, problem.bias, problem.v, problem.d};
     if (!ready_ || now != bound_) {
       if (!ready_) ready_ = std::make_unique<Ready>(*chosen_);
       bound_ = Addresses{};  // should Prepare throw, nothing counts as made ready
@@ -220,7 +247,7 @@ class Product : public Step {
 
   json::Object Describe() const final {
     json::Object out;
-    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : "matmul"));
+    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : what_ == "gemm" ? "matmul" : what_));
     out.Set(ffi::String("name"), ffi::String(name_));
     out.Set(ffi::String("family"), ffi::String(family_));
     out.Set(ffi::String("kernels"), static_cast<int64_t>(choices_.size()));
@@ -243,6 +270,7 @@ class Product : public Step {
     problem.a = problem.b = problem.d = somewhere;
     if (c_) problem.c = somewhere;
     if (bias_) problem.bias = somewhere;
+    if (v_) problem.v = somewhere;
     for (const ffi::Any& entry : Get<json::Array>(about, "libraries")) {
       const auto given = entry.cast<json::Object>();
       if (!only.empty() && !Lists(given, only)) continue;
@@ -268,14 +296,15 @@ class Product : public Step {
     problem.a = at(a_), problem.b = at(b_), problem.d = at(d_);
     if (c_) problem.c = at(*c_);
     if (bias_) problem.bias = at(*bias_);
+    if (v_) problem.v = at(*v_);
     return problem;
   }
 
   std::string what_, name_, family_;
-  CollageProblem problem_{};
+  CollageProblem problem_;
   Addresses bound_{};
   Operand a_, b_, d_;
-  std::optional<Operand> c_, bias_;
+  std::optional<Operand> c_, bias_, v_;
   std::vector<Choice> choices_;
   std::optional<Choice> chosen_;
   std::unique_ptr<Ready> ready_;

@@ -12,17 +12,25 @@
 
 namespace collage {
 
-template <typename Element, typename OperatorClass, typename Tile, typename Warp,
-          typename Instruction, int kStageCount, int kAlign, int kAlignOut,
-          template <typename> class Activation>
+using Images = cutlass::layout::TensorNHWC;
+
+// The sizes of the result are given, so that padding behind needs not equal that in front.
+inline cutlass::conv::Conv2dProblemSize SizeOf(const CollageProblem& p) {
+  return {p.images,   p.height,   p.width,      p.channels,   p.filters,
+          p.kernel_h, p.kernel_w, p.out_h,      p.out_w,      p.pad_h,
+          p.pad_w,    p.stride_h, p.stride_w,   p.dilation_h, p.dilation_w,
+          cutlass::conv::Mode::kCrossCorrelation, 1, p.groups};
+}
+
+template <typename Left, typename Right, typename OperatorClass, typename Operator, typename Tile,
+          typename Warp, typename Instruction, int kStageCount, int kAlign, typename Epilogue>
 struct Conv80 {
-  using Images = cutlass::layout::TensorNHWC;
-  using Epilogue = Fused<Element, kAlignOut, Activation>;
+  using Element = typename Epilogue::ElementOutput;
   using Kernel = typename cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
-      Element, Images, Element, Images, Element, Images, float, OperatorClass, cutlass::arch::Sm80,
-      Tile, Warp, Instruction, Epilogue,
-      cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<4>, kStageCount,
-      cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::kOptimized,
+      Left, Images, Right, Images, Element, Images, typename Epilogue::ElementAccumulator,
+      OperatorClass, cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue,
+      cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<4>, kStageCount, Operator,
+      cutlass::conv::IteratorAlgorithm::kOptimized,
       cutlass::conv::StrideSupport::kStrided, kAlign, kAlign>::Kernel;
   using Device = cutlass::conv::device::ImplicitGemmConvolution<Kernel>;
 
@@ -30,24 +38,19 @@ struct Conv80 {
   static constexpr int kShared = static_cast<int>(sizeof(typename Kernel::SharedStorage));
 
   static typename Device::Arguments Of(const CollageProblem& p) {
-    auto* a = static_cast<Element*>(const_cast<void*>(p.a));
-    auto* b = static_cast<Element*>(const_cast<void*>(p.b));
+    auto* a = static_cast<Left*>(const_cast<void*>(p.a));
+    auto* b = static_cast<Right*>(const_cast<void*>(p.b));
     auto* d = static_cast<Element*>(p.d);
     auto* c = p.c != nullptr ? static_cast<Element*>(const_cast<void*>(p.c)) : d;
-    // The sizes of the result are given, so that padding behind needs not equal that in front.
-    const cutlass::conv::Conv2dProblemSize size(
-        p.images, p.height, p.width, p.channels, p.filters, p.kernel_h, p.kernel_w, p.out_h, p.out_w,
-        p.pad_h, p.pad_w, p.stride_h, p.stride_w, p.dilation_h, p.dilation_w,
-        cutlass::conv::Mode::kCrossCorrelation);
     const auto images = Images::packed({p.images, p.height, p.width, p.channels});
     const auto filters = Images::packed({p.filters, p.kernel_h, p.kernel_w, p.channels});
     const auto results = Images::packed({p.images, p.out_h, p.out_w, p.filters});
-    return {size,
+    return {SizeOf(p),
             {a, images},
             {b, filters},
             {c, results},
             {d, results},
-            {p.c != nullptr},
+            Epilogue::Of(p),
             cutlass::conv::SplitKMode::kSerial,
             const_cast<void*>(p.bias),
             nullptr,

@@ -17,7 +17,7 @@ template <typename Base, typename Element, typename Epilogue, typename OperatorC
 struct EpilogueOf {
   using Type = typename cutlass::epilogue::threadblock::DefaultEpilogueWithBroadcastTensorOp<
       typename Base::Epilogue::Shape, typename Base::Epilogue::WarpMmaOperator,
-      Base::Epilogue::kPartitionsK, Element, Element, Element, Epilogue,
+      Base::Epilogue::kPartitionsK, Element, Element, typename Epilogue::ElementVector, Epilogue,
       Base::Epilogue::kElementsPerAccess>::Epilogue;
 };
 
@@ -28,18 +28,20 @@ struct EpilogueOf<Base, Element, Epilogue, cutlass::arch::OpClassSimt> {
       Element, Epilogue, Base::Epilogue::kElementsPerAccess>::Epilogue;
 };
 
-template <typename Element, typename LayoutB, typename OperatorClass, typename Tile, typename Warp,
-          typename Instruction, int kStageCount, int kAlign, int kAlignOut,
-          template <typename> class Activation>
+// Operands' elements, the result's, and Operator say what is multiplied how; Epilogue what follows.
+template <typename Left, typename Right, typename LayoutB, typename OperatorClass, typename Operator,
+          typename Tile, typename Warp, typename Instruction, int kStageCount, int kAlign,
+          typename Epilogue>
 struct Gemm80 {
   using Row = cutlass::layout::RowMajor;
-  using Epilogue = Fused<Element, kAlignOut, Activation>;
+  using Element = typename Epilogue::ElementOutput;
+  using Accumulator = typename Epilogue::ElementAccumulator;
   using Swizzle = cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>;
   using Base = typename cutlass::gemm::kernel::DefaultGemmUniversal<
-      Element, Row, cutlass::ComplexTransform::kNone, kAlign, Element, LayoutB,
-      cutlass::ComplexTransform::kNone, kAlign, Element, Row, float, OperatorClass,
+      Left, Row, cutlass::ComplexTransform::kNone, kAlign, Right, LayoutB,
+      cutlass::ComplexTransform::kNone, kAlign, Element, Row, Accumulator, OperatorClass,
       cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue, Swizzle, kStageCount,
-      cutlass::arch::OpMultiplyAdd>::GemmKernel;
+      Operator>::GemmKernel;
   using Kernel = cutlass::gemm::kernel::GemmWithFusedEpilogue<
       typename Base::Mma, typename EpilogueOf<Base, Element, Epilogue, OperatorClass>::Type, Swizzle>;
   using Device = cutlass::gemm::device::GemmUniversalBase<Kernel>;
@@ -54,7 +56,7 @@ struct Gemm80 {
     return {mode,
             {p.m, p.n, p.k},
             p.batch,
-            {p.c != nullptr},
+            Epilogue::Of(p),
             p.a,
             p.b,
             p.c != nullptr ? p.c : p.d,  // an address to count from; not read without a source

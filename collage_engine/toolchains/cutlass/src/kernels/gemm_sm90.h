@@ -69,13 +69,7 @@ struct Gemm90 {
     arguments.epilogue.thread.alpha = 1.0f;
     arguments.epilogue.thread.beta = p.c != nullptr ? 1.0f : 0.0f;
     arguments.epilogue.thread.bias_ptr = static_cast<const Element*>(p.bias);
-    int device = 0;
-    if (cudaGetDevice(&device) == cudaSuccess) {
-      arguments.hw_info.device_id = device;
-      cudaDeviceGetAttribute(&arguments.hw_info.sm_count, cudaDevAttrMultiProcessorCount, device);
-    } else {
-      cudaGetLastError();  // no device: sizes can be looked at all the same
-    }
+    DescribeDevice(&arguments.hw_info);
     return arguments;
   }
 

@@ -1,0 +1,61 @@
+"""What CUTLASS's kernels are asked for in floating point: anchors, and what follows them."""
+
+from __future__ import annotations
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.products import Dialect, layout_of
+
+TYPES = ("float32", "float16", "bfloat16")
+
+
+def layout(node: Node) -> str:
+    """Of a convolution's images."""
+    return str(node.attributes.get("data_layout", "NCHW"))
+
+
+def groups(node: Node) -> int:
+    return int(node.attributes.get("groups", 1))
+
+
+def check_convolution(graph: DataflowGraph, node: Node) -> None:
+    """``UnsupportedError`` with the reason against a convolution, by its attributes."""
+    attributes = node.attributes
+    if layout(node) not in ("NCHW", "NHWC"):
+        raise UnsupportedError(f"{node.op}: CUTLASS has no layout {layout(node)}")
+    if str(attributes.get("out_layout") or layout(node)) != layout(node):
+        raise UnsupportedError(f"{node.op}: a result in another layout than the image")
+    if sorted(str(attributes["kernel_layout"])) != sorted("OIHW"):
+        raise UnsupportedError(f"{node.op}: no kernel layout {attributes['kernel_layout']}")
+
+
+def _check(graph: DataflowGraph, node: Node) -> None:
+    """``UnsupportedError`` with the reason against an anchor, by its types and attributes."""
+    kinds = {graph.nodes[i].type.dtype for i in node.inputs} | {node.type.dtype}
+    if len(kinds) != 1 or node.type.dtype not in TYPES:
+        raise UnsupportedError(f"{node.op}: CUTLASS's kernels take no {' by '.join(sorted(kinds))}")
+    if 0 in node.type.shape:
+        raise UnsupportedError(f"{node.op}: an empty result")
+    if node.op == "matmul":
+        left, right = (graph.nodes[i].type.shape for i in node.inputs)
+        layout_of(left, right, node.type.shape)
+        return
+    check_convolution(graph, node)
+    if graph.nodes[node.inputs[1]].form != "constant":
+        raise UnsupportedError(f"{node.op}: weights that are computed")
+
+
+DIALECT = Dialect(
+    name="CUTLASS",
+    check=_check,
+    activations={
+        "nn.relu": "relu", "nn.gelu": "gelu", "nn.gelu_tanh": "gelu_tanh", "nn.silu": "silu",
+    },
+    chains=(("gelu_tanh", chains.gelu_tanh), ("gelu", chains.gelu_erf), ("silu", chains.silu)),
+    channel_axes={
+        "matmul": lambda node: len(node.type.shape) - 1,
+        "nn.conv2d": lambda node: layout(node).index("C"),
+    },
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""CUTLASS's headers: where they are, which release, and which parts of it are there."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.native.builder import find_in_wheel
+
+WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
+"""Distributions that carry CUTLASS's headers, the newer first."""
+
+
+@cache
+def headers() -> Path:
+    """Folder of CUTLASS's headers, of CUTLASS_PATH or of a wheel; ``ToolchainError``."""
+    chosen = os.environ.get("CUTLASS_PATH")
+    if chosen:
+        folder = Path(chosen) / "include"
+        if not (folder / "cutlass" / "cutlass.h").exists():
+            raise ToolchainError(f"CUTLASS_PATH: {folder} holds no cutlass/cutlass.h")
+        return folder
+    for package, folder_name in WHEELS:
+        try:
+            return find_in_wheel(package, "cutlass.h", folder_name).parents[1]
+        except ToolchainError:
+            continue
+    raise ToolchainError("CUTLASS's headers are not here (package nvidia-cutlass)")
+
+
+@cache
+def version() -> str:
+    """CUTLASS's version, from its headers."""
+    numbers = {}
+    for line in (headers() / "cutlass" / "version.h").read_text().splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUTLASS_"):
+            numbers[words[1].removeprefix("CUTLASS_")] = words[2]
+    if "MAJOR" not in numbers:
+        raise ToolchainError(f"{headers()} tells no version of CUTLASS")
+    return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def _beside(folder: str, name: str) -> Path | None:
+    """A folder of a whole release, which lies beside its headers; None where they came alone."""
+    found = headers().parent / folder
+    return found if (found / name).is_file() else None
+
+
+def utilities() -> Path | None:
+    """Headers that the convolutions of its 3.x interface need."""
+    return _beside("tools/util/include", "cutlass/util/packed_stride.hpp")
+
+
+def attention() -> Path | None:
+    """Headers of example 41, the attention kernel."""
+    return _beside("examples/41_fused_multi_head_attention", "kernel_forward.h")
+
+
+def all_folders() -> list[Path]:
+    """What a compiler is told to look into."""
+    return [folder for folder in (headers(), utilities(), attention()) if folder is not None]

@@ -1,0 +1,293 @@
+"""The steps of a plan in the making: products, convolutions, and images in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.format import NHWC, TO_STORED, differs
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.cutlass.dialect import groups, layout
+from collage_engine.toolchains.cutlass.families import ALIGNMENTS, Family, alignment
+from collage_engine.toolchains.native.places import Places
+from collage_engine.toolchains.native.products import Product, layout_of_product
+
+LARGEST = 1 << 31
+"""Sizes and, for convolutions, bytes of a tensor stay below: the kernels count in 32 bits."""
+
+Ints = tuple[int, ...]
+Place = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """Sizes of a convolution of images that lie N, H, W, C."""
+
+    image: Ints
+    result: Ints
+    kernel: Ints
+    stride: Ints
+    dilation: Ints
+    padding: Ints
+    groups: int
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether it is a product of all pixels by one matrix."""
+        return self.kernel == (1, 1) == self.stride and not any(self.padding) and self.groups == 1
+
+    @property
+    def channels(self) -> int:
+        return self.image[3]
+
+    @property
+    def filters(self) -> int:
+        return self.result[3]
+
+    def product(self) -> dict[str, int]:
+        n, h, w, c = self.image
+        return {"m": n * h * w, "n": self.filters, "k": c, "batch": 1}
+
+    def fields(self) -> dict[str, int]:
+        n, h, w, c = self.image
+        return {
+            "images": n, "height": h, "width": w, "channels": c, "filters": self.filters,
+            "kernel_h": self.kernel[0], "kernel_w": self.kernel[1],
+            "out_h": self.result[1], "out_w": self.result[2],
+            "pad_h": self.padding[0], "pad_w": self.padding[1],
+            "stride_h": self.stride[0], "stride_w": self.stride[1],
+            "dilation_h": self.dilation[0], "dilation_w": self.dilation[1], "groups": self.groups,
+        }  # fmt: skip
+
+
+def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
+    """Of a convolution of images of this shape, in the operator's layout."""
+    last = layout(node) == "NHWC"
+    attributes = node.attributes
+    return Convolved(
+        shape if last else _stored(shape),
+        node.type.shape if last else _stored(node.type.shape),
+        kernel,
+        _pair(attributes.get("strides", 1)),
+        _pair(attributes.get("dilation", 1)),
+        _pads(attributes.get("padding", 0)),
+        groups(node),
+    )
+
+
+def filters_of(node: Node, array: np.ndarray) -> np.ndarray:
+    """Filters as they are read: output channels, rows, columns, input channels."""
+    order = str(node.attributes["kernel_layout"])
+    return array.transpose([order.index(axis) for axis in "OHWI"])
+
+
+class Generator:
+    """Writes the steps of one function."""
+
+    def __init__(self, places: Places, formats: dict[int, str], outputs: Ints, math: str) -> None:
+        self.places = places
+        self.graph = places.graph
+        self.formats = formats
+        self.outputs = outputs
+        self.tf32 = math == "tf32"
+        self.steps: list[dict[str, Any]] = []
+        self.families: set[Family] = set()
+        self.images: dict[int, Place] = {}
+        """Values that lie N, H, W, C in temporaries, whatever is at the border."""
+
+    def emit(self, product: Product) -> None:
+        self.places.check_scalars(product.scalars, product.epilogue)
+        node = self.graph.nodes[product.anchor]
+        if node.op == "matmul":
+            self._matmul(product, node)
+        else:
+            self._convolution(product, node)
+
+    # ---- products --------------------------------------------------------------------------
+
+    def _matmul(self, product: Product, node: Node) -> None:
+        if product.transpose_left:
+            raise UnsupportedError("matmul: CUTLASS's kernels here read the left matrix by rows")
+        sizes = layout_of_product(self.graph, product)
+        b, order = self._right(product, sizes.batch)
+        fields = {
+            "m": sizes.m, "n": sizes.n, "k": sizes.k, "batch": sizes.batch,
+            **{f"stride_{name}": stride for name, stride in sizes.strides.items()},
+        }  # fmt: skip
+        family = self._family("gemm", node, product, order, sizes.k, sizes.n)
+        self.gemm(node, family, fields, {"a": self.plain(product.left), "b": b})
+        self._ends(product, self.plain)
+        self.steps[-1]["d"] = self.plain(product.result, write=True)
+
+    def _right(self, product: Product, batch: int) -> tuple[Place, str]:
+        """The right operand, and which of its axes is innermost."""
+        if product.transpose_right:
+            return self.plain(product.right), "columns"
+        if self.tf32 and batch == 1 and self.graph.nodes[product.right].form == "constant":
+            # Hopper's tensor cores read float32 along k only; a constant can lie either way.
+            array = self.places.constants(product.right)
+            matrix = array.reshape(array.shape[-2:]) if array.ndim > 1 else array.reshape(-1, 1)
+            return self.places.constant(matrix.T), "columns"
+        return self.plain(product.right), "rows"
+
+    def plain(self, index: int, write: bool = False) -> Place:
+        """Where a row-major value lies."""
+        if self.formats.get(index) == NHWC or index in self.images:
+            raise UnsupportedError("matmul: an operand whose channels lie innermost")
+        return self.places.write(index) if write else self.places.read(index)
+
+    def gemm(
+        self, node: Node, family: Family, sizes: dict[str, int], operands: dict[str, Place]
+    ) -> None:
+        if max(sizes.values()) >= LARGEST:
+            raise UnsupportedError(f"{node.op}: sizes of more than 31 bits")
+        self.step("gemm", node, family, {**sizes, **operands})
+
+    def _family(self, op: str, node: Node, product: Product, order: str, *rows: int) -> Family:
+        math = "tf32" if self.tf32 and node.type.dtype == "float32" else node.type.dtype
+        return Family(op, math, order, product.epilogue, row_alignment(node, math, *rows))
+
+    def step(self, op: str, node: Node, family: Family, fields: dict[str, Any]) -> None:
+        self.families.add(family)
+        self.steps.append(
+            {"op": op, "name": node.name or f"{node.op} {node.index}", "family": family.name,
+             "dtype": node.type.dtype, "epilogue": family.activation, **fields}
+        )  # fmt: skip
+
+    def _ends(self, product: Product, read: Callable[[int], Place]) -> None:
+        if product.bias is not None:
+            self.steps[-1]["bias"] = self.places.read(product.bias)
+        if product.residual is not None:
+            self.source(product.residual, read)
+
+    def source(self, index: int, read: Callable[[int], Place]) -> None:
+        """Let the last step add another tensor."""
+        at = len(self.steps) - 1
+        residual = read(index)  # may put a transposition behind this step
+        if len(self.steps) > at + 1:
+            self.steps.append(self.steps.pop(at))
+        self.steps[-1]["c"] = residual
+
+    # ---- convolutions ----------------------------------------------------------------------
+
+    def _convolution(self, product: Product, node: Node) -> None:
+        filters = filters_of(node, self.places.constants(product.right))
+        sizes = convolved(node, self.graph.nodes[product.left].type.shape, filters.shape[1:3])
+        if sizes.groups > 1:
+            family = self._grouped(node, product, sizes)
+        else:
+            op = "gemm" if sizes.pointwise else "conv"
+            family = self._family(op, node, product, "columns", sizes.channels, sizes.filters)
+        self.convolve(node, product.left, sizes, family, filters)
+        self._ends(product, self.reader(node))
+        self.finish(node, product.result)
+
+    def _grouped(self, node: Node, product: Product, sizes: Convolved) -> Family:
+        if product.residual is not None:
+            raise UnsupportedError(f"{node.op}: in groups, with another tensor added")
+        if node.type.dtype == "float32" and not self.tf32:
+            raise UnsupportedError(f"{node.op}: groups in float32 without tensor cores")
+        taken, given = sizes.channels // sizes.groups, sizes.filters // sizes.groups
+        family = self._family("group", node, product, "columns", taken, given)
+        if not any(t.n % given == 0 if t.several else given % t.n == 0  # type: ignore[union-attr]
+                   for t in family.tiles("sm80")):  # fmt: skip
+            raise UnsupportedError(f"{node.op}: groups of {given} filters fit in no block")
+        return family
+
+    def convolve(
+        self, node: Node, data: int, sizes: Convolved, family: Family, filters: np.ndarray
+    ) -> None:
+        """The step of a convolution; its result and what it adds are still to be given."""
+        size = max(node.type.bytes // int(np.prod(node.type.shape)), 1)
+        most = max(int(np.prod(sizes.image)), int(np.prod(sizes.result)), filters.size)
+        if most * size >= LARGEST:
+            raise UnsupportedError(f"{node.op}: tensors of more than 31 bits")
+        operands = {"a": self.reader(node)(data), "b": self.places.constant(filters)}
+        if sizes.pointwise:
+            self.gemm(node, family, sizes.product(), operands)
+        else:
+            self.step("conv", node, family, {**sizes.fields(), **operands})
+
+    def reader(self, node: Node) -> Callable[[int], Place]:
+        """How a convolution reads images."""
+        return self.places.read if layout(node) == "NHWC" else self.image
+
+    def finish(self, node: Node, result: int) -> None:
+        """Let the last step, a convolution, write the value of a node."""
+        if layout(node) == "NHWC":
+            self.steps[-1]["d"] = self.places.write(result)
+        else:
+            self._write_image(result)
+
+    def _is_stored(self, index: int) -> bool:
+        """Whether what crosses the border for a value has its channels innermost."""
+        return self.formats.get(index) == NHWC or not differs(self.graph.nodes[index].type)
+
+    def image(self, index: int) -> Place:
+        """A value of axes N, C, H, W, stored N, H, W, C; transposed now if it is not."""
+        if index in self.images:
+            return self.images[index]
+        node = self.graph.nodes[index]
+        if node.form == "constant":
+            array = self.places.constants(index)
+            self.images[index] = self.places.constant(array.transpose(TO_STORED[NHWC]))
+        elif self._is_stored(index):
+            return self.places.read(index)
+        else:
+            given = self.places.read(index)
+            self.images[index] = self.places.temporary(node.type.bytes)
+            n, c, h, w = node.type.shape
+            self._transpose(node, given, self.images[index], n, c, h * w)
+        return self.images[index]
+
+    def _write_image(self, index: int) -> None:
+        """Put the last step's result where its value is wanted."""
+        node = self.graph.nodes[index]
+        if index in self.outputs and self._is_stored(index):
+            self.steps[-1]["d"] = self.places.write(index)
+            return
+        self.images[index] = self.steps[-1]["d"] = self.places.temporary(node.type.bytes)
+        if index in self.outputs:
+            n, c, h, w = node.type.shape
+            self._transpose(node, self.images[index], self.places.write(index), n, h * w, c)
+
+    def _transpose(
+        self, node: Node, source: Place, target: Place, batch: int, rows: int, columns: int
+    ) -> None:
+        what = node.name or node.op or "an input"
+        self.steps.append(
+            {"op": "transpose", "name": f"{what}, other order of axes", "dtype": node.type.dtype,
+             "batch": batch, "rows": rows, "columns": columns, "a": source, "d": target}
+        )  # fmt: skip
+
+
+def row_alignment(node: Node, math: str, *rows: int) -> int:
+    """The widest that rows of so many elements can be read by; ``UnsupportedError``."""
+    align = alignment(math, *rows)
+    if align is None:
+        raise UnsupportedError(
+            f"{node.op}: rows of {' and '.join(map(str, rows))} elements of {math}, which are no "
+            f"multiples of {ALIGNMENTS[math][-1]}"
+        )
+    return align
+
+
+def _stored(shape: Ints) -> Ints:
+    return tuple(shape[axis] for axis in TO_STORED[NHWC])
+
+
+def _pair(value: Any) -> Ints:
+    first, second = map(int, value) if isinstance(value, (list, tuple)) else (int(value),) * 2
+    return first, second
+
+
+def _pads(value: Any) -> Ints:
+    """Top, left, bottom, right."""
+    if not isinstance(value, (list, tuple)):
+        return (int(value),) * 4
+    pads = tuple(map(int, value))
+    return pads * 4 if len(pads) == 1 else pads * 2 if len(pads) == 2 else pads
