@@ -8,11 +8,18 @@ that in whole numbers are right to one step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from collage_engine.records.toolchain import ToolchainInstance
 
 FLOAT32 = "float32"
 BFLOAT16 = "bfloat16"
 INT8 = "int8"
+
+FULL = "float32"
+"""Option of a reduced instance: operators whose products it leaves in float32."""
 
 SHORT = {BFLOAT16: "bf16"}
 """What users and configurations call a precision, where that is not its own name."""
@@ -33,6 +40,39 @@ def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:
         threads=instance.threads,
         precision=BFLOAT16,
     )
+
+
+def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstance:
+    """The reduced instance that leaves the products of some operators in float32.
+
+    ``full``: places among a partition's operators, counted from 0 in ascending order, so that
+    equal partitions elsewhere have equal instances.
+    """
+    config = [pair for pair in instance.config if pair[0] != FULL]
+    places = ranges(full)
+    return msgspec.structs.replace(
+        instance, config=(*config, (FULL, places)) if places else tuple(config)
+    )
+
+
+def full_places(instance: ToolchainInstance) -> frozenset[int]:
+    """Places of operators whose products a reduced instance leaves in float32."""
+    found: set[int] = set()
+    for part in filter(None, instance.option(FULL).split("+")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0-3+17`` for 0, 1, 2, 3 and 17."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def is_reduced(instance: ToolchainInstance) -> bool:

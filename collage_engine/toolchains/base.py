@@ -90,6 +90,9 @@ class Toolchain(ABC):
     direct_convolutions: bool = False
     """True when it never convolves by Winograd's method or a transform: its lower bounds are
     tighter then."""
+    careful: bool = False
+    """Its reduced instances can leave products of a partition in float32
+    (``records.precision.careful``)."""
 
     conflicts: tuple[str, ...] = ()
     """Toolchains whose runtime cannot share a process with this one's."""

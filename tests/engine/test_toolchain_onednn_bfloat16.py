@@ -10,8 +10,9 @@ from onnx import ModelProto
 
 from collage_engine.lowering.accuracy import TOLERANCES
 from collage_engine.machine.device import processor
-from collage_engine.records.precision import in_bfloat16, is_reduced
+from collage_engine.records.precision import careful, in_bfloat16, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.onednn.rounding import balanced
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
@@ -24,6 +25,7 @@ from tests.toolchain_cases import (
     imported,
     load_again,
     one_node,
+    reference,
     run,
     saved,
     whole,
@@ -72,10 +74,54 @@ def test_a_product_rounds_its_operands_once_and_sums_in_float32(
     function = whole(imported(model), BF16)
     feeds = imported(model).random_inputs(0)
     (result,) = run(toolchain.compile(function), function, feeds)
-    exact = rounded(feeds["x0"]) @ rounded(w)
+    exact = rounded(feeds["x0"]) @ balanced(w.T.copy()).T.astype(np.float64)
     assert error(result, exact) < 1e-6
     # And it is no float32 product that happens to be near.
     assert error(result, feeds["x0"].astype(np.float64) @ w.astype(np.float64)) > 1e-4
+
+
+def test_weights_are_rounded_so_that_errors_cancel() -> None:
+    random = np.random.default_rng(0)
+    w = random.standard_normal((64, 300)).astype(np.float32)
+    found, nearest = balanced(w), rounded(w)
+    np.testing.assert_array_equal(found, rounded(found))  # bfloat16 numbers
+    one_step = np.abs(found - w) <= np.abs(w) * 2.0**-7
+    assert one_step.all()
+    sums, before = (np.abs((each - w).sum(1)) for each in (found, nearest))
+    assert sums.max() < before.max() / 10
+    assert np.square(found - w).sum() < 1.1 * np.square(nearest - w).sum()
+    x = np.abs(random.standard_normal((500, 300)))
+    off, off_before = (np.std(x @ (each - w).T) for each in (found, nearest))
+    assert off < 0.75 * off_before
+    # What is in bfloat16 already, and what is near the largest number, stay what they are.
+    for values in (nearest.astype(np.float32), np.full((2, 9), 3.3953e38, np.float32)):
+        assert np.isfinite(balanced(values)).all()
+    np.testing.assert_array_equal(balanced(nearest.astype(np.float32)), nearest)
+
+
+def test_products_can_be_left_in_float32(toolchain: OneDnnToolchain) -> None:
+    net = Net()
+    y = net.input(1, 32, 14, 14)
+    for _ in range(3):
+        y = net.add("Conv", y, net.randn(32, 32, 3, 3, scale=0.08), net.randn(32), pads=[1] * 4)
+        y = net.add("Relu", y)
+    model = net.model(y)
+    imports = imported(model)
+    feeds = imports.random_inputs(0)
+    places = [k for k, i in enumerate(imports.graph.operators)
+              if imports.graph.nodes[i].op == "nn.conv2d"]  # fmt: skip
+    taken, errors = [], []
+    for kept in ((), places[:1], places[1:], places):
+        function = whole(imports, careful(BF16, kept))
+        module = toolchain.compile(function)
+        inside = toolchain.inside(module)
+        taken.append(["bf16" in s["takes"] for s in inside["steps"] if s["what"] == "conv"])
+        (result,) = run(module, function, feeds)
+        (truth,) = reference(model, function, feeds)
+        errors.append(error(result, truth))
+        assert saved(load_again(load_again(module))) == saved(load_again(module))
+    assert taken == [[True] * 3, [False, True, True], [True, False, False], [False] * 3]
+    assert errors[3] < 1e-5 < errors[1] < errors[0]
 
 
 @pytest.mark.parametrize("name", [*CONVOLUTIONS, *DECONVOLUTIONS, *PRODUCTS])

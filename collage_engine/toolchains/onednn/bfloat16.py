@@ -8,23 +8,31 @@ that leave) stays float32, and so do quantised products.
 
 from __future__ import annotations
 
+from collage_engine.records.precision import full_places
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn.fuse import HEAVY
+from collage_engine.toolchains.onednn.rounding import round_weights
 from collage_engine.toolchains.onednn.steps import Plan, Step
 
 CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
 """Steps whose result has the element type of what they read."""
 
 
-def keep_in_bfloat16(plan: Plan) -> None:
+def keep_in_bfloat16(plan: Plan, full: frozenset[int] = frozenset()) -> None:
     """Mark the products whose results another product will read, directly or through other steps.
 
     A backward pass: a product wants its operands in bfloat16; a step that keeps its operands'
     type wants them as its own result is wanted; so does a product of what is added to it.
+    Products of the calls ``full`` (graph indices) are left in float32, and marked so.
     """
     wanted: set[int] = set()
+    rounded: list[Step] = []
     for step in reversed(plan.steps):
         product = step.op in HEAVY and _is_float(plan, step)
-        if product:
+        if product and full.intersection(step.nodes):
+            step.fields["full"] = 1
+        elif product:
+            rounded.append(step)
             wanted.update((step.fields["src"], step.fields["weights"]))
         if step.out not in wanted:
             continue
@@ -35,6 +43,16 @@ def keep_in_bfloat16(plan: Plan) -> None:
         if step.op in CARRIES:
             sources = [step.fields[key] for key in ("src", "other") if key in step.fields]
             wanted.update([*sources, *step.fields.get("srcs", [])])
+    round_weights(plan, rounded)
+
+
+def full_calls(function: Function) -> frozenset[int]:
+    """Graph indices of the calls whose products the instance leaves in float32."""
+    places = full_places(function.instance)
+    if not places:
+        return frozenset()
+    calls = [i for i in function.graph.operators if function.nodes >> i & 1]
+    return frozenset(calls[place] for place in places if place < len(calls))
 
 
 def _is_float(plan: Plan, step: Step) -> bool:

@@ -35,6 +35,7 @@ class OneDnnToolchain(NativeToolchain):
     name = "onednn"
     licence = "Apache-2.0"
     direct_convolutions = True
+    careful = True
     install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
     depends = (
         "collage_engine.partition.patterns", "collage_engine.partition.quantized",
@@ -99,7 +100,7 @@ class OneDnnToolchain(NativeToolchain):
         return library_table(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16
+        from collage_engine.toolchains.onednn.bfloat16 import full_calls, keep_in_bfloat16
         from collage_engine.toolchains.onednn.generate import generate
 
         plan, inputs, outputs = generate(
@@ -108,7 +109,7 @@ class OneDnnToolchain(NativeToolchain):
         )  # fmt: skip
         narrow = function.instance.precision == BFLOAT16
         if narrow:
-            keep_in_bfloat16(plan)
+            keep_in_bfloat16(plan, full_calls(function))
         described = plan.as_json(inputs, outputs)
         # A convolution between such borders need not reach for row-major tensors.
         described["channels_last"] = int(bool(function.takes or function.gives))

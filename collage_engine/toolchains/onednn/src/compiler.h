@@ -333,13 +333,15 @@ class Compiler {
   }
 
   // Element types to multiply in, the preferred ones first: quantised operands as they are, others
-  // rounded to bfloat16 if the plan asks for that and there is a kernel, else as float32.
-  std::vector<ProductTypes> TypesOf(const View& src, const View& weights, Type dst) const {
+  // rounded to bfloat16 if the plan asks for that (and not, for this product, for `full` precision)
+  // and there is a kernel, else as float32.
+  std::vector<ProductTypes> TypesOf(const View& src, const View& weights, Type dst,
+                                    bool full) const {
     if (IsSmall(src.type()) || IsSmall(weights.type())) {
       return {{src.type(), weights.type(), dst}};
     }
     std::vector<ProductTypes> found = {{kFloat, kFloat, dst == kBrain ? kFloat : dst}};
-    if (bfloat16_) found.insert(found.begin(), {kBrain, kBrain, dst});
+    if (bfloat16_ && !full) found.insert(found.begin(), {kBrain, kBrain, dst});
     return found;
   }
 

@@ -30,7 +30,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     Desc left, right, to;
   };
   std::vector<Choice> choices;
-  for (const ProductTypes& types : c.TypesOf(src, weights, site.type())) {
+  for (const ProductTypes& types : c.TypesOf(src, weights, site.type(), site.full())) {
     Desc left = Compiler::OperandAs(src, types.src);
     Desc right = constant ? AnyDesc(weights.dims, types.weights)
                           : Compiler::OperandAs(weights, types.weights);

@@ -23,6 +23,8 @@ struct Site {
   std::string text(const char* key) const { return GetString(step, key); }
   // The result's element type.
   Type type() const { return TypeOf(Has(step, "dtype") ? GetString(step, "dtype") : ""); }
+  // Whether a product stays in float32 in a plan in bfloat16.
+  bool full() const { return GetInt(step, "full", 0) != 0; }
   Scaling scaling() const {
     static const std::map<std::string, int> known = {{"src", DNNL_ARG_SRC},
                                                      {"other", DNNL_ARG_SRC_1},

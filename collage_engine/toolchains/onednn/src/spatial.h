@@ -94,7 +94,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain() &&
                src.type() == kFloat;
   typename Forward::primitive_desc chosen;
-  for (const ProductTypes& types : c.TypesOf(src, weights, site.type())) {
+  for (const ProductTypes& types : c.TypesOf(src, weights, site.type(), site.full())) {
     any_weights = AnyDesc(weights.dims, types.weights);
     for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
       auto pd = describe(layout.src(src.dims, types.src), layout.dst(dims, types.dst),

@@ -1,0 +1,90 @@
+"""Whole models in less than float32, each toolchain alone and OpenVINO as its users run it.
+
+    python -m tests.benchmarks.bench_precision [MODEL …]
+
+One thread, contenders in turn in one process, process CPU time: what counts is the ratio of their
+medians. Names are those of ``tests.zoo``; without any, the convolutional ones. ``openvino itself``
+is its Python module with its own choice of precision (bfloat16 where the processor has it). The
+error is max|y−r| / max|r| against ONNX Runtime without optimisations.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from collage_engine.records.precision import BFLOAT16
+from collage_engine.toolchains import registry
+from tests import zoo
+from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
+from tests.toolchain_cases import error, imported, reference, tensors, whole
+
+MODELS = (
+    "mobilenet_v2", "light_squeezenet", "light_resnet50", "se_resnet50", "unet_brain",
+    "light_densenet121", "light_inception_v2", "light_shufflenet",
+)  # fmt: skip
+TOOLCHAINS = ("onednn", "openvino")
+
+
+def openvino_itself(model: ModelProto, feeds: dict[str, np.ndarray], **more: Any) -> Any:
+    """The bound call and the request it belongs to."""
+    from collage_engine.toolchains.openvino.python_api import openvino as quiet
+
+    openvino = quiet()
+    settings = {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY", **more}
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings)
+    request = compiled.create_infer_request()
+    for port in compiled.inputs:
+        name = next(n for n in feeds if n in port.get_names())
+        request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(feeds[name])))
+    return request.infer, lambda: [np.array(request.get_tensor(p).data) for p in compiled.outputs]
+
+
+def row(name: str, seconds: float) -> None:
+    """Measure a model and print a table row for every contender."""
+    model = zoo.build(name)
+    net = imported(model)
+    feeds = net.random_inputs(0)
+    calls: dict[str, Call] = {}
+    errors: dict[str, float] = {}
+    truth: list[np.ndarray] = []
+    for toolchain in TOOLCHAINS:
+        found = registry.get(toolchain)
+        for instance in found.instances(1, BFLOAT16):
+            function = whole(net, instance)
+            truth = truth or reference(model, function, feeds)
+            module = found.compile(function)
+            arguments, results = tensors(function, feeds)
+            call = module[function.symbol]
+            calls[instance.id] = lambda c=call, a=arguments, m=module: c(*a)
+            calls[instance.id]()
+            errors[instance.id] = max(map(error, results, truth))
+    calls["openvino itself"], given = openvino_itself(model, feeds)
+    calls["openvino itself"]()
+    errors["openvino itself"] = max(map(error, given(), truth))
+    calls["onnxruntime"] = bound_session(model, feeds)
+    times = interleaved(calls, seconds=seconds, rounds=21)
+    full = [n for n in times if "bf16" not in n and n != "openvino itself"]
+    best = min(times[n] for n in full)
+    for label, taken in sorted(times.items(), key=lambda item: item[1]):
+        wrong = errors.get(label)
+        print(
+            f"{name:20} {label:26} {taken * 1e3:9.3f} ms  {best / taken:6.2f}x"
+            f"  error {'' if wrong is None else format(wrong, '.1e')}",
+            flush=True,
+        )
+
+
+def main(arguments: list[str]) -> None:
+    seconds = float(os.environ.get("SECONDS_EACH", "8"))
+    for name in arguments or MODELS:
+        row(name, seconds)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
