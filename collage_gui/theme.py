@@ -182,20 +182,24 @@ QPushButton[primary="true"] { background: $text; color: $window; border-color: $
 QPushButton[flat="true"] { border-color: transparent; background: transparent; text-align: left; }
 QPushButton[flat="true"]:hover { background: $hover; }
 QPushButton[flat="true"]:focus { border-color: $accent; }
-QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit, QTextEdit { background: $raised;
+QLineEdit, QComboBox, QAbstractSpinBox, QPlainTextEdit, QTextEdit { background: $raised;
   border: 1px solid $border; border-radius: 4px; padding: 3px 6px;
   selection-background-color: $accent; selection-color: $on_accent; }
-QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QPlainTextEdit:focus { border-color: $accent; }
+QLineEdit:focus, QComboBox:focus, QAbstractSpinBox:focus, QPlainTextEdit:focus {
+  border-color: $accent; }
 QComboBox { padding-right: 20px; }
 QComboBox::drop-down { border: 0; width: 20px; subcontrol-position: center right; }
 QComboBox::down-arrow { image: url($icons/down-$name.svg); width: 12px; height: 12px; }
-QSpinBox { padding-right: 18px; padding-left: 8px; }
-QSpinBox::up-button, QSpinBox::down-button { border: 0; background: transparent; width: 16px;
-  subcontrol-origin: border; }
-QSpinBox::up-button { subcontrol-position: top right; margin: 2px 2px 0 0; }
-QSpinBox::down-button { subcontrol-position: bottom right; margin: 0 2px 2px 0; }
-QSpinBox::up-arrow { image: url($icons/up-$name.svg); width: 9px; height: 9px; }
-QSpinBox::down-arrow { image: url($icons/down-$name.svg); width: 9px; height: 9px; }
+QAbstractSpinBox { padding-right: 18px; }
+QAbstractSpinBox QLineEdit { border: 0; padding: 0 0 0 4px; background: transparent; }
+QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { border: 0; background: transparent;
+  width: 16px; subcontrol-origin: border; }
+QAbstractSpinBox::up-button { subcontrol-position: top right; margin: 2px 2px 0 0; }
+QAbstractSpinBox::down-button { subcontrol-position: bottom right; margin: 0 2px 2px 0; }
+QAbstractSpinBox::up-arrow { image: url($icons/up-$name.svg); width: 9px; height: 9px; }
+QAbstractSpinBox::down-arrow { image: url($icons/down-$name.svg); width: 9px; height: 9px; }
+QPushButton::menu-indicator { image: url($icons/down-$name.svg); width: 12px; height: 12px;
+  subcontrol-position: center right; right: 6px; }
 QCheckBox::indicator, QListView::indicator, QTreeView::indicator { width: 14px; height: 14px;
   border: 1px solid $border; border-radius: 3px; background: $raised; }
 QCheckBox::indicator:checked, QListView::indicator:checked { background: $raised;

@@ -1,8 +1,9 @@
 """Colours, letter tags and patterns of toolchains, and the scale for costs.
 
 Toolchains wear the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/, distinguishable
-with every common colour vision), each with a letter tag and a line pattern, so that nothing is
-told by colour alone. Costs use cividis (Nuñez, Anderton and Renslow 2018, PLOS ONE 13(7)).
+with every common colour vision) and three found beside them, as far from all others as can be.
+Each has a letter tag and a pattern of its own, so that nothing is told by colour alone. Costs use
+cividis (Nuñez, Anderton and Renslow 2018, PLOS ONE 13(7)).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Pattern = Literal[
-    "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense"
+    "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense", "sparse"
 ]
 
 
@@ -32,11 +33,11 @@ _LOOKS: dict[str, ToolchainLook] = {
     "onednn": ToolchainLook("#009e73", "#000000", "DN", "falling", "oneDNN"),
     "openvino": ToolchainLook("#56b4e9", "#000000", "OV", "level", "OpenVINO"),
     "openblas": ToolchainLook("#f0e442", "#000000", "OB", "upright", "OpenBLAS"),
-    "mkl": ToolchainLook("#8c6d31", "#ffffff", "MK", "grid", "MKL"),
+    "mkl": ToolchainLook("#883824", "#ffffff", "MK", "sparse", "MKL"),
     "cublas": ToolchainLook("#cc79a7", "#000000", "CB", "grid", "cuBLAS"),
     "cudnn": ToolchainLook("#d55e00", "#000000", "CD", "cross", "cuDNN"),
-    "cutlass": ToolchainLook("#a6a6a6", "#000000", "CU", "dots", "CUTLASS"),
-    "tensorrt": ToolchainLook("#b58cd9", "#000000", "TR", "dense", "TensorRT"),
+    "cutlass": ToolchainLook("#9cec74", "#000000", "CU", "dots", "CUTLASS"),
+    "tensorrt": ToolchainLook("#8810ec", "#ffffff", "TR", "dense", "TensorRT"),
 }
 
 UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")

@@ -28,6 +28,7 @@ _PATTERNS = {
     "cross": '<path d="M0,0 l6,6 M6,0 l-6,6"/>',
     "dots": '<circle cx="3" cy="3" r="1"/>',
     "dense": '<path d="M0,1.5 h6 M0,4.5 h6"/>',
+    "sparse": '<path d="M0,1.5 h2 M3,4.5 h2"/>',
 }
 
 

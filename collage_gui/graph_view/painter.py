@@ -35,7 +35,8 @@ BRUSHES = {
     "grid": Qt.BrushStyle.CrossPattern,
     "cross": Qt.BrushStyle.DiagCrossPattern,
     "dots": Qt.BrushStyle.Dense6Pattern,
-    "dense": Qt.BrushStyle.Dense5Pattern,
+    "dense": Qt.BrushStyle.Dense4Pattern,
+    "sparse": Qt.BrushStyle.Dense7Pattern,
 }
 
 

@@ -11,7 +11,10 @@ from collage_gui.panels.tables import chip
 
 
 class ToolchainList(QListWidget):
-    """Checked ones are used, from top to bottom; missing ones say what installs them."""
+    """Checked ones are used, from top to bottom; missing ones say what installs them.
+
+    One without its device can be checked, for a run that only compiles (``--target cuda``).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,16 +23,23 @@ class ToolchainList(QListWidget):
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
         self.setIconSize(chip("tvm").actualSize(self.iconSize()))
         self.setWordWrap(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     def show_states(self, states: tuple[ToolchainState, ...], chosen: tuple[str, ...]) -> None:
         """The probed toolchains: those that are here first, in the chosen order."""
         self.blockSignals(True)
         self.clear()
         order = {name: at for at, name in enumerate(chosen)}
-        for state in sorted(states, key=lambda s: (not s.available, order.get(s.name, 99))):
+        for state in sorted(
+            states, key=lambda s: (not s.available, not s.builds, order.get(s.name, 99))
+        ):
             text = toolchain_title(state.name)
             if state.available:
                 text += f"  {state.version or ''}"
+            elif state.builds:
+                text += (
+                    f"  {state.version or ''}\nno device here: compiles for one, without measuring"
+                )
             else:
                 text += f"\n{state.reason or 'not available'}" + (
                     f"\n{state.install}" if state.install else ""
@@ -38,15 +48,15 @@ class ToolchainList(QListWidget):
             item.setData(Qt.ItemDataRole.UserRole, state.name)
             item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
             flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
-            if state.available:
+            if state.available or state.builds:
                 flags |= Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
-                on = not chosen or state.name in chosen
+                on = state.name in chosen if chosen else state.available
                 item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
             item.setFlags(flags)
             self.addItem(item)
         self.blockSignals(False)
         metrics = self.fontMetrics().lineSpacing()
-        lines = sum(1 if s.available else 2 + bool(s.install) for s in states)
+        lines = sum(1 if s.available else 2 + bool(s.install and not s.builds) for s in states)
         self.setFixedHeight(min(300, lines * metrics + len(states) * 10 + 8))
 
     def names(self) -> tuple[str, ...]:

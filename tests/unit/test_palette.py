@@ -1,0 +1,67 @@
+"""Toolchains are told apart by everyone: by colour under every colour vision, tag and pattern."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from collage_engine.drawing.palette import UNPLACED, text_on, toolchain_look
+from collage_engine.toolchains.registry import all_names
+
+VISIONS = {
+    "common": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                   [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                     [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+                   [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
+"""How linear red, green and blue are seen (Machado, Oliveira and Fernandes 2009, IEEE TVCG 15(6),
+severity 1)."""
+APART = 14.0
+"""CIE 1976 ΔE*; 2.3 can just be noticed side by side."""
+
+LOOKS = {name: toolchain_look(name) for name in all_names()}
+
+
+def linear(colour: str) -> np.ndarray:
+    share = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear sRGB, white D65."""
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    part = xyz @ np.clip(rgb, 0, 1) / np.array([0.95047, 1, 1.08883])
+    root = np.where(part > 0.008856, np.cbrt(part), 7.787 * part + 16 / 116)
+    return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_colours_are_apart(vision: str) -> None:
+    seen = {name: lab(np.array(VISIONS[vision]) @ linear(k.colour)) for name, k in LOOKS.items()}
+    close = {
+        (a, b): round(float(np.linalg.norm(seen[a] - seen[b])), 1)
+        for a, b in combinations(seen, 2)
+        if np.linalg.norm(seen[a] - seen[b]) < APART
+    }
+    assert not close
+
+
+def test_every_toolchain_has_a_look_of_its_own() -> None:
+    for field in ("colour", "tag", "pattern", "title"):
+        assert len({getattr(look, field) for look in LOOKS.values()}) == len(LOOKS), field
+    assert UNPLACED.colour not in {look.colour for look in LOOKS.values()}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_tags_are_legible(name: str) -> None:
+    """At least 4.5 to 1, as WCAG 2 asks of small text."""
+    look = LOOKS[name]
+    shades = [float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) + 0.05
+              for c in (look.colour, look.text)]  # fmt: skip
+    assert max(shades) / min(shades) >= 4.5
+    assert look.text == text_on(look.colour)
