@@ -29,7 +29,7 @@ from collage_engine.report.numbers import (
     spread_text,
     time_text,
 )
-from collage_engine.report.rows import latency_rows
+from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
 _NOT_PRINTED = ("costs", "rivals", "tables")
@@ -151,7 +151,7 @@ def print_run(run: Run) -> None:
         say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
     for base in run.baselines:
         if base.barred:
-            say(f"{base.name} ({base.kind}) is {base.barred}")
+            say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
     for warning in run.warnings:
         say(f"warning: {warning}", style="yellow")
     if run.artifact:

@@ -29,8 +29,8 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
         CoverPart(
             ToolchainInstance(
                 toolchain=part.toolchain, config=tuple(sorted(part.config.items())),
-                threads=1 if part.architecture else run.threads, precision=part.precision, device=part.device,
-                architecture=part.architecture, tuning=part.tuning,
+                threads=1 if part.architecture else run.threads, precision=part.precision,
+                device=part.device, architecture=part.architecture, tuning=part.tuning,
             ),
             part.nodes, part.takes, part.gives,
         )

@@ -17,7 +17,13 @@ import msgspec
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.search.limits import Constraints, Runtime, broken, in_words
+from collage_engine.search.limits import (
+    ConstraintName,
+    Constraints,
+    Runtime,
+    broken,
+    in_words,
+)
 
 if TYPE_CHECKING:
     from collage_engine.placement.build import CoverPart
@@ -126,6 +132,23 @@ def barred(cover: Sequence[CoverPart], constraints: Constraints | None) -> str |
     if constraints is None:
         return None
     used = {runtime for part in cover for runtime in part.instance.runtimes}
-    said = in_words(constraints)
-    found = [said[kind] for kind in broken(constraints, used)]
-    return f"not allowed: {', '.join(found)}" if found else None
+    said = {kind: _beyond(kind, constraints, used) for kind in broken(constraints, used)}
+    if "allow" in said:
+        said.pop("licences", None)  # what is not wanted at all need not say its licences
+    return f"beyond the limits: {'; '.join(said.values())}" if said else None
+
+
+def _beyond(kind: ConstraintName, limits: Constraints, used: set[str]) -> str:
+    """How a cover that uses these runtimes breaks a limit."""
+    if kind == "allow":
+        return f"{', '.join(sorted(used - set(limits.allow or ())))} is not among the runtimes"
+    if kind == "max_runtimes":
+        return f"{len(used)} runtimes"
+    if kind == "max_bytes":
+        return f"{limits.bytes_of(used) / 1e6:.4g} MB"
+    if kind == "licences":
+        allowed = set(limits.licences or ())
+        others = {name: sorted(set(limits.licences_of(name)) - allowed) for name in sorted(used)}
+        return "; ".join(f"{name} brings {', '.join(of)}" for name, of in others.items() if of)
+    pairs = [pair for pair in limits.conflicts if set(pair) <= used]
+    return "; ".join(f"{one} and {other} cannot share a process" for one, other in pairs)

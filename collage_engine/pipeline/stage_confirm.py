@@ -41,7 +41,8 @@ def confirm_placements(
         others = [
             _judged(state, rival) for rival in baselines(calls, menu, state.settings, len(covers))
         ]
-        report.detail = f"{len(covers)} covers, {len(others)} baselines"
+        many = "" if len(covers) == 1 else "s"
+        report.detail = f"{len(covers)} cover{many}, {len(others)} baselines"
     with state.stages.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
         confirmation = confirm(

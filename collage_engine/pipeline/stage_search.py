@@ -37,7 +37,8 @@ def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]
                 for part in placements[0].partitions
             ),
         )
-        report.detail = f"{len(placements[0].partitions)} partitions"
+        count = len(placements[0].partitions)
+        report.detail = f"{count} partition{'' if count == 1 else 's'}"
     return answer, placements
 
 

@@ -119,11 +119,22 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     dnn = ToolchainInstance(toolchain="dnn")
     assert limits.barred([CoverPart(ort, (0,)), CoverPart(ort, (1,))], constraints) is None
     assert limits.barred([CoverPart(ort, (0,)), CoverPart(tvm, (1,))], constraints) == (
-        "not allowed: at most 1 runtime"
+        "beyond the limits: 2 runtimes"
     )
     said = limits.barred([CoverPart(ort, (0,)), CoverPart(dnn, (1,))], constraints)
     assert said == (
-        "not allowed: at most 1 runtime, at most 0.000104 MB, not in one process: dnn and ort"
+        "beyond the limits: 2 runtimes; 0.000108 MB; dnn and ort cannot share a process"
+    )
+    facts = limits.runtime_facts(toolchains, 100)
+    constraints = limits.constraints_of(RunSettings(licences=("MIT",)), facts)
+    assert limits.barred([CoverPart(dnn, (0,))], constraints) == (
+        "beyond the limits: dnn brings Apache-2.0, BSD-3-Clause"
+    )
+    constraints = limits.constraints_of(
+        RunSettings(licences=("MIT",), allow_runtimes=("tvm",)), facts
+    )
+    assert limits.barred([CoverPart(dnn, (0,))], constraints) == (
+        "beyond the limits: dnn is not among the runtimes"
     )
     assert limits.barred([CoverPart(dnn, (0,))], None) is None
 
