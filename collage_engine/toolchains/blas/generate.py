@@ -100,13 +100,13 @@ class Generator:
     def _lower(self, nodes: IndexSet) -> None:
         chains = {
             root: found
-            for root, found in written_out.within(self.graph, nodes).items()
+            for root, found in written_out.FOUND.within(self.graph, nodes).items()
             if not found.nodes & self.leaving & ~(1 << root)
         }
         posts: dict[int, Post] = {}
         part_of: dict[int, int] = {}
         for root, found in chains.items():
-            post = found.post(self.scalar)
+            post = written_out.post_of(found, self.scalar)
             if post is not None:
                 posts[root] = post
                 part_of.update(dict.fromkeys(members(found.nodes), root))
@@ -120,7 +120,7 @@ class Generator:
                 self._call(node)
             elif part_of[index] == index:
                 found = chains[index]
-                self._elementwise(node, [(found.source, [posts[index]])], found.nodes)
+                self._elementwise(node, [(found.match.bindings["x"], [posts[index]])], found.nodes)
 
     def _call(self, node: Node) -> None:
         self._check_type(node)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import Match, Pattern, anything, op
+from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.blas.supports import reason_against
 from collage_engine.toolchains.native import chains
 from collage_engine.toolchains.native.pattern_table import anchor_patterns
+from collage_engine.toolchains.native.supported import against_match, against_sub_graph
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.blas.toolchain import BlasToolchain
+
+_takes = against_match(reason_against)
 
 
 def attention_patterns(prefix: str) -> list[tuple[str, Pattern]]:
@@ -51,24 +53,7 @@ def patterns(prefix: str) -> list[PatternEntry]:
         for name, pattern in anchor_patterns(prefix, residual=True)
         if not name.endswith(".deconv")
     ]
-    return [(name, p, _supported) for name, p in (*attention_patterns(prefix), *anchors)]
-
-
-def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return _refused(graph, match.nodes)
-
-
-def _refused(graph: DataflowGraph, nodes: int) -> str | None:
-    for index in graph.operators:
-        if nodes >> index & 1:
-            reason = reason_against(graph, index)
-            if reason is not None:
-                return reason
-    return None
-
-
-def _validate(sub_graph: SubGraph) -> str | None:
-    return _refused(sub_graph.graph, sub_graph.inside)
+    return [(name, p, _takes) for name, p in (*attention_patterns(prefix), *anchors)]
 
 
 def partition_spec(
@@ -77,4 +62,4 @@ def partition_spec(
     """Single calls, nothing joined: what is larger comes from regions and blocks."""
     name = toolchain.name
     rule = byoc_rules(patterns(name), "NoFusion", max_depth=16, name=name)
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.patterns import Match, Pattern, all_matches, anything
+from collage_engine.partition.patterns import Pattern, anything
 from collage_engine.toolchains.blas.plan import Post
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.claims import Claim, Claims
 
 Scalar = Callable[[int], float | None]
 
@@ -46,73 +44,22 @@ CHAINS = (
 )
 
 
-@dataclass(frozen=True)
-class Found:
-    """A chain at a place; ``nodes`` holds its calls only."""
-
-    chain: Chain
-    match: Match
-    nodes: IndexSet
-
-    @property
-    def source(self) -> int:
-        return self.match.bindings["x"]
-
-    def post(self, scalar: Scalar) -> Post | None:
-        """The function; None when a constant is another than expected."""
-        bound = self.match.bindings
-        for name, wanted in self.chain.constants:
-            if name in bound:
-                value = scalar(bound[name])
-                if value is None or not np.isclose(value, wanted, rtol=1e-3):
-                    return None
-        given = [scalar(bound[name]) for name in self.chain.parameters]
-        if None in given:
-            return None
-        a, b = (*(v for v in given if v is not None), 0.0, 0.0)[:2]
-        return Post(self.chain.fn, a, b)
+FOUND = Claims(CHAINS)
 
 
-_known: WeakKeyDictionary[DataflowGraph, tuple[Found, ...]] = WeakKeyDictionary()
+def post_of(claim: Claim[Chain], scalar: Scalar) -> Post | None:
+    """The function that a chain is; None when a constant is another than expected.
 
-
-def _find(graph: DataflowGraph) -> tuple[Found, ...]:
-    known = _known.get(graph)
-    if known is None:
-        found = []
-        for chain in CHAINS:
-            roots = chain.pattern.root_ops or frozenset()
-            for root in graph.operators:
-                if graph.nodes[root].op not in roots:
-                    continue
-                for match in all_matches(graph, chain.pattern, root):
-                    calls = sum(
-                        1 << i for i in members(match.nodes) if graph.nodes[i].form == "call"
-                    )
-                    if _closed(graph, calls, root):
-                        found.append(Found(chain, match, calls))
-                        break
-        known = _known.setdefault(graph, tuple(found))
-    return known
-
-
-def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
-    """Whether only the root's value is read outside."""
-    return all(
-        index == root
-        or not (
-            graph.output_set >> index & 1 or any(not calls >> u & 1 for u in graph.users[index])
-        )
-        for index in members(calls)
-    )
-
-
-def within(graph: DataflowGraph, inside: IndexSet) -> dict[int, Found]:
-    """Chains that lie in a set, by root; of overlapping ones the first in the table wins."""
-    chosen: dict[int, Found] = {}
-    taken = 0
-    for found in _find(graph):
-        if not (found.nodes & ~inside or found.nodes & taken):
-            chosen[found.match.root] = found
-            taken |= found.nodes
-    return chosen
+    ``scalar`` gives the value of a constant with one element, by its node.
+    """
+    bound = claim.match.bindings
+    for name, wanted in claim.entry.constants:
+        if name in bound:
+            value = scalar(bound[name])
+            if value is None or not np.isclose(value, wanted, rtol=1e-3):
+                return None
+    given = [scalar(bound[name]) for name in claim.entry.parameters]
+    if None in given:
+        return None
+    a, b = (*(v for v in given if v is not None), 0.0, 0.0)[:2]
+    return Post(claim.entry.fn, a, b)

@@ -7,16 +7,14 @@ checked when the function is compiled, and it becomes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.patterns import Match, Pattern, all_matches, anything
+from collage_engine.partition.patterns import Match, Pattern, anything
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.claims import Claims
 from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
 from collage_engine.toolchains.onednn.steps import Plan
 
@@ -29,15 +27,6 @@ class Composite:
     name: str
     pattern: Pattern
     build: Build
-
-
-@dataclass(frozen=True)
-class Found:
-    """A composite at a place; ``nodes`` holds its calls only."""
-
-    composite: Composite
-    match: Match
-    nodes: IndexSet
 
 
 def _is(plan: Plan, match: Match, **wanted: float | tuple[float, ...]) -> bool:
@@ -175,51 +164,4 @@ COMPOSITES: tuple[Composite, ...] = (
 )
 """Larger ones first: the first that fits claims its operators."""
 
-_cache: WeakKeyDictionary[DataflowGraph, tuple[Found, ...]] = WeakKeyDictionary()
-
-
-def find(graph: DataflowGraph) -> tuple[Found, ...]:
-    """Every place where a composite's operators are read by nobody else; they may overlap."""
-    known = _cache.get(graph)
-    if known is None:
-        known = _cache.setdefault(graph, tuple(_search(graph)))
-    return known
-
-
-def _search(graph: DataflowGraph) -> Iterator[Found]:
-    for composite in COMPOSITES:
-        roots = composite.pattern.root_ops or frozenset()
-        for root in graph.operators:
-            if graph.nodes[root].op not in roots:
-                continue
-            for match in all_matches(graph, composite.pattern, root):
-                calls = 0
-                for index in members(match.nodes):
-                    if graph.nodes[index].form == "call":
-                        calls |= 1 << index
-                if _closed(graph, calls, root):
-                    yield Found(composite, match, calls)
-                    break
-
-
-def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
-    """Whether only the root's value is read outside."""
-    return all(
-        index == root
-        or not (
-            graph.output_set >> index & 1 or any(not calls >> u & 1 for u in graph.users[index])
-        )
-        for index in members(calls)
-    )
-
-
-def within(graph: DataflowGraph, inside: IndexSet) -> dict[int, Found]:
-    """Composites that lie in a set, by root; of overlapping ones the first in the table wins."""
-    chosen: dict[int, Found] = {}
-    taken = 0
-    for found in find(graph):
-        if found.nodes & ~inside or found.nodes & taken:
-            continue
-        chosen[found.match.root] = found
-        taken |= found.nodes
-    return chosen
+FOUND = Claims(COMPOSITES)

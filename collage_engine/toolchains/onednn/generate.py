@@ -12,6 +12,7 @@ from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
+from collage_engine.toolchains.native.claims import Claim
 from collage_engine.toolchains.onednn import composites, quantized, quantized_scales
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
@@ -67,7 +68,7 @@ def generate(
     taken = sum(each.nodes for each in found.values())
     found |= {
         root: each
-        for root, each in composites.within(graph, nodes & ~taken).items()
+        for root, each in composites.FOUND.within(graph, nodes & ~taken).items()
         if not each.nodes & leaving & ~(1 << root)
     }
     _lower_all(plan, nodes & ~sum(1 << i for i in inputs), found)
@@ -91,7 +92,7 @@ def _define_input(plan: Plan, index: int, nodes: IndexSet) -> int:
         raise UnsupportedError(f"{named}: {error}" if named else str(error)) from error
 
 
-def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, composites.Found]) -> None:
+def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, Claim[composites.Composite]]) -> None:
     part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
     for index in members(nodes):
@@ -114,10 +115,10 @@ def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, composites.Found]) 
         _lower_call(plan, node)
 
 
-def _lower_composite(plan: Plan, found: composites.Found) -> bool:
+def _lower_composite(plan: Plan, found: Claim[composites.Composite]) -> bool:
     plan.current = tuple(members(found.nodes))
     before = len(plan.steps)
-    value = found.composite.build(plan, found.match)
+    value = found.entry.build(plan, found.match)
     if value is None:
         del plan.steps[before:]
         return False

@@ -15,7 +15,8 @@ from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn.composites import Composite, Found
+from collage_engine.toolchains.native.claims import Claim
+from collage_engine.toolchains.onednn.composites import Composite
 from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
 from collage_engine.toolchains.onednn.quantized_scales import Lower, entry, rescale, single
 from collage_engine.toolchains.onednn.shaping import SHAPING
@@ -23,11 +24,11 @@ from collage_engine.toolchains.onednn.spatial import SPATIAL, convolve, image
 from collage_engine.toolchains.onednn.steps import Plan, PostOp
 
 
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Found]:
+def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Claim[Composite]]:
     """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""
     calls = graph.to_indices(graph.to_operators(nodes))
     return {
-        root: Found(
+        root: Claim(
             Composite(
                 f"quantized_{each.kind}",
                 quantized.anything(),
@@ -179,7 +180,11 @@ def _runtime_product(
     dtype, scaling = _result(plan, result)
     scaling += [single(plan, "src", numbers.of("data")), entry(plan, "weights", scale)]
     out = plan.emit(
-        "matmul", node.type.shape, dtype=dtype, src=left_value, weights=right_value,
+        "matmul",
+        node.type.shape,
+        dtype=dtype,
+        src=left_value,
+        weights=right_value,
         scaling=scaling,
     )
     plan.steps[-1].posts.extend(posts)

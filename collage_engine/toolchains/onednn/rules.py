@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import Match
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import (
     PatternEntry,
@@ -14,35 +13,20 @@ from collage_engine.partition.rule_trees import (
     union_rules,
 )
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.native.pattern_table import anchor_patterns, chain_patterns
+from collage_engine.toolchains.native.supported import against_match, against_sub_graph
 from collage_engine.toolchains.onednn.generate import reason_against
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 
-
-def _supported(graph: DataflowGraph, match: Match) -> str | None:
-    return _refused(graph, match.nodes)
-
-
-def _refused(graph: DataflowGraph, nodes: int) -> str | None:
-    for index in graph.operators:
-        if nodes >> index & 1:
-            reason = reason_against(graph, index)
-            if reason is not None:
-                return reason
-    return None
-
-
-def _validate(sub_graph: SubGraph) -> str | None:
-    return _refused(sub_graph.graph, sub_graph.inside)
+_takes = against_match(reason_against)
 
 
 def library_table(prefix: str) -> list[PatternEntry]:
     """What another toolchain's kernels can call: one product or convolution with post-ops."""
-    return [(n, p, _supported) for n, p in anchor_patterns(prefix, residual=True)]
+    return [(n, p, _takes) for n, p in anchor_patterns(prefix, residual=True)]
 
 
 def partition_spec(
@@ -51,7 +35,7 @@ def partition_spec(
     name = toolchain.name
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
-        (label, pattern, _supported)
+        (label, pattern, _takes)
         for label, pattern in (
             *anchor_patterns(name, residual=True), *chain_patterns(name),
         )
@@ -61,4 +45,4 @@ def partition_spec(
         byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against),
         anchor_rules(),
     )
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))

@@ -13,22 +13,12 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.native.supported import against_sub_graph
 from collage_engine.toolchains.openvino.supports import reason_against
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-
-
-def _validate(sub_graph: SubGraph) -> str | None:
-    graph = sub_graph.graph
-    for index in graph.operators:
-        if sub_graph.inside >> index & 1:
-            reason = reason_against(graph, index)
-            if reason is not None:
-                return reason
-    return None
 
 
 def partition_spec(
@@ -38,4 +28,4 @@ def partition_spec(
     # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from collage_engine.machine.device import processor
+from collage_engine.toolchains.native.supported import against_onnx
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -16,25 +17,11 @@ TYPES = {
 float16 is computed in float32, int64 in int32."""
 
 
-@cache
 def has_bfloat16() -> bool:
     """Whether the processor multiplies in bfloat16; without, the hint only costs time."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """None when OpenVINO can be expected to take the call."""
-    from collage_engine.model.onnx_forms import FORMS
-
-    node = graph.nodes[index]
-    if node.op not in FORMS and not node.onnx_nodes:
-        return f"{node.op} has no ONNX form"
-    for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
-        if value.dtype not in TYPES:
-            return f"OpenVINO's CPU plugin computes no {value.dtype}"
-    return None
+    """None when OpenVINO can be expected to take the call, else why not."""
+    return against_onnx(graph, index, TYPES, "OpenVINO's CPU plugin computes no")

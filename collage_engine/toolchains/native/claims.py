@@ -1,0 +1,86 @@
+"""Places where a chain of operators is one function: found by pattern, claimed once each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.patterns import Match, Pattern, all_matches
+
+
+class HasPattern(Protocol):
+    """What a table's entries have in common."""
+
+    @property
+    def pattern(self) -> Pattern: ...
+
+
+Entry = TypeVar("Entry", bound=HasPattern)
+
+
+@dataclass(frozen=True)
+class Claim(Generic[Entry]):
+    """An entry at a place; ``nodes`` holds its calls only."""
+
+    entry: Entry
+    match: Match
+    nodes: IndexSet
+
+
+class Claims(Generic[Entry]):
+    """What a table of entries finds in graphs; kept as long as the graph is.
+
+    The order of the table decides: of two entries that fit, the first claims the operators.
+    """
+
+    def __init__(self, table: Sequence[Entry]) -> None:
+        self._table = table
+        self._known: WeakKeyDictionary[DataflowGraph, tuple[Claim[Entry], ...]] = (
+            WeakKeyDictionary()
+        )
+
+    def find(self, graph: DataflowGraph) -> tuple[Claim[Entry], ...]:
+        """Every place where an entry's operators are read by nobody else; they may overlap."""
+        known = self._known.get(graph)
+        if known is None:
+            known = self._known.setdefault(graph, tuple(self._search(graph)))
+        return known
+
+    def within(self, graph: DataflowGraph, inside: IndexSet) -> dict[int, Claim[Entry]]:
+        """Claims that lie in a set, by root; of overlapping ones the first in the table wins."""
+        chosen: dict[int, Claim[Entry]] = {}
+        taken = 0
+        for claim in self.find(graph):
+            if not (claim.nodes & ~inside or claim.nodes & taken):
+                chosen[claim.match.root] = claim
+                taken |= claim.nodes
+        return chosen
+
+    def _search(self, graph: DataflowGraph) -> Iterator[Claim[Entry]]:
+        for entry in self._table:
+            roots = entry.pattern.root_ops or frozenset()
+            for root in graph.operators:
+                if graph.nodes[root].op not in roots:
+                    continue
+                for match in all_matches(graph, entry.pattern, root):
+                    calls = sum(
+                        1 << i for i in members(match.nodes) if graph.nodes[i].form == "call"
+                    )
+                    if _closed(graph, calls, root):
+                        yield Claim(entry, match, calls)
+                        break
+
+
+def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
+    """Whether only the root's value is read outside."""
+    return all(
+        index == root
+        or not (
+            graph.output_set >> index & 1 or any(not calls >> u & 1 for u in graph.users[index])
+        )
+        for index in members(calls)
+    )

@@ -1,0 +1,53 @@
+"""From what a toolchain says of one call: what it says of a match, and of a sub-graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet
+from collage_engine.partition.patterns import Match
+from collage_engine.partition.sub_graph import SubGraph
+
+Reason = Callable[[DataflowGraph, int], "str | None"]
+"""Why a toolchain cannot take the call at an index; None when it can."""
+
+
+def against_nodes(reason: Reason, graph: DataflowGraph, nodes: IndexSet) -> str | None:
+    """The reason against the first call of a set that cannot be taken."""
+    for index in graph.operators:
+        if nodes >> index & 1:
+            found = reason(graph, index)
+            if found is not None:
+                return found
+    return None
+
+
+def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None]:
+    """The predicate of a pattern table's entry: every matched call can be taken."""
+    return lambda graph, match: against_nodes(reason, graph, match.nodes)
+
+
+def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
+    """The ``validate`` of a partition spec: every call inside can be taken."""
+    return lambda sub_graph: against_nodes(reason, sub_graph.graph, sub_graph.inside)
+
+
+def against_onnx(
+    graph: DataflowGraph, index: int, types: Container[str], refusal: str
+) -> str | None:
+    """For a toolchain that is given ONNX: why it cannot be expected to take a call.
+
+    ``types``: element types that it computes; ``refusal``: how the sentence on another one begins.
+    An operator without an ONNX form of its own still runs as the ONNX node it came from, in a
+    sub-graph that holds the whole of that node.
+    """
+    from collage_engine.model.onnx_forms import FORMS
+
+    node = graph.nodes[index]
+    if node.op not in FORMS and not node.onnx_nodes:
+        return f"{node.op} has no ONNX form"
+    for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
+        if value.dtype not in types:
+            return f"{refusal} {value.dtype}"
+    return None
