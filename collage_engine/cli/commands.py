@@ -22,7 +22,7 @@ from collage_engine.records.errors import (
     SessionError,
     UsageError,
 )
-from collage_engine.report.numbers import time_text
+from collage_engine.report.numbers import counted, time_text
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine, Listener
@@ -215,11 +215,13 @@ def _compare(options: argparse.Namespace) -> int:
         found = answers.runs_compare(
             opened, p.RunsCompare(document=opened.handle, a=options.run, b=options.other)
         )
-        runs = {run.id: run.name for run in opened.document.runs}
+        before, after = opened.run(found.a), opened.run(found.b)
+        names = opened.document.title(before), opened.document.title(after)
     if options.json:
         output.print_json(found)
         return 0
-    output.print_comparison(found, (runs[found.a] or found.a, runs[found.b] or found.b))
+    output.print_comparison(found, names)
+    output.print_changed_facts(before, after)
     return 0
 
 
@@ -250,7 +252,7 @@ def _run(options: argparse.Namespace) -> int:
         say(
             f"latency: {time_text(result['median_us'])} "
             f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
-            f"{result['repeats']} runs, {result['threads']} threads)"
+            f"{counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:

@@ -97,6 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="time for tuning TVM's kernels during the search (default: none)",
     )  # fmt: skip
     place.add_argument(
+        "--no-in-place", dest="in_place", action="store_false",
+        help="search on what candidates take alone; do not look into whole covers for what they "
+        "take there",
+    )  # fmt: skip
+    place.add_argument(
         "--refine", type=duration, default=0.0, metavar="TIME",
         help="time for improving the best placements on end-to-end measurements (default: none)",
     )  # fmt: skip
@@ -138,7 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     compare = commands.add_parser("compare", help="two runs of a session side by side")
     _add_session(compare)
-    compare.add_argument("run", help="id or name of a run; `last` is the newest")
+    compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
     compare.add_argument("other", help="the run to compare with it")
     _add_json(compare)
 
@@ -147,7 +152,9 @@ def build_parser() -> argparse.ArgumentParser:
     export.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
     )
-    export.add_argument("--run", default="last", help="id or name of the run (default: last)")
+    export.add_argument(
+        "--run", default="last", help="id, name or number of the run (default: last)"
+    )
 
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
@@ -159,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="ends in .html, .csv, .json or .svg"
     )
-    report.add_argument("--run", help="id or name of the run (default: last)")
+    report.add_argument("--run", help="id, name or number of the run (default: last)")
     report.add_argument(
         "--peers", metavar="FILE",
         help="with .html: results of `python -m tests.benchmarks.peers`, as a table",

@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -291,6 +292,21 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
         say(f"  {old} → {new}: {nodes_text(nodes)}")
     if regrouped:
         say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
+
+
+def print_changed_facts(before: Run, after: Run) -> None:
+    """What else differs: limits, pins, accuracy, memory, formats, tuning."""
+    made = Columns("", "before", "after", cut=("before", "after"))
+    rows = [
+        (f"{fact.group}: {fact.name}", old or "–", new or "–")
+        for fact, old, new in changed_facts(run_facts(before), run_facts(after))
+        if old != new and fact.group != "Candidates"
+    ]
+    for row in rows:
+        made.add(*row)
+    if rows:
+        say()
+        show(made.table)
 
 
 def signed(us: float) -> str:

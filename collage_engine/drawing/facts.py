@@ -115,7 +115,7 @@ def _accuracy(run: Run) -> list[Fact]:
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
-            worst = f", each by itself within {max(errors):.1e}" if errors else ""
+            worst = f", within {max(errors):.1e} each" if errors else ""
             found.append(
                 Fact("Accuracy", f"partitions in {short(precision)}",
                      f"{len(held)} of {len(placement.partitions)}{worst}")

@@ -51,12 +51,12 @@ class OpenDocument:
             raise UsageError("this session is open for reading only: save a copy to change it")
 
     def run(self, name: str) -> Run:
-        """The run of this id or name; UsageError names those there are."""
+        """The run of this id, name or number; UsageError names those there are."""
         run = self.document.run(name)
         if run is None:
-            known = ", ".join(f"{r.id} ({r.name})" if r.name else r.id for r in
-                              self.document.runs) or "none"  # fmt: skip
-            raise UsageError(f"there is no run {name!r}; runs are {known}")
+            every, title = self.document.runs, self.document.title
+            known = ", ".join(f"{each.id} ({title(each)})" for each in every)
+            raise UsageError(f"there is no run {name!r}; runs are {known or 'none'}")
         return run
 
     def candidate(self, name: str) -> CandidateRecord:
@@ -120,13 +120,17 @@ class OpenDocument:
             merged = list(self.document.candidates)
             for candidate in fresh:
                 if candidate.id in self.by_id:
-                    merged[self.by_id[candidate.id]] = candidate
+                    place = self.by_id[candidate.id]
+                    cost = candidate.cost.like(merged[place].cost)
+                    merged[place] = msgspec.structs.replace(candidate, cost=cost)
                 else:
                     merged.append(candidate)
             by_key = {c.key: c.cost for c in fresh if c.key}
             self.replace_candidates(
                 [
-                    msgspec.structs.replace(c, cost=by_key[c.key]) if c.key in by_key else c
+                    msgspec.structs.replace(c, cost=by_key[c.key].like(c.cost))
+                    if c.key in by_key
+                    else c
                     for c in merged
                 ]
             )

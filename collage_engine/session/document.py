@@ -41,10 +41,17 @@ class Document:
             self.constants = dict(earlier.constants)
 
     def run(self, name: str) -> Run | None:
-        """The run with this id or name; the newest for ``last``."""
+        """The run with this id, name or number (``2``, ``Run 2``); the newest for ``last``."""
         if name == "last" and self.runs:
             return self.runs[-1]
         for run in reversed(self.runs):
             if name in (run.id, run.name):
                 return run
+        number = name.lower().removeprefix("run").strip()
+        if number.isdecimal() and 1 <= int(number) <= len(self.runs):
+            return self.runs[int(number) - 1]
         return None
+
+    def title(self, run: Run) -> str:
+        """A run's name, or its place among the runs, as the desktop calls it: ``Run 2``."""
+        return run.name or f"Run {self.runs.index(run) + 1}"
