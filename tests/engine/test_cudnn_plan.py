@@ -5,44 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.format import NHWC
 from collage_engine.toolchains.cudnn.generate import plan_of
-
-RANDOM = np.random.default_rng(0)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs, [output], output, **attributes)
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    constants: dict[str, np.ndarray],
-    shape: tuple[int, ...],
-    kind: int = TensorProto.FLOAT,
-) -> ImportedModel:
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", kind, shape)],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 9
-    return import_onnx(model)
+from collage_engine.toolchains.registry import get
+from tests.cuda_plans import (
+    attend,
+    attention_model,
+    carried_out,
+    model_of,
+    node,
+    normal,
+    quantized_conv,
+    stored_formats,
+    whole,
+)
 
 
 class Machine:
@@ -62,7 +43,8 @@ class Machine:
             flat = self.arguments[about["at"]].reshape(-1)
         else:
             raw = self.memory[about["where"]][about["at"] :]
-            flat = raw[: len(raw) // 4 * 4].view(np.float32)
+            size = np.dtype(about["dtype"]).itemsize
+            flat = raw[: len(raw) // size * size].view(about["dtype"])
         strides = [s * flat.itemsize for s in about["strides"]]
         return as_strided(flat, about["dims"], strides)
 
@@ -88,6 +70,8 @@ class Machine:
 
     def conv(self, s: dict[str, Any]) -> None:
         x, w = self.tensor(s["x"]), self.tensor(s["w"])
+        if "sums" in s:
+            x, w = x.astype(np.int64), w.astype(np.int64)
         pads = [(0, 0), (0, 0), *zip(s["pre"], s["post"], strict=True)]
         x = np.pad(x, pads)
         rank = x.ndim - 2
@@ -105,8 +89,14 @@ class Machine:
             parts.append(
                 np.tensordot(windows[:, channels], filters, ([1, *axes], [1, *range(2, 2 + rank)]))
             )
-        y = np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
-        self.tensor(s["y"])[...] = self.post(y, s["posts"])
+        y = self.post(np.moveaxis(np.concatenate(parts, axis=-1), -1, 1), s["posts"])
+        into = self.tensor(s["y"])
+        into[...] = np.clip(np.rint(y), -128, 127) if into.dtype == np.int8 else y
+
+    def attention(self, s: dict[str, Any]) -> None:
+        mask = self.tensor(s["bias"]) if "bias" in s else None
+        y = attend(*(self.tensor(s[name]) for name in "qkv"), s["scale"], mask)
+        self.tensor(s["y"])[...] = y
 
     def pool(self, s: dict[str, Any]) -> None:
         x = self.tensor(s["x"])
@@ -138,26 +128,11 @@ class Machine:
 
 def run(model: ImportedModel, nhwc: bool = False) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(plan, its result in logical order, the model's own)."""
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    formats = {
-        i: NHWC for i in (*inputs, *outputs) if nhwc and len(graph.nodes[i].type.shape) == 4
-    }
-    plan, weights = plan_of(graph, nodes, inputs, outputs, model.constant, formats=formats)
-    values = model.random_inputs(0)
-    names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-    arguments = [values[names[i]] for i in inputs]
-    kind = graph.nodes[outputs[0]].type
-    shape = list(kind.shape)
-    if formats:
-        arguments = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in arguments]
-        shape = [shape[a] for a in (0, 2, 3, 1)]
-    result = np.zeros(shape, kind.dtype)
-    Machine(plan, weights, [*arguments, result])
-    if formats:
-        result = result.transpose(0, 3, 1, 2)
-    return plan, result, original_outputs(model, values)["y"]
+    nodes, inputs, outputs = whole(model)
+    formats = stored_formats(model, nhwc)
+    plan, weights = plan_of(model.graph, nodes, inputs, outputs, model.constant, formats=formats)
+    result, truth = carried_out(model, formats, lambda given: Machine(plan, weights, given))
+    return plan, result, truth
 
 
 CASES: dict[str, tuple[ImportedModel, list[str]]] = {
@@ -236,34 +211,65 @@ def test_what_it_has_no_function_for_is_refused() -> None:
         run(model)
 
 
-def attention_model(kind: int, swap: tuple[int, ...]) -> ImportedModel:
-    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
-    return model_of(
-        [node("Transpose", ["k"], "t", perm=swap), node("MatMul", ["q", "t"], "s"),
-         node("Mul", ["s", "c"], "u"), node("Softmax", ["u"], "w", axis=-1),
-         node("MatMul", ["w", "v"], "y")],
-        {"q": (1, 2, 8, 16), "k": (1, 2, 8, 16), "v": (1, 2, 8, 16)},
-        {"c": np.array(0.25, dtype)}, (1, 2, 8, 16), kind,
-    )  # fmt: skip
-
-
-def test_attention_in_half_precision_is_one_step() -> None:
-    model = attention_model(TensorProto.FLOAT16, (0, 1, 3, 2))
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    plan, _ = plan_of(graph, nodes, *graph.boundary(nodes), model.constant)
+@pytest.mark.parametrize(
+    ("mask", "heads_outside"), [("", False), ("added", True), ("selected", True)]
+)
+def test_attention_in_half_precision_is_one_step(mask: str, heads_outside: bool) -> None:
+    """As BERT and GPT-2 write it: masks added or selected by, heads moved by transpositions."""
+    model = attention_model(mask, heads_outside=heads_outside, dtype="float16", batch=2)
+    plan, result, truth = run(model)
     (step,) = plan["steps"]
-    assert step["op"] == "attention"
-    assert step["scale"] == pytest.approx(0.25)
-    assert [step[name]["dims"] for name in "qkvy"] == [[1, 2, 8, 16]] * 4
-    assert [step[name]["at"] for name in "qkvy"] == [
-        *(graph.boundary(nodes)[0].index(graph.record.inputs[i]) for i in range(3)), 3,
-    ]  # fmt: skip
+    assert (step["op"], step["math"]) == ("attention", "any")
+    assert step["scale"] == pytest.approx(8**-0.5, rel=1e-3)
+    assert [step[name]["dims"] for name in "qkvy"] == [[2, 2, 16, 8]] * 4
+    np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
 
 
 def test_attention_in_single_precision_is_left_to_others() -> None:
-    model = attention_model(TensorProto.FLOAT, (0, 1, 3, 2))
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
     with pytest.raises(UnsupportedError):
-        plan_of(graph, nodes, *graph.boundary(nodes), model.constant)
+        run(attention_model())
+
+
+def test_tensor_cores_are_kept_from_single_precision_only() -> None:
+    """Half precision loses nothing on them, and its fastest engines have no others."""
+    for dtype, math in (("float32", "float32"), ("float16", "any")):
+        kind = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.FLOAT
+        model = model_of([node("Conv", ["x", "w"], "y")], {"x": (1, 8, 4, 4)},
+                         {"w": normal(8, 8, 1, 1, dtype=dtype)}, (1, 8, 4, 4), kind)  # fmt: skip
+        plan, *_ = run(model)
+        assert [s["math"] for s in plan["steps"]] == [math]
+
+
+QUANTIZED = {
+    "bias and relu": quantized_conv(TensorProto.INT8, 0),
+    "another tensor added": quantized_conv(TensorProto.INT8, 0, residual=True),
+    "a zero point and no padding": quantized_conv(TensorProto.INT8, 7, pad=0),
+    "a float result": quantized_conv(TensorProto.INT8, 0, quantize=False, relu=False),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_convolutions_in_8_bits_are_one_step(name: str) -> None:
+    model = QUANTIZED[name]
+    plan, result, truth = run(model, nhwc=True)
+    (step,) = plan["steps"]
+    assert (step["op"], step["sums"], step["math"]) == ("conv", "int32", "any")
+    assert result.dtype == truth.dtype
+    if truth.dtype == np.float32:
+        np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-4)
+    else:
+        assert np.abs(result.astype(int) - truth.astype(int)).max() <= 1
+        assert (result != truth).mean() < 0.01  # ties only
+    with pytest.raises(UnsupportedError, match="channels do not lie innermost"):
+        run(model)
+
+
+def test_8_bit_composites_and_attention_count_as_supported() -> None:
+    cudnn = get("cudnn")
+    (instance,) = cudnn.cuda_instances("sm_90a", "float32")
+    for model in (QUANTIZED["bias and relu"], attention_model("added", dtype="float16")):
+        graph = model.graph
+        assert not [r for i in graph.operators if (r := cudnn.supports(graph, i, instance))]
+        spec = cudnn.partition_spec(instance, graph)
+        sizes = [len(graph.to_operators(c.sub_graph.inside)) for c in spec.candidates(graph)]
+        assert len(graph.operators) in sizes

@@ -2,69 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from onnx import TensorProto
 
-from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
-from tests.cuda_plans import attention_model, model_of, node, normal
+from tests.cuda_plans import attention_model, model_of, node, normal, quantized_conv, scalar, small
 from tests.engine.test_cutlass_plan import plan_for, run
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
-KINDS = {INT8: np.int8, UINT8: np.uint8}
-
-
-def scalar(value: float, kind: Any = np.float32) -> np.ndarray:
-    return np.array(value, kind)
-
-
-def small(*shape: int) -> np.ndarray:
-    """Weights of 8 bits."""
-    return np.clip(np.rint(normal(*shape) * 40), -127, 127).astype(np.int8)
-
-
-def quantized_conv(
-    kind: int, zero: int, *, pad: int = 1, residual: bool = False, kernel: int = 3,
-    quantize: bool = True, relu: bool = True,
-) -> ImportedModel:  # fmt: skip
-    """Conv, bias, ReLU between DequantizeLinear and QuantizeLinear, scales per channel."""
-    dtype = KINDS[kind]
-    nodes = [
-        node("DequantizeLinear", ["x", "sx", "zx"], "xf"),
-        node("DequantizeLinear", ["w", "sw", "zw"], "wf", axis=0),
-        node("Conv", ["xf", "wf", "b"], "c", pads=[pad] * 4),
-    ]
-    size = 6 + 2 * pad - kernel + 1
-    inputs: dict[str, tuple[int, ...]] = {"x": (2, 16, 6, 6)}
-    last = "c"
-    if residual:
-        inputs["r"] = (2, 16, size, size)
-        nodes += [node("DequantizeLinear", ["r", "sr", "zx"], "rf"),
-                  node("Add", ["c", "rf"], "s")]  # fmt: skip
-        last = "s"
-    if relu:
-        nodes.append(node("Relu", [last], "a"))
-        last = "a"
-    if quantize:
-        nodes.append(node("QuantizeLinear", [last, "sy", "zy"], "y"))
-    else:
-        nodes[-1].output[0] = "y"
-    constants = {
-        "w": small(16, 16, kernel, kernel), "b": normal(16),
-        "sx": scalar(0.05), "zx": scalar(zero, dtype),
-        "sw": np.linspace(0.002, 0.004, 16, dtype=np.float32), "zw": np.zeros(16, np.int8),
-        "sr": scalar(0.07), "sy": scalar(0.09), "zy": scalar(3, dtype),
-    }  # fmt: skip
-    used = {i for n in nodes for i in n.input}
-    constants = {n: v for n, v in constants.items() if n in used}
-    shape = (2, 16, size, size)
-    return model_of(nodes, inputs, constants, shape, kind, None if quantize else TensorProto.FLOAT)
 
 
 CONVOLUTIONS = {

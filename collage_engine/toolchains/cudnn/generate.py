@@ -8,10 +8,11 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.quantized import SMALL
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.cudnn import attention
+from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.plan import Ints, Plan, View, dense, row_major
 from collage_engine.toolchains.native.places import Constants, blank
 
@@ -46,12 +47,15 @@ class Generator:
 
     def lower(self) -> None:
         attentions = {a.root: a for a in attention.within(self.graph, self.nodes, self.leaving)}
-        for found in attentions.values():
+        composites = quantized.within(self.graph, self.nodes, self.leaving)
+        for found in (*attentions.values(), *composites.values()):
             self.done |= found.nodes
         for index in members(self.nodes):
             node = self.graph.nodes[index]
             if index in attentions:  # what it reads has been made
                 attention.emit(self.plan, attentions[index])
+            if index in composites:
+                quantized.emit(self.plan, composites[index])
             if node.form == "projection":
                 raise UnsupportedError("cuDNN gives no tuples")
             if node.form == "call" and not self.done >> index & 1:
@@ -366,7 +370,8 @@ def plan_of(
     plan = Plan(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
-        plan.check(kind, graph.nodes[index].op or "an input")
+        if kind.dtype not in SMALL:  # what is read of it says whether 8 bits can be
+            plan.check(kind, graph.nodes[index].op or "an input")
         about = {"where": "argument", "at": place}
         view = dense(about, kind, formats.get(index) == NHWC)
         (plan.views if place < len(inputs) else plan.outputs)[index] = view

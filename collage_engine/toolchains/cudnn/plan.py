@@ -129,9 +129,11 @@ class Plan:
         return found
 
     def emit(self, op: str, name: str, **fields: Any) -> None:
-        self.steps.append(
-            {"op": op, "name": name, "math": "float32" if self.strict else "any", **fields}
-        )
+        """A step. Only what is float32 can lose by being rounded inside; engines that read half
+        precision or less use tensor cores as they are."""
+        read = fields["x"] if "x" in fields else fields["q"]
+        exact = self.strict and read["dtype"] == "float32"
+        self.steps.append({"op": op, "name": name, "math": "float32" if exact else "any", **fields})
 
     def as_json(self) -> dict[str, Any]:
         return {"steps": self.steps, "scratch_bytes": self.scratch}

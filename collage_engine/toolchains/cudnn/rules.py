@@ -1,17 +1,19 @@
-"""What cuDNN proposes: convolutions with what follows them, attention, single functions."""
+"""What cuDNN proposes: convolutions with what follows them, in 8 bits too, attention, and single
+functions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition import quantized as qdq
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
-from collage_engine.partition.rule_trees import byoc_rules, union_rules
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.cudnn import attention
+from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.generate import (
     CONVOLUTIONS,
     DECONVOLUTIONS,
@@ -20,13 +22,31 @@ from collage_engine.toolchains.cudnn.generate import (
     dry_plan,
 )
 from collage_engine.toolchains.native import attention as written_out
+from collage_engine.toolchains.native import taken_along
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """Why cuDNN cannot run an operator by itself; None when it can."""
+    """Why cuDNN runs an operator neither by itself nor with others; None when it does."""
+    if graph.nodes[index].op in VIEWS:
+        return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
+    reason = _refused(graph, 1 << index)
+    if reason is not None and _with_others(graph) >> index & 1:
+        return None
+    return reason
+
+
+def _with_others(graph: DataflowGraph) -> int:
+    """Calls that it runs as part of an 8-bit composite or an attention."""
+    table = [("cudnn.attention", written_out.pattern())]
+    table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cudnn", quantized.KINDS)]
+    return taken_along.taken_along(graph, "cuDNN", table, _refused)
+
+
+def _alone(graph: DataflowGraph, index: int) -> str | None:
+    """As ``reason_against``, by itself."""
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
     return _refused(graph, 1 << index)
@@ -61,6 +81,10 @@ def _attention_supported(graph: DataflowGraph, match: Match) -> str | None:
     return attention.reason_against(graph, match) or _refused(graph, match.nodes)
 
 
+def _small_supported(graph: DataflowGraph, match: Match) -> str | None:
+    return qdq.whole(graph, match) or _refused(graph, match.nodes)
+
+
 def _validate(sub_graph: SubGraph) -> str | None:
     return _refused(sub_graph.graph, sub_graph.inside)
 
@@ -69,10 +93,14 @@ def partition_spec(
     toolchain: CudnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
 ) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    whole = [("cudnn.attention", written_out.pattern(), _attention_supported)]
+    whole: list[PatternEntry] = [
+        (name, pattern, _small_supported)
+        for name, pattern, _ in qdq.pattern_table(toolchain.name, quantized.KINDS)
+    ]
+    whole.append(("cudnn.attention", written_out.pattern(), _attention_supported))
     rule = union_rules(
         toolchain.name,
-        byoc_rules(table, "TVMFusion", max_depth=6, name=toolchain.name, supports=reason_against),
+        byoc_rules(table, "TVMFusion", max_depth=6, name=toolchain.name, supports=_alone),
         byoc_rules(whole, name=toolchain.name),  # deeper than what is joined step by step
     )
     return PartitionSpec(toolchain.name, instance, rule, _validate)

@@ -34,7 +34,10 @@ class CudnnToolchain(CudaToolchain):
     name = "cudnn"
     licence = "LicenseRef-NVIDIA-cuDNN"
     install = "pip install 'collage-explorer[cuda]'"
-    depends = ("collage_engine.partition.patterns",)
+    depends = (
+        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+        "collage_engine.partition.patterns",
+    )  # fmt: skip
 
     def version(self) -> str:
         header = self.header().with_name("cudnn_version.h")

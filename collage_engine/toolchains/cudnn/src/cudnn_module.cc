@@ -87,7 +87,11 @@ class Step {
   virtual ~Step() = default;
   // Make ready; returns the workspace it wants.
   virtual int64_t Build() = 0;
-  virtual void Choose(const Memory&, void* workspace, cudaStream_t) {}
+  // Choose an engine; the operands hold what they will, or something like it, and the result too
+  // from then on, since the steps after it shall choose on real data.
+  virtual void Choose(const Memory& memory, void* workspace, cudaStream_t) {
+    Launch(memory, workspace);
+  }
   virtual void Launch(const Memory&, void* workspace) = 0;
   virtual std::optional<std::string> choice() const { return std::nullopt; }
   json::Object Describe() const {
@@ -131,44 +135,18 @@ class GraphStep : public Step {
   }
 
   int64_t Build() final {
-    graph_ = std::make_shared<fe::graph::Graph>();
-    graph_->set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-    operands_.clear();
-    Compose();
-    CheckGraph(graph_->validate(), name_);
-    CheckGraph(graph_->build_operation_graph(Handle()), name_);
-    CheckGraph(graph_->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), name_);
-    if (strict_) {
-      // The same arithmetic for all: no engine that rounds float32 to less inside.
-      graph_->deselect_numeric_notes({fe::NumericalNote_t::TENSOR_CORE,
-                                      fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
-                                      fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
+    for (variant_ = 0; variant_ + 1 < Variants(); ++variant_) {
+      try {
+        return BuildVariant();
+      } catch (const ffi::Error&) {
+        continue;  // cuDNN has no engine for it put this way
+      }
     }
-    graph_->deselect_workspace_greater_than(kMostWorkspace);
-    CheckGraph(graph_->check_support(Handle()), name_);
-    int64_t workspace = 0;
-    plans_.clear();
-    for (int64_t i = 0; i < graph_->get_execution_plan_count(); ++i) {
-      if (static_cast<int64_t>(plans_.size()) >= kMostPlans) break;
-      std::string engine;
-      if (graph_->get_plan_name_at_index(i, engine).is_bad()) continue;
-      if (wanted_ && engine != *wanted_) continue;
-      if (graph_->build_plan_at_index(Handle(), i).is_bad()) continue;
-      plans_.emplace_back(i, engine);
-      workspace = std::max(workspace, graph_->get_workspace_size_plan_at_index(i));
-    }
-    if (plans_.empty() && wanted_) {
-      wanted_.reset();  // chosen with another cuDNN or device: choose again
-      return Build();
-    }
-    if (plans_.empty()) TVM_FFI_THROW(RuntimeError) << name_ << ": no engine of cuDNN builds it";
-    chosen_ = plans_.front();
-    return workspace;
+    return BuildVariant();
   }
 
   void Choose(const Memory& memory, void* workspace, cudaStream_t stream) final {
-    if (plans_.size() == 1) return;
+    if (plans_.size() == 1) return Execute(memory, workspace, chosen_.first);
     Stopwatch watch(stream);
     float best = std::numeric_limits<float>::infinity();
     for (const auto& plan : plans_) {
@@ -200,6 +178,9 @@ class GraphStep : public Step {
  protected:
   // Add the operations to graph_.
   virtual void Compose() = 0;
+  // How many ways there are to put it, and the one to be composed now.
+  virtual int Variants() const { return 1; }
+  int variant() const { return variant_; }
 
   const json::Object& about() const { return about_; }
   fe::graph::Graph& graph() { return *graph_; }
@@ -250,6 +231,43 @@ class GraphStep : public Step {
   }
 
  private:
+  int64_t BuildVariant() {
+    graph_ = std::make_shared<fe::graph::Graph>();
+    graph_->set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    operands_.clear();
+    Compose();
+    CheckGraph(graph_->validate(), name_);
+    CheckGraph(graph_->build_operation_graph(Handle()), name_);
+    CheckGraph(graph_->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), name_);
+    if (strict_) {
+      // The same arithmetic for all: no engine that rounds float32 to less inside.
+      graph_->deselect_numeric_notes({fe::NumericalNote_t::TENSOR_CORE,
+                                      fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
+                                      fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION});
+    }
+    graph_->deselect_workspace_greater_than(kMostWorkspace);
+    CheckGraph(graph_->check_support(Handle()), name_);
+    int64_t workspace = 0;
+    plans_.clear();
+    for (int64_t i = 0; i < graph_->get_execution_plan_count(); ++i) {
+      if (static_cast<int64_t>(plans_.size()) >= kMostPlans) break;
+      std::string engine;
+      if (graph_->get_plan_name_at_index(i, engine).is_bad()) continue;
+      if (wanted_ && engine != *wanted_) continue;
+      if (graph_->build_plan_at_index(Handle(), i).is_bad()) continue;
+      plans_.emplace_back(i, engine);
+      workspace = std::max(workspace, graph_->get_workspace_size_plan_at_index(i));
+    }
+    if (plans_.empty() && wanted_) {
+      wanted_.reset();  // chosen with another cuDNN or device: choose again
+      return BuildVariant();
+    }
+    if (plans_.empty()) TVM_FFI_THROW(RuntimeError) << name_ << ": no engine of cuDNN builds it";
+    chosen_ = plans_.front();
+    return workspace;
+  }
+
   int64_t Bind(const Operand& operand) {
     operands_.push_back(operand);
     return static_cast<int64_t>(operands_.size());
@@ -265,6 +283,7 @@ class GraphStep : public Step {
 
   json::Object about_;
   bool strict_ = true;
+  int variant_ = 0;
   std::optional<std::string> wanted_;
   std::shared_ptr<fe::graph::Graph> graph_;
   std::vector<Operand> operands_;
@@ -277,15 +296,24 @@ class Convolution : public GraphStep {
   using GraphStep::GraphStep;
 
  protected:
+  // Integer sums are handed on as int32 or as float32; not every release has engines for both.
+  int Variants() const final { return Integers() ? 2 : 1; }
+
   void Compose() final {
     GraphTensor x = Input("x"), w = Input("w");
-    GraphTensor y = graph().conv_fprop(x, w, fe::graph::Conv_fprop_attributes()
-                                                 .set_pre_padding(GetInts(about(), "pre"))
-                                                 .set_post_padding(GetInts(about(), "post"))
-                                                 .set_stride(GetInts(about(), "stride"))
-                                                 .set_dilation(GetInts(about(), "dilation")));
+    auto attributes = fe::graph::Conv_fprop_attributes()
+                          .set_pre_padding(GetInts(about(), "pre"))
+                          .set_post_padding(GetInts(about(), "post"))
+                          .set_stride(GetInts(about(), "stride"))
+                          .set_dilation(GetInts(about(), "dilation"));
+    if (Integers()) attributes.set_compute_data_type(fe::DataType_t::INT32);
+    GraphTensor y = graph().conv_fprop(x, w, attributes);
+    if (Integers()) y->set_data_type(variant() == 0 ? fe::DataType_t::INT32 : fe::DataType_t::FLOAT);
     Output(Posts(y), "y");
   }
+
+ private:
+  bool Integers() const { return Has(about(), "sums"); }
 };
 
 // A transposed convolution is the gradient of a convolution with respect to its data.
@@ -439,35 +467,6 @@ class Softmax : public PlainStep {
   cudnnSoftmaxAlgorithm_t algorithm_;
 };
 
-class BatchNorm : public PlainStep {
- public:
-  explicit BatchNorm(const json::Object& about)
-      : PlainStep(about),
-        scale_(TensorOf(about, "scale")),
-        bias_(TensorOf(about, "bias")),
-        mean_(TensorOf(about, "mean")),
-        variance_(TensorOf(about, "variance")),
-        epsilon_(Get<double>(about, "epsilon")) {}
-  int64_t Build() final {
-    PlainStep::Build();
-    parameters_ = std::make_unique<PlainTensor>(scale_);
-    return 0;
-  }
-  void Launch(const Memory& memory, void*) final {
-    CheckDnn(cudnnBatchNormalizationForwardInference(
-                 Handle(), CUDNN_BATCHNORM_SPATIAL, &one_, &zero_, source_->get(),
-                 memory.At(x_.operand), result_->get(), memory.At(y_.operand), parameters_->get(),
-                 memory.At(scale_.operand), memory.At(bias_.operand), memory.At(mean_.operand),
-                 memory.At(variance_.operand), epsilon_),
-             name_.c_str());
-  }
-
- private:
-  TensorAbout scale_, bias_, mean_, variance_;
-  double epsilon_;
-  std::unique_ptr<PlainTensor> parameters_;
-};
-
 std::unique_ptr<Step> MakeStep(const json::Object& about) {
   const std::string op = GetString(about, "op");
   if (op == "conv") return std::make_unique<Convolution>(about);
@@ -477,7 +476,6 @@ std::unique_ptr<Step> MakeStep(const json::Object& about) {
   if (op == "attention") return std::make_unique<Attention>(about);
   if (op == "pool") return std::make_unique<Pool>(about);
   if (op == "softmax") return std::make_unique<Softmax>(about);
-  if (op == "batch_norm") return std::make_unique<BatchNorm>(about);
   TVM_FFI_THROW(ValueError) << "no step " << op;
   TVM_FFI_UNREACHABLE();
 }

@@ -1,0 +1,129 @@
+"""8-bit convolutions (QDQ) as one cuDNN graph: integer sums, a factor and an offset per channel.
+
+Its engines read int8 images whose channels lie innermost, so a plain border is refused when the
+partition is compiled; one that takes and gives nhwc is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet
+from collage_engine.partition import quantized
+from collage_engine.partition.quantized import Kind, Quantized
+from collage_engine.partition.quantized_numbers import Numbers
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.cudnn.plan import Plan, View
+from collage_engine.toolchains.native.requantized import LARGEST_FLOAT, Requantized, requantized
+
+KINDS: tuple[Kind, ...] = ("conv",)
+CHANNEL_MULTIPLE = 4
+"""Channels are read in words."""
+
+
+def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Quantized]:
+    """Composites in a set that cuDNN has engines for, by root, as far as types tell."""
+    return {
+        root: found
+        for root, found in quantized.within(graph, nodes, leaving).items()
+        if reason_against(graph, found) is None
+    }
+
+
+def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
+    node = graph.nodes[found["anchor"]]
+    if found.kind not in KINDS or node.op != "nn.conv2d":
+        return f"{node.op}: cuDNN has engines for 8-bit convolutions of images only"
+    if int(node.attributes.get("groups", 1)) != 1:
+        return f"{node.op}: 8-bit convolutions in groups"
+    layout = str(node.attributes.get("data_layout", "NCHW"))
+    if layout not in ("NCHW", "NHWC") or sorted(str(node.attributes["kernel_layout"])) != sorted(
+        "OIHW"
+    ):
+        return f"{node.op}: cuDNN has no layout {layout}"
+    data, result = graph.nodes[found["data"]].type, graph.nodes[found.root].type
+    if data.dtype != "int8" or result.dtype not in ("int8", "float32"):
+        return f"{node.op}: 8-bit convolutions from {data.dtype} to {result.dtype}"
+    channels = [kind.shape[layout.index("C")] for kind in (data, result)]
+    if any(c % CHANNEL_MULTIPLE for c in channels):
+        return f"{node.op}: {channels[0]} and {channels[1]} channels of 8 bits"
+    if "residual" in found:
+        residual = graph.nodes[found["residual"]].type
+        if residual.dtype != "int8" or residual.shape != result.shape:
+            return f"{node.op}: a {residual.dtype} tensor added"
+    return None
+
+
+def emit(plan: Plan, found: Quantized) -> None:
+    """One step: convolution, factor, offset, residual sum, limits."""
+    node = plan.graph.nodes[found["anchor"]]
+    layout = str(node.attributes.get("data_layout", "NCHW"))
+
+    def image(view: View) -> View:
+        view = view.permuted(tuple(layout.index(c) for c in "NCHW"))
+        if view.strides[1] != 1 and not plan.dry:
+            raise UnsupportedError(f"{node.op}: 8-bit images whose channels do not lie innermost")
+        return view
+
+    x = image(plan.view(found["data"]))
+    begin, end = _pads(node.attributes["padding"])
+    numbers = Numbers(plan.graph, found, plan.constants)
+    made = _numbers(plan, numbers, found, padded=any((*begin, *end)))
+    order = str(node.attributes["kernel_layout"])
+    stored = plan.constant(made.weights.transpose([order.index(c) for c in "OHWI"]))
+    last = plan.graph.nodes[found.root].type
+    y = image(plan.result(found.root))
+    posts = _posts(plan, made, found, image, small=last.dtype == "int8")
+    plan.emit(
+        "conv", node.name or f"{node.op} {node.index}", x=x.as_json(),
+        w=stored.permuted((0, 3, 1, 2)).as_json(), y=y.as_json(), pre=list(begin), post=list(end),
+        stride=_pair(node.attributes["strides"]), dilation=_pair(node.attributes["dilation"]),
+        groups=1, sums="int32", posts=posts,
+    )  # fmt: skip
+
+
+def _posts(
+    plan: Plan, made: Requantized, found: Quantized, image: Any, *, small: bool
+) -> list[dict[str, Any]]:
+    """``(sum · factor / ratio + offset / ratio + residual) · ratio``, then the limits."""
+
+    def number(values: np.ndarray | float) -> dict[str, Any]:
+        array = np.asarray(values, np.float32).reshape(1, -1, 1, 1)
+        return plan.constant(array).as_json()
+
+    ratio = made.ratio if "residual" in found and made.ratio else 1.0
+    posts: list[dict[str, Any]] = [
+        {"mode": "multiply", "other": number(made.factor / ratio), "swapped": False},
+        {"mode": "add", "other": number(made.offset / ratio), "swapped": False},
+    ]
+    if "residual" in found:
+        added = image(plan.view(found["residual"])).as_json()
+        posts.append({"mode": "add", "other": added, "swapped": False})
+        posts.append({"mode": "multiply", "other": number(ratio), "swapped": False})
+    low, high = (-128.0, 127.0) if small else (-LARGEST_FLOAT, LARGEST_FLOAT)
+    if made.low > low or made.high < high:  # what the type does not do by itself
+        posts.append({"mode": "clip", "low": made.low, "high": made.high})
+    return posts
+
+
+def _numbers(plan: Plan, numbers: Numbers, found: Quantized, *, padded: bool) -> Requantized:
+    if not plan.dry:
+        return requantized(numbers, padded=padded)
+    shape = plan.graph.nodes[found["weights"]].type.shape
+    channels = np.ones(1, np.float32)
+    limits = (-LARGEST_FLOAT, LARGEST_FLOAT)
+    return Requantized(np.zeros(shape, np.int8), channels, channels, 0.0, *limits)
+
+
+def _pair(value: Any) -> list[int]:
+    return list(map(int, value)) if isinstance(value, (list, tuple)) else [int(value)] * 2
+
+
+def _pads(value: Any) -> tuple[list[int], list[int]]:
+    """Before and behind, rows and columns."""
+    found = list(map(int, value)) if isinstance(value, (list, tuple)) else [int(value)]
+    found = found * 4 if len(found) == 1 else found * 2 if len(found) == 2 else found
+    return found[:2], found[2:]
