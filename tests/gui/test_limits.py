@@ -1,0 +1,116 @@
+"""Limits on what is deployed, and the facts of a run, as a person sets and reads them."""
+
+from __future__ import annotations
+
+import msgspec
+from PySide6.QtWidgets import QTreeWidget
+
+from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.settings import RunSettings
+from collage_gui.session import Reference
+
+
+def _texts(table: QTreeWidget) -> dict[tuple[str, str], list[str]]:
+    found = {}
+    for at in range(table.topLevelItemCount()):
+        group = table.topLevelItem(at)
+        assert group is not None
+        for place in range(group.childCount()):
+            item = group.child(place)
+            assert item is not None
+            columns = [item.text(column) for column in range(1, table.columnCount())]
+            found[group.text(0), item.text(0)] = columns
+    return found
+
+
+def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
+    d = drive()
+    page = d.open()
+    panel = page.run_settings
+    assert panel.settings().allow_runtimes == () and panel.settings().max_artifact_bytes == 0
+    for action in panel.limits._menu.actions():
+        if action.data() in ("tvm", "onednn"):
+            action.trigger()
+    panel.limits.most.setValue(2)
+    panel.limits.largest.setValue(55.5)
+    panel.limits.licences.setText("Apache-2.0, MIT,,BSD, MIT")
+    panel.refine.setValue(3)
+    panel.measure.setCurrentIndex(1)
+    wanted = panel.settings()
+    assert set(wanted.allow_runtimes) == {"tvm", "onednn"}
+    assert (wanted.max_runtimes, wanted.max_artifact_bytes) == (2, 55_500_000)
+    assert wanted.licences == ("Apache-2.0", "MIT", "BSD")
+    assert (wanted.refine_budget_s, wanted.measure) == (180.0, "all")
+    assert "TVM" in panel.limits.runtimes.text() and "oneDNN" in panel.limits.runtimes.text()
+
+    d.run(page)
+    assert page.document.settings.max_runtimes == 2, "the run was started with them"
+    page.document.settings = RunSettings()
+    page.document.settings_restored.emit()
+    assert panel.settings().licences == () and panel.limits.runtimes.text().startswith("any")
+    page.document.settings = wanted
+    page.document.settings_restored.emit()
+    again = panel.settings()
+    for field in ("allow_runtimes", "max_runtimes", "max_artifact_bytes", "licences", "measure"):
+        assert getattr(again, field) == getattr(wanted, field), field
+
+
+def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.run(page)
+    document = page.document
+    first, second = document.runs
+    second.limits = [
+        LimitVerdict(
+            constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=11.0,
+            reason="at most 1 runtime: honoured, costs 11 us (2.0 %)",
+        )
+    ]  # fmt: skip
+    second.memory = MemoryUse(seen=MemorySeen(load_peak_bytes=3 << 20, run_peak_bytes=2 << 20))
+    second.accuracy = Accuracy(precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=2e-3)
+    document.show_run(second.id)
+    found = _texts(page.runs.facts)
+    assert found["Limits", "at most 1 runtime"] == ["honoured, costs 11 us (2.0 %)"]
+    assert found["Memory", "largest while loading"] == ["3.00 MiB"]
+    assert found["Accuracy", "tolerance"] == ["0.01, kept on 4 sets of inputs"]
+    document.set_reference(Reference("run", first.id))
+    found = _texts(page.runs.facts)
+    assert found["Memory", "largest while loading"] == ["3.00 MiB", "–"]
+    assert len(found["Candidates", "found"]) == 2
+
+
+def test_partitions_tell_configuration_precision_and_formats(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    table = page.outline.partitions.table
+    titles = [column.title for column in page.outline.partitions.model.columns]
+    precision, formats = titles.index("Precision"), titles.index("Formats")
+    assert table.isColumnHidden(precision) and table.isColumnHidden(formats)
+    shown = page.document.shown
+    first, *rest = shown.placement.partitions
+    first = msgspec.structs.replace(
+        first, config={"tuned": "yes"}, precision="bfloat16", max_rel_error=2e-3, gives={0: "nhwc"}
+    )
+    placement = msgspec.structs.replace(shown.placement, partitions=(first, *rest))
+    page.document.show_placement(placement, "changed")
+    assert not table.isColumnHidden(precision) and not table.isColumnHidden(formats)
+    model = page.outline.partitions.model
+    row = model.place_of(lambda r: r.id == first.id)
+    cells = [model.index(row, at).data() for at in (0, precision, formats)]
+    assert cells[0].endswith("tuned=yes") and cells[1:] == ["bf16", "gives nhwc"]
+
+
+def test_a_search_that_finds_nothing_names_what_forbids_it(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.infeasible = {"reason": "no cover keeps to at most 1 MB"}
+    page.document.settings = RunSettings(max_artifact_bytes=10**6)
+    assert page.document.infeasible_text == (
+        "No placement satisfies the limits: no cover keeps to at most 1 MB"
+    )

@@ -1,0 +1,112 @@
+"""What is to be known of a run beside its times, and what differs between two."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collage_engine.drawing.facts import changed_facts, limit_facts, run_facts
+from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.pin import PinVerdict
+from collage_engine.records.placement import (
+    CandidateCounts,
+    Conversion,
+    Partition,
+    Placement,
+    Run,
+)
+from collage_engine.records.tuning import TuneCounts
+
+PARTS = tuple(
+    Partition(
+        id=f"p{k}", candidate=f"c{k}", toolchain="onednn", config={}, nodes=(k,), onnx_nodes=(),
+        estimated_us=10.0, precision=precision, max_rel_error=error, gives=gives,
+    )
+    for k, (precision, error, gives) in enumerate(
+        [("bfloat16", 2e-3, {0: "nhwc"}), ("float32", 1e-7, {}), ("bfloat16", 3e-3, {})]
+    )
+)  # fmt: skip
+PLACEMENT = Placement(
+    partitions=PARTS, estimated_us=30.0, measured_us=40.0,
+    conversions=(Conversion(node=0, source="nhwc", target="plain", us=1.5),),
+)  # fmt: skip
+RUN = Run(
+    id="r1", name="", model={}, target="cpu", threads=1, toolchains=[], winner="collage",
+    candidates=CandidateCounts(enumerated=9, distinct=8, measured=5, skipped=3, proven=3),
+    placement=PLACEMENT, baselines=[], max_abs_error=None, max_rel_error=4e-3, seconds={},
+    pins=[PinVerdict(pin="conv*=onednn", state="honoured", price_us=2.0)],
+    limits=[
+        LimitVerdict(
+            constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=11.0,
+            reason="at most 1 runtime: honoured, costs 11.0 us (2.0 %)",
+        )
+    ],
+    accuracy=Accuracy(
+        precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=5e-3, float32_us=50.0,
+        float32_max_rel_error=1e-6,
+    ),
+    memory=MemoryUse(
+        seen=MemorySeen(load_peak_bytes=2 << 20, run_peak_bytes=3 << 20, held={"onednn": 4096}),
+        weights_bytes=1024, artifact_bytes=5 << 20, library_bytes=4 << 20,
+    ),
+    tuning=TuneCounts(workloads=7, tuned=3, tried=40, from_store=2, improved=1, seconds=12.0),
+)  # fmt: skip
+
+
+def values(run: Run) -> dict[tuple[str, str], str]:
+    return {(fact.group, fact.name): fact.value for fact in run_facts(run)}
+
+
+def test_everything_is_told_once() -> None:
+    found = values(RUN)
+    assert len(found) == len(run_facts(RUN))
+    assert found["Limits", "at most 1 runtime"] == "honoured, costs 11.0 us (2.0 %)"
+    assert found["Pins", "conv*=onednn"] == "honoured, +2.00 µs"
+    assert found["Accuracy", "lowest precision admitted"] == "bf16"
+    assert found["Accuracy", "partitions in bf16"] == "2 of 3, within 3.0e-03 each"
+    assert found["Accuracy", "partitions in float32"] == "1 of 3, within 1.0e-07 each"
+    assert found["Accuracy", "error of the whole model"] == "5.0e-03"
+    assert found["Accuracy", "tolerance"] == "0.01, kept on 4 sets of inputs"
+    assert found["Accuracy", "best in float32"] == "50.0 µs, error 1.0e-06"
+    assert found["Accuracy", "against it"] == "▼ −20.0 %"
+    assert found["Memory", "largest while running"] == "3.00 MiB"
+    assert found["Memory", "weights held by onednn"] == "4.00 KiB"
+    assert found["Memory", "of it runtime libraries"] == "4.00 MiB"
+    assert ("Memory", "weights stored once more") not in found
+    assert found["Formats", "partitions that take or give nhwc"] == "1 of 3"
+    assert found["Formats", "values converted, once each"] == "1, 1.50 µs in all"
+    assert found["Tuning", "tuned in this run"] == "3, 40 variants in 12 s"
+    assert found["Candidates", "left unmeasured"] == "3, 3 proven and 0 assumed not to matter"
+
+
+def test_a_run_that_promised_nothing_says_its_error() -> None:
+    plain = msgspec.structs.replace(RUN, accuracy=None, memory=None, tuning=None, limits=[])
+    found = values(plain)
+    assert found["Accuracy", "error of the whole model"] == "4.0e-03"
+    assert not {group for group, _ in found} & {"Memory", "Tuning", "Limits"}
+
+
+def test_limits_that_cannot_be_kept_say_why() -> None:
+    reason = "no cover keeps to at most 1 MB"
+    (fact,) = limit_facts(
+        [LimitVerdict(constraint="max_bytes", text="at most 1 MB", state="infeasible",
+                      reason=reason)]
+    )  # fmt: skip
+    assert fact.value == f"infeasible: {reason}"
+
+
+def test_two_runs_side_by_side() -> None:
+    assert RUN.memory is not None
+    other = msgspec.structs.replace(
+        RUN, pins=[], memory=msgspec.structs.replace(RUN.memory, weights_bytes=2048)
+    )
+    rows = {
+        (fact.group, fact.name): (old, new)
+        for fact, old, new in changed_facts(run_facts(other), run_facts(RUN))
+    }
+    assert rows["Pins", "conv*=onednn"] == (None, "honoured, +2.00 µs")
+    assert rows["Memory", "the model's weights"] == ("2.00 KiB", "1.00 KiB")
+    assert rows["Memory", "artifact"][0] == rows["Memory", "artifact"][1]
+    groups = [group for group, _ in rows]
+    assert groups == sorted(groups, key=groups.index), "a group's facts stay together"
