@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -43,53 +44,40 @@ def convolution_windows(graph: DataflowGraph, node: Node) -> list[Window]:
     data, weight = (graph.nodes[i].type for i in node.inputs[:2])
     layout = str(node.attributes.get("data_layout", ""))
     kernel = str(node.attributes.get("kernel_layout", ""))
-    out_layout = str(node.attributes.get("out_layout") or layout)
-    if len(layout) != len(data.shape) or len(kernel) != len(weight.shape) or out_layout != layout:
-        return []
     spatial = [axis for axis in layout if axis not in "NC"]
-    if sorted(kernel) != sorted(["O", "I", *spatial]):
+    if len(kernel) != len(weight.shape) or sorted(kernel) != sorted(["O", "I", *spatial]):
         return []
-    rank = len(spatial)
-    strides = _sizes(node.attributes.get("strides"), rank)
-    dilation = _sizes(node.attributes.get("dilation"), rank)
-    padding = _sizes(node.attributes.get("padding", 0), 2 * rank)
-    return [
-        Window(
-            data.shape[layout.index(axis)],
-            node.type.shape[layout.index(axis)],
-            weight.shape[kernel.index(axis)],
-            strides[place],
-            dilation[place],
-            padding[place],
-        )
-        for place, axis in enumerate(spatial)
-    ]
+    taps = [weight.shape[kernel.index(axis)] for axis in spatial]
+    return _windows(node, data.shape, layout, taps)
 
 
 def pool_windows(graph: DataflowGraph, node: Node) -> list[Window]:
     """A pooling's windows, one per spatial axis; none when its layout is a packed one."""
     data = graph.nodes[node.inputs[0]].type
     layout = str(node.attributes.get("layout", ""))
-    out_layout = str(node.attributes.get("out_layout") or layout)
-    if len(layout) != len(data.shape) or out_layout != layout or node.is_tuple:
+    if node.is_tuple:
         return []
-    spatial = [axis for axis in layout if axis not in "NC"]
+    taps = _sizes(node.attributes.get("pool_size"), len(layout) - 2)
+    return _windows(node, data.shape, layout, taps)
+
+
+def _windows(node: Node, data: Sequence[int], layout: str, taps: Sequence[int]) -> list[Window]:
+    """Windows over data of this shape and layout; none unless the result has the same layout."""
+    out_layout = str(node.attributes.get("out_layout") or layout)
+    if len(layout) != len(data) or out_layout != layout:
+        return []
+    spatial = [layout.index(axis) for axis in layout if axis not in "NC"]
     rank = len(spatial)
-    taps = _sizes(node.attributes.get("pool_size"), rank)
     strides = _sizes(node.attributes.get("strides"), rank)
     dilation = _sizes(node.attributes.get("dilation"), rank)
     padding = _sizes(node.attributes.get("padding", 0), 2 * rank)
     return [
         Window(
-            data.shape[layout.index(axis)],
-            node.type.shape[layout.index(axis)],
-            taps[place],
-            strides[place],
-            dilation[place],
+            data[at], node.type.shape[at], taps[place], strides[place], dilation[place],
             padding[place],
         )
-        for place, axis in enumerate(spatial)
-    ]
+        for place, at in enumerate(spatial)
+    ]  # fmt: skip
 
 
 def _sizes(value: Any, count: int) -> list[int]:

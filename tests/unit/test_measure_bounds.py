@@ -180,3 +180,16 @@ def test_peaks_are_measured_once_and_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr("collage_engine.measure.bounds.measure_peaks", fail)
     assert machine_peaks(None) is None
+
+
+@pytest.mark.parametrize(("stride", "out", "read"), [(2, 4, 64), (3, 3, 0)])
+def test_a_pooling_reads_whole_what_its_windows_cover(stride: int, out: int, read: int):
+    """8×8 data, windows of 2×2: with a stride of three every third row is never looked at."""
+    pool = call(
+        1, "nn.max_pool2d", (0,), 1, 1, out, out, layout="NCHW", pool_size=[2, 2],
+        strides=[stride, stride], dilation=[1, 1], padding=[0, 0, 0, 0],
+    )  # fmt: skip
+    # The result is written by an operator that is needed whole, so that the pooling is, too.
+    after = call(2, "nn.relu", (1,), 1, 1, out, out)
+    work = WorkCounter(graph(value(0, 1, 1, 8, 8), pool, after)).of(index_set([1, 2]))
+    assert work.read_bytes == 4 * read
