@@ -9,7 +9,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
 
 PACKAGE = "mkl"
 HEADERS = "mkl-include"
@@ -23,10 +23,7 @@ class MklToolchain(BlasToolchain):
     install = f"pip install {PACKAGE} {HEADERS}"
 
     def version(self) -> str:
-        try:
-            return importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+        return wheel_version(PACKAGE)
 
     def source(self) -> RuntimeSource:
         entry = self._libraries()[0]
@@ -43,10 +40,7 @@ class MklToolchain(BlasToolchain):
     def _libraries(self) -> tuple[Path, ...]:
         """The entry library first; it opens the others, without threads, from its own folder."""
         self.version()
-        try:
-            files = importlib.metadata.files(PACKAGE) or []
-        except importlib.metadata.PackageNotFoundError:
-            files = []
+        files = importlib.metadata.files(PACKAGE) or []
         wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512", "avx10")
         found = []
         for part in wanted:

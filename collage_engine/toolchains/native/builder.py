@@ -221,17 +221,22 @@ def load(source: RuntimeSource) -> str:
     return kind
 
 
+def wheel_version(package: str) -> str:
+    """The version of an installed distribution; ``ToolchainError`` when it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolchainError(f"the package {package} is not installed") from None
+
+
 @cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
     """A file that an installed distribution carries, by its name and the end of its folder.
 
     ``ToolchainError`` says which package lacks it.
     """
-    try:
-        files = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError:
-        raise ToolchainError(f"the package {package} is not installed") from None
-    for file in files:
+    wheel_version(package)
+    for file in importlib.metadata.files(package) or []:
         if file.name == name and file.parent.as_posix().endswith(folder):
             path = Path(str(file.locate())).resolve()
             if path.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
 from collage_engine.toolchains.native.toolchain import NativeToolchain
 from collage_engine.toolchains.onnxruntime import supports
 
@@ -35,10 +34,7 @@ class OnnxRuntimeToolchain(NativeToolchain):
     depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
 
     def version(self) -> str:
-        try:
-            return importlib.metadata.version("onnxruntime")
-        except importlib.metadata.PackageNotFoundError:
-            raise ToolchainError("the package onnxruntime is not installed") from None
+        return wheel_version("onnxruntime")
 
     def library(self) -> Path:
         return find_in_wheel("onnxruntime", f"libonnxruntime.so.{self.version()}")

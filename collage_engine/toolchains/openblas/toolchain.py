@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
 
 PACKAGE = "scipy-openblas32"
 LIBRARY = "libscipy_openblas.so"
@@ -23,10 +21,7 @@ class OpenBlasToolchain(BlasToolchain):
     install = f"pip install {PACKAGE}"
 
     def version(self) -> str:
-        try:
-            return importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+        return wheel_version(PACKAGE)
 
     def source(self) -> RuntimeSource:
         library = find_in_wheel(PACKAGE, LIBRARY)

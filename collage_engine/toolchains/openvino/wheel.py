@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import find_in_wheel
+from collage_engine.toolchains.native.builder import find_in_wheel, wheel_version
 
 PACKAGE = "openvino"
 VERSIONED = ("openvino", "openvino_c", "openvino_ir_frontend")
@@ -21,10 +21,7 @@ LICENCES = {"libhwloc.so.15": "BSD-3-Clause"}
 
 def version() -> str:
     """OpenVINO's version; ``ToolchainError`` when the wheel is not installed."""
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        raise ToolchainError(f"the package {PACKAGE} is not installed") from None
+    return wheel_version(PACKAGE)
 
 
 @cache
