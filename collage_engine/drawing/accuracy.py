@@ -13,7 +13,7 @@ def accuracy_words(run: Run) -> list[str]:
     about, placement = run.accuracy, run.placement
     if about is None or placement is None:
         return []
-    words = [_where(about, placement), _error(about)]
+    words = [_where(placement), _error(about)]
     first = about.tried[0] if about.tried else None
     if first is not None and (first.max_rel_error or 0.0) > about.tolerance:
         words.append(
@@ -31,7 +31,7 @@ def precision_text(precision: str, max_rel_error: float | None) -> str:
     return f"{short(precision)}{error}"
 
 
-def _where(about: Accuracy, placement: Placement) -> str:
+def _where(placement: Placement) -> str:
     reduced = [part for part in placement.partitions if part.precision != FLOAT32]
     if not reduced:
         return "precision: every partition computes as the model says, none in less"

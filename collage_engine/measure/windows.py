@@ -26,7 +26,7 @@ class Window(NamedTuple):
         """(output position, tap) pairs that touch the input and not its padding."""
         found = 0
         for tap in range(self.taps):
-            # 0 <= position * stride + tap * dilation - before < size
+            # A pair counts when 0 <= position * stride + offset < size.
             offset = tap * self.dilation - self.before
             first = max(0, -(offset // self.stride) if offset < 0 else 0)
             last = min(self.out - 1, (self.size - 1 - offset) // self.stride)

@@ -195,7 +195,7 @@ def test_pointwise(name: str, shapes: Any, body: Any) -> None:
 
 
 def test_a_value_read_twice_is_computed_once() -> None:
-    """x·sigmoid(x) after an exponential: one kernel, its dear part kept apart or read in place."""
+    """x·sigmoid(x) after an exponential: one kernel, and its dear part only once in it."""
 
     def body(x: Any) -> Any:
         y = yield op.exp(x)
@@ -203,6 +203,9 @@ def test_a_value_read_twice_is_computed_once() -> None:
         yield op.multiply(y, s)
 
     check(function([(9, 50)], body))
+    (kernel,) = kernels(function([(9, 48)], body))  # whole vectors: one loop a stage
+    script = kernel.function.script()
+    assert script.count("x0_flat[") == 1, script
 
 
 # Functions of vectors ----------------------------------------------------------------------
