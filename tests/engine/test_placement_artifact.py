@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.placement import artifact as artifact_module
 from collage_engine.placement.artifact import ArtifactContents, check_target_folder, write_artifact
@@ -22,11 +17,9 @@ from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.placement.manifest import is_artifact, read_manifest, verify_files
 from collage_engine.placement.npz import read_npz
 from collage_engine.records.errors import ArtifactError, UsageError
-from tests.bare_python import bare_site, run_bare
+from tests.artifact_cases import MNIST, run_cpp, sample_of
+from tests.bare_python import run_bare
 from tests.plain_toolchain import PLAIN, register
-
-MNIST = Path(__file__).parents[2] / "resources/models/mnist.onnx"
-LOADER = Path(artifact_module.__file__).parent / "loader" / "run_artifact.cc"
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +32,13 @@ def made(tmp_path_factory):
         cover = [CoverPart(PLAIN, tuple(range(5))), CoverPart(PLAIN, tuple(range(5, count)))]
         folder = tmp_path_factory.mktemp("module") / "built"
         write_module(build_cover(model, cover), folder)
-    inputs = model.random_inputs(0)
-    contents = ArtifactContents(
-        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4
-    )
-    return model, folder, contents
+    return model, folder, sample_of(model)
 
 
 @pytest.fixture
 def written(made, tmp_path):
     model, folder, contents = made
     return write_artifact(model, folder, tmp_path / "artifact", contents)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return bare_site(tmp_path_factory.mktemp("bare") / "site")
 
 
 def test_it_says_what_it_is_and_hashes_every_file(written, made):
@@ -97,37 +81,6 @@ def test_load_module_alone_succeeds_from_any_folder(written, site, tmp_path):
     code = f"import tvm; tvm.runtime.load_module({str(written / 'model.so')!r}); print('loaded')"
     done = run_bare(site, "-c", code, cwd=tmp_path)
     assert done.stdout.strip() == "loaded", done.stderr
-
-
-def compile_loader(folder: Path) -> Path:
-    import tvm
-    import tvm_ffi.libinfo
-
-    config = [sys.executable, "-m", "tvm_ffi.config"]
-    flags = subprocess.run([*config, "--cxxflags"], capture_output=True, text=True, check=True)
-    tvm_lib = Path(tvm.__file__).parent / "lib"
-    ffi_lib = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
-    out = folder / "run_artifact"
-    command = [
-        os.environ.get("CXX", "g++"), "-std=c++17", "-O1", *flags.stdout.split(), str(LOADER),
-        "-o", str(out), "-Wl,--no-as-needed", f"-L{tvm_lib}", "-ltvm_runtime", f"-L{ffi_lib}",
-        "-ltvm_ffi", f"-Wl,-rpath,{tvm_lib}", f"-Wl,-rpath,{ffi_lib}",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=240)
-    return out
-
-
-@pytest.fixture(scope="session")
-def cpp_loader(tmp_path_factory):
-    if shutil.which(os.environ.get("CXX", "g++")) is None:
-        pytest.skip("no C++ compiler")
-    return compile_loader(tmp_path_factory.mktemp("loader"))
-
-
-def run_cpp(loader: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(loader), *arguments], env={}, capture_output=True, text=True, timeout=300
-    )
 
 
 def test_the_cpp_loader_links_no_python_and_agrees(cpp_loader, written):

@@ -17,7 +17,7 @@ from collage_engine.placement.rival import Rival
 from collage_engine.placement.rival_job import RivalJob, RunRound
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.engine.test_placement_artifact import MNIST
+from tests.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
 DNN = ToolchainInstance(toolchain="onednn", threads=1)

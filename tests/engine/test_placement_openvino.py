@@ -9,15 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.placement.manifest import read_manifest
-from collage_engine.records.toolchain import ToolchainInstance
-from tests.bare_python import bare_site, run_bare
-from tests.engine.test_placement_artifact import MNIST, cpp_loader, run_cpp  # noqa: F401
+from tests.artifact_cases import artifact_maker, run_cpp
+from tests.bare_python import run_bare
 
 COVERS = {
     "openvino": ["openvino"],
@@ -28,42 +23,11 @@ ITS_LIBRARIES = ("libopenvino", "libtbb", "libhwloc", "libcollage_openvino")
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory):
-    """Makes (once) and returns the artifact of a cover of MNIST."""
-    model = import_model(MNIST)
-    inputs = model.random_inputs(0)
-    truth = original_outputs(model, inputs)
-    made = {}
-
-    def make(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            tools = COVERS[name]
-            count = len(model.graph.operators)
-            cuts = [count * k // len(tools) for k in range(len(tools) + 1)]
-            cover = [
-                CoverPart(
-                    ToolchainInstance(toolchain=tool, threads=1),
-                    tuple(range(cuts[k], cuts[k + 1])),
-                )
-                for k, tool in enumerate(tools)
-            ]
-            write_module(build_cover(model, cover), folder / "built", link=True)
-            made[name] = write_artifact(
-                model, folder / "built", folder / "artifact",
-                ArtifactContents(inputs=inputs, outputs=truth, tolerance=1e-4),
-            )  # fmt: skip
-        return made[name]
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return bare_site(tmp_path_factory.mktemp("bare") / "site")
+    return artifact_maker(COVERS, tmp_path_factory.mktemp)
 
 
 @pytest.mark.parametrize("name", COVERS)
-def test_it_runs_moved_in_python_and_cpp(name, artifacts, site, cpp_loader, tmp_path):  # noqa: F811
+def test_it_runs_moved_in_python_and_cpp(name, artifacts, site, cpp_loader, tmp_path):
     artifact = artifacts(name)
     assert run_artifact(artifact)["max_rel_error"] < 1e-5
     moved = tmp_path / "moved here"

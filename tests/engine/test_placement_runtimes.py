@@ -17,8 +17,8 @@ from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
 from collage_engine.placement.manifest import read_manifest
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.bare_python import bare_site, run_bare
-from tests.engine.test_placement_artifact import MNIST, cpp_loader, run_cpp  # noqa: F401
+from tests.artifact_cases import MNIST, artifact_maker, run_cpp, sample_of
+from tests.bare_python import run_bare
 
 THREADS = 1
 TOOLCHAINS = ("tvm", "onnxruntime", "onednn")
@@ -32,45 +32,12 @@ COVERS = {
 
 
 @pytest.fixture(scope="module")
-def model():
-    return import_model(MNIST)
-
-
-@pytest.fixture(scope="module")
-def contents(model):
-    inputs = model.random_inputs(0)
-    return ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4)
-
-
-@pytest.fixture(scope="module")
-def artifacts(model, contents, tmp_path_factory):
-    """Makes (once) and returns the artifact of a cover."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            count = len(model.graph.operators)
-            tools = COVERS[name]
-            cuts = [count * k // len(tools) for k in range(len(tools) + 1)]
-            cover = [
-                CoverPart(INSTANCES[tool], tuple(range(cuts[k], cuts[k + 1])))
-                for k, tool in enumerate(tools)
-            ]
-            write_module(build_cover(model, cover), folder / "built", link=True)
-            made[name] = write_artifact(model, folder / "built", folder / "artifact", contents)
-        return made[name]
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return bare_site(tmp_path_factory.mktemp("bare") / "site")
+def artifacts(tmp_path_factory):
+    return artifact_maker(COVERS, tmp_path_factory.mktemp)
 
 
 @pytest.mark.parametrize("name", COVERS)
-def test_it_equals_the_reference_here_bare_and_in_cpp(name, artifacts, site, cpp_loader, tmp_path):  # noqa: F811
+def test_it_equals_the_reference_here_bare_and_in_cpp(name, artifacts, site, cpp_loader, tmp_path):
     artifact = artifacts(name)
     assert run_artifact(artifact)["max_rel_error"] < 1e-5
     moved = tmp_path / "moved"
@@ -126,12 +93,13 @@ print("both")
     assert done.stdout.strip() == "both", done.stderr
 
 
-def test_an_artifact_inside_the_engines_own_process(artifacts, model, contents):
+def test_an_artifact_inside_the_engines_own_process(artifacts):
     """The runtimes are registered here already, from the engine's cache."""
     import tvm
     from tvm import relax
 
-    folder = artifacts("mixed")
+    folder, model = artifacts("mixed"), import_model(MNIST)
+    contents = sample_of(model)
     vm = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), tvm.cpu())
     name = model.outputs[0][0]
     result = vm["main"](*[tvm.runtime.tensor(contents.inputs[n]) for n, _ in model.inputs])
@@ -151,7 +119,7 @@ def test_threads_spin_only_while_one_runtime_has_the_process():
     assert may_spin([CoverPart(basic, (0,)), CoverPart(ort, (1,))])  # one runtime, one pool
 
 
-def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):  # noqa: F811
+def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):
     from tests.engine.test_lowering_rewrite import branches
 
     model = branches()
@@ -177,7 +145,7 @@ def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader
 
 
 @pytest.mark.parametrize("name", ["several", "outputs", "float16", "gpt2"])
-def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_loader):  # noqa: F811
+def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_loader):
     from collage_engine.model.importer import import_onnx
     from tests import zoo
 

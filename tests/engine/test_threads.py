@@ -18,7 +18,6 @@ from collage_engine.placement.build import build_cover, write_module
 from collage_engine.placement.manifest import read_manifest
 from collage_engine.toolchains.registry import get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
-from tests.engine.test_placement_artifact import cpp_loader  # noqa: F401
 
 THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
@@ -115,7 +114,7 @@ def test_the_python_loader_keeps_them_in_a_hostile_shell(artifact, present):
     assert found["idle"] < 0.1, f"{found['idle']:.3f} s of CPU time while nothing ran"
 
 
-def test_the_cpp_loader_keeps_them_in_a_hostile_shell(artifact, present, cpp_loader):  # noqa: F811
+def test_the_cpp_loader_keeps_them_in_a_hostile_shell(artifact, present, cpp_loader):
     process = subprocess.Popen(
         [str(cpp_loader), str(artifact), "--benchmark"], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, env={**os.environ, **HOSTILE},
