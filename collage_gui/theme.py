@@ -11,7 +11,7 @@ from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 
 from collage_gui.assets import asset
 from collage_gui.preferences import Preferences
@@ -269,6 +269,13 @@ QFrame[banner="info"] { background: $hover; border: 0; border-bottom: 1px solid 
 QGroupBox { border: 1px solid $line; border-radius: 6px; margin-top: 18px; padding-top: 6px; }
 QGroupBox::title { subcontrol-origin: margin; left: 2px; color: $quiet; }
 """)
+
+
+def inset(parent: QWidget) -> None:
+    """Give the text in its spin boxes the room that line edits have: a style sheet's padding does
+    not reach the line edit inside a spin box."""
+    for edit in parent.findChildren(QLineEdit, "qt_spinbox_lineedit"):
+        edit.setTextMargins(5, 0, 0, 0)
 
 
 def _sheet(theme: Theme) -> str:

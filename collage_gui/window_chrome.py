@@ -33,7 +33,7 @@ from collage_gui.engine_client import EngineClient
 from collage_gui.panels.runs import baseline_title
 from collage_gui.preferences import Preferences
 from collage_gui.session import Document, Reference
-from collage_gui.theme import Theme
+from collage_gui.theme import Theme, inset
 from collage_gui.welcome import WelcomePage
 
 
@@ -171,6 +171,7 @@ class WindowChrome(QMainWindow):
             text.setProperty("quiet", True)
             text.setContentsMargins(6, 0, 2, 0)
             self._spare += [bar.addWidget(text), bar.addWidget(field)]
+            inset(field)
         self.threads.valueChanged.connect(partial(self._setting, "threads"))
         self.budget.valueChanged.connect(partial(self._setting, "budget"))
         bar.addSeparator()

@@ -10,13 +10,13 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.drawing.accuracy import accuracy_words, precision_text
+from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.report.numbers import (
     against_text,
     instance_text,
-    memory_text,
     spread_text,
     time_text,
 )
@@ -126,7 +126,6 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
     )  # fmt: skip
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
-    environment.filters["memory"] = memory_text
     return environment.get_template(template.name).render(
         **_context(document, run), peers=_peers(peers)
     )
@@ -146,8 +145,18 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "instance": instance_name,
         "headline": _headline(run),
         "accuracy": accuracy_words(run),
+        "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
+
+
+def _grouped(run: Run) -> dict[str, list[Fact]]:
+    """Facts that have no table of their own, by heading."""
+    found: dict[str, list[Fact]] = {}
+    for fact in run_facts(run):
+        if fact.group in ("Memory", "Tuning"):
+            found.setdefault(fact.group, []).append(fact)
+    return found
 
 
 def _peers(data: bytes | None) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from collage_gui.panels.limits_form import LimitsForm
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.session import Document
-from collage_gui.theme import Theme
+from collage_gui.theme import Theme, inset
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
@@ -161,6 +161,7 @@ class RunSettingsPanel(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
+        inset(self)
         document.preflight_changed.connect(self._report)
         document.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
