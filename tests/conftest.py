@@ -16,6 +16,9 @@ os.environ.setdefault(
     "COLLAGE_BUILD_DIR", str(Path(platformdirs.user_cache_dir("collage")) / "native")
 )
 
+# TVM's pool would bind the test process to one processor, and what is tested after it with it.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_measurements() -> Iterator[None]:

@@ -191,6 +191,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         budget_s=getattr(options, "budget", 600.0),
         measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
+        in_place=getattr(options, "in_place", True),
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
         # Records name element types as numpy does.

@@ -23,6 +23,7 @@ TITLES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
+    "in-place": "Measuring in place",
     "accuracy": "Keeping the tolerance",
     "refine": "Refining end to end",
     "build": "Building",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 _threads_in_use = 0
@@ -31,11 +32,14 @@ def device_of(name: str) -> Any:
 def use_threads(threads: int) -> None:
     """Let TVM's thread pool in this process use this many threads.
 
-    ``TVM_NUM_THREADS``, read when the pool starts, bounds it; this narrows a larger pool.
+    ``TVM_NUM_THREADS``, read when the pool starts, bounds it; this narrows a larger pool. TVM
+    would also bind the caller to one processor, for good and for every other library in the
+    process: it is told not to.
     """
     global _threads_in_use
     if threads > 0 and threads != _threads_in_use:
         import tvm_ffi
 
+        os.environ.setdefault("TVM_BIND_THREADS", "0")
         tvm_ffi.get_global_func("runtime.config_threadpool")(1, threads)
         _threads_in_use = threads

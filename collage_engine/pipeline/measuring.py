@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from collage_engine.lowering.reference import TrueValues
+from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.measurer import (
     Group,
     Measurer,
@@ -71,6 +72,11 @@ class Measuring:
         """Keys measured in waves; progress within a wave is told as part of the whole."""
         self._left: int | None = None
         self.counts = CandidateCounts()
+
+    @property
+    def keys(self) -> KeyContext:
+        """What keys of candidates are made with."""
+        return self._menu.keys
 
     def __enter__(self) -> Measuring:
         return self
@@ -214,6 +220,8 @@ def with_costs(
 ) -> list[CandidateRecord]:
     """Equal work has one cost, wherever in the model it stands."""
     return [
-        msgspec.structs.replace(record, cost=costs[record.key]) if record.key in costs else record
+        msgspec.structs.replace(record, cost=costs[record.key].like(record.cost))
+        if record.key in costs
+        else record
         for record in records
     ]

@@ -1,4 +1,4 @@
-"""The whole run: import, enumerate, measure, search, build and confirm, export."""
+"""The whole run: import, enumerate, measure, search, look inside, build and confirm, export."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.stage_accuracy import keep_tolerance
 from collage_engine.pipeline.stage_confirm import confirm_placements, export_winner
 from collage_engine.pipeline.stage_enumerate import enumerate_candidates
+from collage_engine.pipeline.stage_in_place import settle_in_place
 from collage_engine.pipeline.stage_measure import measure_candidates
 from collage_engine.pipeline.stage_refine import refine_placements
 from collage_engine.pipeline.stage_search import search_covers
@@ -71,6 +72,8 @@ def _go_through(state: RunState) -> RunOutcome:
         menu = tune_candidates(state, menu, measuring)
         answer, placements = search_covers(state, menu)
         sample = Sample(inputs, original_outputs(model, inputs))
+        if settings.in_place:
+            answer, placements = settle_in_place(state, menu, (answer, placements), sample)
         state.further = further_samples(model, settings)
         if is_promised(settings):
             kept, placements = keep_tolerance(state, placements, sample, measuring)

@@ -32,10 +32,54 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ISO 8601, UTC."""
     fingerprint: str | None = None
     from_store: bool = False
+    alone_us: float | None = None
+    """Where the times are those among other partitions (``in_place``): the median alone."""
+    in_place: Literal["", "seen", "predicted"] = ""
+    """Whether the times are those within a whole model, seen there or predicted from what was."""
 
     @property
     def usable(self) -> bool:
         return self.state == "measured"
+
+    def among_others(self, us: float, in_place: Literal["seen", "predicted"]) -> Cost:
+        """This cost as it is within a whole model, where the median is ``us``; the spread, in
+        proportion, is that of the repeats alone."""
+        alone = self.alone()
+        if alone.median_us is None:
+            return self
+        factor = us / alone.median_us
+        return msgspec.structs.replace(
+            alone,
+            median_us=us,
+            low_us=None if alone.low_us is None else alone.low_us * factor,
+            high_us=None if alone.high_us is None else alone.high_us * factor,
+            repeats_us=tuple(one * factor for one in alone.repeats_us),
+            alone_us=alone.median_us,
+            in_place=in_place,
+        )
+
+    def like(self, known: Cost) -> Cost:
+        """This fresh cost alone, as it is within the model where ``known``, an older one of the
+        same work, is: as many times more as that was."""
+        if not known.in_place or not known.alone_us or not self.usable or self.in_place:
+            return self
+        factor = (known.median_us or 0.0) / known.alone_us
+        return self.among_others((self.median_us or 0.0) * factor, known.in_place)
+
+    def alone(self) -> Cost:
+        """This cost as it was measured, alone."""
+        if self.alone_us is None or not self.median_us:
+            return self
+        factor = self.alone_us / self.median_us
+        return msgspec.structs.replace(
+            self,
+            median_us=self.alone_us,
+            low_us=None if self.low_us is None else self.low_us * factor,
+            high_us=None if self.high_us is None else self.high_us * factor,
+            repeats_us=tuple(one * factor for one in self.repeats_us),
+            alone_us=None,
+            in_place="",
+        )
 
     def at(self, percentile: int = 50) -> float:
         """Microseconds at a percentile; infinite when invalid, NaN when unknown."""

@@ -18,6 +18,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     budget_s: float = 600.0
     measure: Literal["needed", "all"] = "needed"
     """``needed``: leave unmeasured what cannot be in a better cover."""
+    in_place: bool = True
+    """Run covers whole, look into them, and search again on what their partitions take there."""
     tune_budget_s: float = 0.0
     refine_budget_s: float = 0.0
     """Time for improving the best covers on end-to-end measurements (the paper's second level)."""

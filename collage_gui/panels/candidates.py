@@ -44,6 +44,12 @@ def cost_tip(cost: Cost) -> str:
     if cost.state == "unknown":
         return "Not measured yet"
     lines = [f"Median {time_text(cost.median_us)} of {cost.count} repeats"]
+    if cost.in_place:
+        how = "as seen in covers that were run" if cost.in_place == "seen" else "as predicted"
+        lines = [
+            f"{time_text(cost.median_us)} within the model, {how}",
+            f"Median alone {time_text(cost.alone_us)} of {cost.count} repeats",
+        ]
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
     if cost.cold_us is not None:

@@ -15,6 +15,7 @@ STAGES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
+    "in-place": "Measuring in place",
     "accuracy": "Keeping the tolerance",
     "refine": "Refining end to end",
     "build": "Building",

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -79,6 +80,18 @@ def test_the_document_has_what_is_promised(placed):
     assert {base["kind"] for base in document["baselines"]} >= {"whole-model", "fuseops", "greedy"}
     for base in document["baselines"]:
         assert (base["measured_us"] is None) == (base["reason"] is not None)
+
+
+def test_costs_are_those_within_the_model(placed):
+    """What was seen in covers that ran, or is predicted from it; none without having looked."""
+    _, _, session = placed
+    with sqlite3.connect(session) as connection:
+        rows = connection.execute("select json from candidates where state = 'measured'")
+        costs = [json.loads(text)["cost"] for (text,) in rows]
+    seen = [cost for cost in costs if cost.get("in_place") == "seen"]
+    predicted = [cost for cost in costs if cost.get("in_place") == "predicted"]
+    assert seen and predicted and all(cost["alone_us"] > 0 for cost in seen + predicted)
+    assert all(cost["median_us"] >= cost["alone_us"] * 0.999 for cost in predicted)
 
 
 def test_the_exported_placement_is_no_slower_than_any_baseline_beyond_noise(placed):

@@ -1,0 +1,225 @@
+"""The stage that corrects costs by what partitions take within a model, and searches again.
+
+The best cover, and for every toolchain the best one that leans on it, are built, run and looked
+into. What their partitions take there stands in for what they took alone; for all others it is
+predicted from these (``measure/in_place.py``). The search on such costs proposes another cover,
+which is looked into in turn, until it proposes one that was, or the time is up. What is predicted
+too low is tried and found out; what was seen stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.measure.in_place import InPlace, Seen, fit, moved_bytes
+from collage_engine.pipeline import cancel
+from collage_engine.pipeline.in_place import RunCovers
+from collage_engine.pipeline.problem import make_placement, with_conversions
+from collage_engine.pipeline.rivals import part_of
+from collage_engine.pipeline.run_state import RunState
+from collage_engine.pipeline.stage_search import search_covers
+from collage_engine.pipeline.stages import StageReport
+from collage_engine.pipeline.workspace import Menu
+from collage_engine.placement.rival import Sample
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.placement import Placement
+from collage_engine.search.api import check, solve
+from collage_engine.search.problem import Answer, Problem
+
+TURNS = 16
+"""Proposals of the corrected search that are looked into."""
+SHARE = 0.15
+"""Of the measuring budget; at least ``LEAST_S``."""
+LEAST_S = 10.0
+AVOIDED = 8.0
+"""A cover that leans on one toolchain takes others only where they cost so many times less."""
+WORTH = 1.6
+"""What takes so many times the best cover's time alone is not worth looking into."""
+PIECES = 0.25
+"""And no candidate with more than this share of the graph: many partitions tell more than few."""
+
+
+def settle_in_place(
+    state: RunState, menu: Menu, found: tuple[Answer, list[Placement]], sample: Sample
+) -> tuple[Answer, list[Placement]]:
+    """The search's answer and covers on costs as they are within the model.
+
+    ``state.records`` hold such costs afterwards. Where no cover could be run, all stays as it is.
+    """
+    if len(found[1][0].partitions) == 1 and not _in_pieces(state.records):
+        return found  # nothing to learn: whole models take what they take alone
+    folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=state.workspace.folder))
+    try:
+        with RunCovers(state.model, sample, state.tolerance, folder) as covers:
+            return _Settling(state, menu, covers).go(found)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_pieces(records: Sequence[CandidateRecord]) -> bool:
+    return any(record.cost.usable and record.rule != "whole-model" for record in records)
+
+
+class _Settling:
+    def __init__(self, state: RunState, menu: Menu, covers: RunCovers) -> None:
+        self.state = state
+        self.menu = menu
+        self.covers = covers
+        self.alone = {record.id: record for record in state.records}
+        self.bytes: dict[tuple[int, ...], tuple[int, int]] = {}
+        self.taken: dict[str, list[float]] = {}
+        """By candidate: what it took in each cover that was looked into."""
+        self.looked: set[frozenset[str]] = set()
+        self.whole_us = 0.0
+        """Least sum of a cover's partitions so far."""
+        self.best: list[str] = []
+        """The cover that had it."""
+        self.end = time.monotonic() + max(LEAST_S, SHARE * state.settings.budget_s)
+
+    def go(self, found: tuple[Answer, list[Placement]]) -> tuple[Answer, list[Placement]]:
+        state = self.state
+        with state.stages.stage("in-place") as report:
+            starts = [ids(found[1][0]), *self.leaning(found[1][0].estimated_us)]
+            for number, cover in enumerate(starts):
+                if number and time.monotonic() > self.end:
+                    break
+                self.look(cover, report, len(starts) + TURNS)
+            if not self.taken:
+                report.detail = "no cover could be looked into; costs stay those alone"
+                return found
+        for _ in range(TURNS):
+            state.records = self.corrected(fit(self.seen()))
+            found = search_covers(state, self.menu)
+            cover = ids(found[1][0])
+            if frozenset(cover) in self.looked or time.monotonic() > self.end:
+                break
+            with state.stages.stage("in-place") as report:
+                if not self.look(cover, report, len(starts) + TURNS):
+                    break
+        return self.with_best(found)
+
+    def with_best(self, found: tuple[Answer, list[Placement]]) -> tuple[Answer, list[Placement]]:
+        """Also the cover that took least when looked into, for the confirmation to decide: the
+        search's own may rest on predictions."""
+        answer, placements = found
+        if any(set(ids(placement)) == set(self.best) for placement in placements):
+            return found
+        problem = self.state.problem()
+        estimate = check(problem, self.best)
+        best = make_placement(
+            self.state.graph, self.state.by_id(), self.best,
+            estimate if isinstance(estimate, float) else None, self.state.settings.percentile,
+        )  # fmt: skip
+        return answer, [*placements, with_conversions(best, problem)]
+
+    def leaning(self, best_us: float | None) -> list[list[str]]:
+        """For every toolchain, the best cover of its own pieces, the fastest first; of others
+        only where it has nothing. Several toolchains may have the same one."""
+        problem = self.state.problem()
+        limit = max(2, int(PIECES * len(problem.nodes)))
+        names = dict.fromkeys(c.instance.toolchain for c in self.alone.values() if c.cost.usable)
+        covers: list[tuple[float, list[str]]] = []
+        for name in names:
+            answer = solve(_leaning_on(problem, name, self.alone, limit))
+            if answer.infeasible is not None or not answer.cover:
+                continue
+            us = check(problem, answer.cover)
+            if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):
+                covers.append((us, [str(identity) for identity in answer.cover]))
+        return [cover for _, cover in sorted(covers)]
+
+    def look(self, cover: Sequence[str], report: StageReport, most: int) -> bool:
+        """Run a cover and note what its partitions take; whether it could be run."""
+        if frozenset(cover) in self.looked:
+            return True
+        cancel.check()
+        report.progress(len(self.looked), most, f"cover {len(self.looked) + 1}")
+        self.looked.add(frozenset(cover))
+        parts = [self.alone[name] for name in cover]
+        times = self.covers.look(tuple(map(part_of, parts)))
+        if isinstance(times, str):
+            self.state.stages.say(f"a cover could not be looked into: {times}")
+            return False
+        total = 0.0
+        for record in parts:
+            us = times.get((record.instance.id, record.nodes))
+            if us is not None and us > 0:
+                self.taken.setdefault(record.id, []).append(us)
+                total += us
+        self.state.stages.say(
+            f"cover {len(self.looked)}: {len(parts)} partitions take {total / 1000:.3g} ms "
+            f"together, {sum(record.cost.at() for record in parts) / 1000:.3g} ms alone"
+        )
+        if not self.best or total < self.whole_us:
+            self.whole_us, self.best = total, list(cover)
+        report.detail = self.told()
+        return True
+
+    def told(self) -> str:
+        return f"{len(self.looked)} covers run, {len(self.taken)} of their candidates seen in them"
+
+    def moved(self, record: CandidateRecord) -> tuple[int, int]:
+        if record.nodes not in self.bytes:
+            self.bytes[record.nodes] = moved_bytes(self.state.model.graph, record.nodes)
+        return self.bytes[record.nodes]
+
+    def share(self, record: CandidateRecord) -> float:
+        return min(1.0, record.cost.at() / self.whole_us) if self.whole_us else 0.0
+
+    def seen(self) -> list[Seen]:
+        found = []
+        for name, times in self.taken.items():
+            record = self.alone[name]
+            weights, values = self.moved(record)
+            found.append(
+                Seen(
+                    toolchain=record.instance.toolchain, alone_us=record.cost.at(),
+                    in_place_us=statistics.median(times), weight_bytes=weights,
+                    value_bytes=values, share=self.share(record),
+                )
+            )  # fmt: skip
+        return found
+
+    def corrected(self, model: InPlace) -> list[CandidateRecord]:
+        """All candidates, those measured with their costs within the model."""
+        result = []
+        for record in self.state.records:
+            alone = self.alone.get(record.id, record)
+            cost = alone.cost
+            if cost.usable and cost.at() > 0:
+                if record.id in self.taken:
+                    cost = cost.among_others(statistics.median(self.taken[record.id]), "seen")
+                elif self.share(alone) < 1.0:
+                    added = model.added_us(
+                        record.instance.toolchain, cost.at(), *self.moved(alone), self.share(alone)
+                    )
+                    cost = cost.among_others(cost.at() + added, "predicted")
+            result.append(msgspec.structs.replace(record, cost=cost))
+        return result
+
+
+def ids(placement: Placement) -> list[str]:
+    return [part.candidate for part in placement.partitions]
+
+
+def _leaning_on(
+    problem: Problem, name: str, records: dict[str, CandidateRecord], limit: int
+) -> Problem:
+    candidates = []
+    for candidate in problem.candidates:
+        ours = records[str(candidate.id)].instance.toolchain == name
+        if len(candidate.nodes) > limit:
+            candidate = msgspec.structs.replace(
+                candidate, state="invalid", cost_us=None, reason="too large to learn from"
+            )
+        elif not ours and candidate.cost_us is not None:
+            candidate = msgspec.structs.replace(candidate, cost_us=candidate.cost_us * AVOIDED)
+        candidates.append(candidate)
+    return msgspec.structs.replace(problem, candidates=tuple(candidates))

@@ -1,0 +1,108 @@
+"""What partitions take within a model: the fit, and costs told as they are there."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from collage_engine.measure.in_place import InPlace, Seen, fit, nonnegative_least_squares
+from collage_engine.records.cost import Cost, invalid
+
+
+def true_time(toolchain: str, alone: float, weights: int, values: int, share: float) -> float:
+    call, relative = {"tvm": (0.2, 0.05), "onednn": (4.0, 0.15)}[toolchain]
+    return alone + (1 - share) * (call + relative * alone + 4e-5 * weights + 2e-5 * values)
+
+
+def sightings(count: int = 60, noise: float = 0.0) -> list[Seen]:
+    draw = random.Random(3)
+    found = []
+    for number in range(count):
+        name = ("tvm", "onednn")[number % 2]
+        alone = 10 ** draw.uniform(0, 3)
+        weights, values = draw.randrange(0, 4_000_000), draw.randrange(1_000, 900_000)
+        share = alone / 20_000
+        us = true_time(name, alone, weights, values, share) * (1 + draw.uniform(-noise, noise))
+        found.append(
+            Seen(toolchain=name, alone_us=alone, in_place_us=us, weight_bytes=weights,
+                 value_bytes=values, share=share)
+        )  # fmt: skip
+    return found
+
+
+def test_the_coefficients_come_back():
+    model = fit(sightings())
+    assert model.toolchains["onednn"] == pytest.approx((4.0, 0.15), rel=0.05)
+    assert model.toolchains["tvm"] == pytest.approx((0.2, 0.05), rel=0.2)
+    assert model.per_weight == pytest.approx(4e-5, rel=0.02)
+    assert model.per_value == pytest.approx(2e-5, rel=0.05)
+
+
+def test_one_slow_moment_teaches_little():
+    seen = sightings(noise=0.02)
+    spoilt = [
+        Seen(toolchain=s.toolchain, alone_us=s.alone_us, in_place_us=s.in_place_us * 9,
+             weight_bytes=s.weight_bytes, value_bytes=s.value_bytes, share=s.share)
+        if number in (7, 21) else s for number, s in enumerate(seen)
+    ]  # fmt: skip
+    model = fit(spoilt)
+    for s in seen:
+        told = s.alone_us + model.added_us(
+            s.toolchain, s.alone_us, s.weight_bytes, s.value_bytes, s.share
+        )
+        assert told == pytest.approx(s.in_place_us, rel=0.25, abs=4)
+
+
+def test_a_toolchain_hardly_seen_is_as_the_others_are():
+    few = [s for s in sightings() if s.toolchain == "tvm"] + [
+        Seen(toolchain="openvino", alone_us=10, in_place_us=11, weight_bytes=0, value_bytes=9,
+             share=0.0)
+    ]  # fmt: skip
+    model = fit(few)
+    assert "openvino" not in model.toolchains
+    assert model.added_us("openvino", 100, 0, 0, 0) == model.added_us("blas", 100, 0, 0, 0) > 0
+
+
+def test_nothing_runs_between_two_calls_of_the_whole_model():
+    model = fit(sightings())
+    assert model.added_us("onednn", 20_000, 9_000_000, 600_000, 1.0) == 0.0
+    assert model.added_us("onednn", 10, 0, 0, 0.0) > 4.0
+
+
+def test_nothing_seen_adds_nothing():
+    assert fit([]) == InPlace()
+    assert InPlace().added_us("tvm", 10, 1000, 1000, 0.0) == 0.0
+
+
+def test_least_squares_stay_nonnegative_and_fit():
+    draw = np.random.default_rng(0)
+    rows = draw.random((40, 4))
+    rows[:, 2] = 0.0
+    x = nonnegative_least_squares(rows, rows @ np.array([2.0, 0.0, 0.0, 0.5]))
+    assert x == pytest.approx([2.0, 0.0, 0.0, 0.5], abs=1e-4)
+    assert (nonnegative_least_squares(rows, -rows.sum(axis=1)) == 0).all()
+
+
+MEASURED = Cost(
+    state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=3,
+    repeats_us=(9.0, 10.0, 12.0),
+)  # fmt: skip
+
+
+def test_a_cost_among_others_goes_back_to_what_it_was_alone():
+    there = MEASURED.among_others(15.0, "seen")
+    assert (there.median_us, there.low_us, there.high_us) == (15.0, 13.5, 18.0)
+    assert there.repeats_us == pytest.approx((13.5, 15.0, 18.0)) and there.alone_us == 10.0
+    assert there.alone() == MEASURED
+    again = there.among_others(20.0, "predicted")
+    assert again.alone_us == 10.0 and again.in_place == "predicted"
+
+
+def test_what_is_measured_anew_keeps_its_place():
+    fresh = Cost(state="measured", median_us=20.0)
+    assert fresh.like(MEASURED) == fresh
+    assert fresh.like(MEASURED.among_others(15.0, "predicted")).median_us == 30.0
+    refused = invalid("it crashed")
+    assert refused.like(MEASURED.among_others(15.0, "seen")) == refused
