@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LOADERS = Path(__file__).resolve().parent / "loader"
-LOADER_FILES = ("run_artifact.py", "run_artifact.cc")
+LOADER_FILES = ("run_artifact.py", "huge_pages.py", "run_artifact.cc", "huge_pages.h")
 
 
 @dataclass(frozen=True, kw_only=True)

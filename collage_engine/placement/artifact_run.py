@@ -21,8 +21,9 @@ RUN_TIMEOUT_S = 3600.0
 def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
-    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``
-    and, with ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
+    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
+    ``huge_pages`` (``bytes``, ``seconds``, ``reason`` where nothing was moved) and, with
+    ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
     ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
     """
     folder = Path(folder).absolute()
@@ -63,6 +64,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
         "tolerance": report["tolerance"],
         "threads": manifest["threads"],
         "load_s": report["load_s"],
+        "huge_pages": report["huge_pages"],
     }
     if benchmark:
         latency = report["latency_us"]

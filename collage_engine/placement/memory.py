@@ -38,9 +38,14 @@ class MemoryWatch:
         self._loaded: tuple[int | None, int | None, int | None] | None = None
         self._reset = False
         self._held: dict[str, int] = {}
+        self._huge: int | None = None
 
-    def loaded(self, library: Any = None) -> None:
-        """The module is loaded and has run once: note the sizes, start a new peak."""
+    def loaded(self, library: Any = None, huge_bytes: int | None = None) -> None:
+        """The module is loaded and has run once: note the sizes, start a new peak.
+
+        ``huge_bytes``: what of its memory was put on huge pages before.
+        """
+        self._huge = huge_bytes
         self._loaded = status_bytes("VmRSS"), status_bytes("RssAnon"), status_bytes("VmHWM")
         try:
             RESET.write_text("5")
@@ -64,6 +69,7 @@ class MemoryWatch:
             private_bytes=private,
             load_peak_bytes=load_peak,
             run_peak_bytes=now if self._reset else None,
+            huge_bytes=self._huge,
             held=self._held,
         )
 

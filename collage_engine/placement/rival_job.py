@@ -16,6 +16,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import worst
 from collage_engine.measure.clock import timed
+from collage_engine.placement.loader.huge_pages import HugePages
 from collage_engine.placement.memory import MemoryWatch
 from collage_engine.placement.npz import read_npz
 from collage_engine.placement.python_parts import run_python_parts
@@ -129,10 +130,11 @@ class RivalJob:
         from collage_engine.lowering.target import device_of
 
         run_python_parts(request.module)
-        library = tvm.runtime.load_module(str(request.module))
         device = device_of(request.device)
-        self._vm = VirtualMachine(library, device)
         self._arguments = _bound(request, inputs)
+        pages = HugePages(None if request.device == "cpu" else "it runs on a device")
+        library = tvm.runtime.load_module(str(request.module))
+        self._vm = VirtualMachine(library, device)
         main, arguments = self._vm["main"], self._arguments
         if request.device == "cpu":
             self._call = lambda: main(*arguments)
@@ -145,8 +147,9 @@ class RivalJob:
 
             self._call = call
         result = self._call()
+        moved = pages.collapse()  # as the artifact's loaders do: it is timed as it is deployed
         assert self._memory is not None
-        self._memory.loaded(library)
+        self._memory.loaded(library, moved.bytes)
         return _unbound(request, result)
 
     def _again(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -8,7 +8,10 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N]
+//   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages]
+//
+// After its first run the model's memory is put on huge pages where the system has them
+// (huge_pages.h beside this file, which a program of your own can use in the same way).
 //
 // An artifact for an NVIDIA device also needs -ltvm_runtime_cuda, and the CUDA runtime it names.
 //
@@ -35,6 +38,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "huge_pages.h"
 
 namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
@@ -219,7 +224,7 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
   }
 }
 
-int Run(const std::string& folder, bool benchmark, int calls) {
+int Run(const std::string& folder, bool benchmark, int calls, bool huge_pages) {
   const json::Object manifest =
       json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
   // Thread counts and spinning are read when the libraries load: set them before model.so does,
@@ -233,25 +238,26 @@ int Run(const std::string& folder, bool benchmark, int calls) {
   for (const auto& [key, value] : environment) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
+  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
+  const auto input_sample = ReadNpz(folder + "/sample_input.npz");
+  const auto output_sample = ReadNpz(folder + "/sample_output.npz");
+  std::vector<ffi::Tensor> inputs;
+  for (const ffi::Any& about : manifest[ffi::String("inputs")].cast<json::Array>()) {
+    inputs.push_back(MakeInput(about.cast<json::Object>(), input_sample));
+  }
+  collage::HugePages pages(cuda ? "it runs on a device" : huge_pages ? "" : "not wanted");
   ffi::Module library = ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   constexpr int kPooled = 2;
   const ffi::Function start = machine->GetFunction("vm_initialization").value();
-  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
   if (cuda) {
+    for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
     start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
   } else {
     start(static_cast<int>(kDLCPU), 0, kPooled);
   }
   ffi::Function model = machine->GetFunction("main").value();
 
-  const auto input_sample = ReadNpz(folder + "/sample_input.npz");
-  const auto output_sample = ReadNpz(folder + "/sample_output.npz");
-  std::vector<ffi::Tensor> inputs;
-  for (const ffi::Any& about : manifest[ffi::String("inputs")].cast<json::Array>()) {
-    inputs.push_back(MakeInput(about.cast<json::Object>(), input_sample));
-    if (cuda) inputs.back() = CopyTo(inputs.back(), kDLCUDA);
-  }
   std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
   auto call = [&]() {
     ffi::Any result;
@@ -260,6 +266,7 @@ int Run(const std::string& folder, bool benchmark, int calls) {
   };
 
   const ffi::Any result = call();
+  const collage::Moved moved = pages.Collapse();
   std::vector<ffi::Tensor> outputs;
   if (auto one = result.as<ffi::Tensor>()) {
     outputs.push_back(*one);
@@ -287,6 +294,12 @@ int Run(const std::string& folder, bool benchmark, int calls) {
   const bool agrees = worst_relative <= tolerance;
   std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute,
               worst_relative, tolerance, agrees ? "agrees with the sample" : "DIFFERS");
+  if (moved.bytes != 0) {
+    std::printf("%.1f MB on huge pages, moved in %.0f ms\n", moved.bytes / 1e6,
+                moved.seconds * 1e3);
+  } else {
+    std::printf("nothing on huge pages: %s\n", moved.reason.c_str());
+  }
 
   if (benchmark) {
     using Clock = std::chrono::steady_clock;
@@ -314,11 +327,14 @@ int Run(const std::string& folder, bool benchmark, int calls) {
 int main(int argc, char** argv) {
   std::string folder;
   bool benchmark = false;
+  bool huge_pages = true;
   int calls = 10;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--benchmark") {
       benchmark = true;
+    } else if (argument == "--no-huge-pages") {
+      huge_pages = false;
     } else if (argument == "--calls" && i + 1 < argc) {
       calls = std::max(1, std::atoi(argv[++i]));
     } else if (folder.empty() && argument[0] != '-') {
@@ -329,11 +345,11 @@ int main(int argc, char** argv) {
     }
   }
   if (folder.empty()) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--no-huge-pages]\n", argv[0]);
     return 2;
   }
   try {
-    return Run(folder, benchmark, calls);
+    return Run(folder, benchmark, calls, huge_pages);
   } catch (const ffi::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
   } catch (const std::exception& error) {

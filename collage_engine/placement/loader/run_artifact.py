@@ -4,11 +4,17 @@
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
     python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
+                           [--no-huge-pages]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
     model = load("DIR")                       # before anything else imports tvm
     outputs = model({"input": array})         # a list of arrays, in the model's output order
+    model.huge_pages                          # bytes of its memory there, seconds, or why none
+
+Loading runs the sample once, then puts what the model holds in memory on huge pages where the
+system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
+--no-huge-pages or COLLAGE_HUGE_PAGES=0 in the environment leave both out.
 
 Exit status: 0 the outputs agree with the sample, 1 they do not or something failed.
 """
@@ -16,6 +22,7 @@ Exit status: 0 the outputs agree with the sample, 1 they do not or something fai
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import runpy
@@ -44,6 +51,16 @@ def run_python_parts(folder, manifest):
     """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
     for about in manifest.get("requires", []):
         runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
+
+
+def huge_pages_beside():
+    """The module huge_pages.py of this folder, from wherever this file was loaded."""
+    place = Path(__file__).resolve().with_name("huge_pages.py")
+    spec = importlib.util.spec_from_file_location("collage_huge_pages", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def numpy_dtype(name):
@@ -76,7 +93,8 @@ def read_npz(path, kinds):
 class Model:
     """A loaded artifact; call it with arrays by input name."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, huge_pages=True):
+        start = time.perf_counter()
         folder = Path(folder).resolve()
         self.manifest = manifest_of(folder)
         set_environment(self.manifest)
@@ -85,10 +103,31 @@ class Model:
         from tvm.runtime.vm import VirtualMachine
 
         self._tvm = tvm
+        kind = self.manifest.get("device", "cpu")
+        self.device = tvm.runtime.device(kind, 0)
+        unless = None if huge_pages else "not wanted"
+        if kind != "cpu":
+            unless = "it runs on a device"
+        tensors = []
+        if unless is None:  # before the model is there, so as not to count among its memory
+            try:
+                tensors = self.bind(read_npz(folder / "sample_input.npz", self.kinds("inputs")))
+            except (OSError, ValueError, zipfile.BadZipFile) as error:
+                unless = f"the sample cannot be read: {error}"
+        pages = huge_pages_beside().HugePages(unless)
         library = tvm.runtime.load_module(str(folder / "model.so"))
-        self.device = tvm.runtime.device(self.manifest.get("device", "cpu"), 0)
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
+        self.load_seconds = time.perf_counter() - start
+        """Without the first run and the huge pages."""
+        if not pages.reason:
+            self.main(*tensors)
+        self.huge_pages = pages.collapse()
+        """(bytes, seconds, reason): what of its memory lies on huge pages, or why nothing."""
+
+    def kinds(self, *which):
+        """Element types by name, of "inputs" or "outputs"."""
+        return {about["name"]: about["dtype"] for of in which for about in self.manifest[of]}
 
     def wait(self):
         """Until the device is done; calls return before it is."""
@@ -127,9 +166,9 @@ class Model:
         return outputs
 
 
-def load(folder):
+def load(folder, huge_pages=True):
     """Load an artifact. Its environment is set first, so call this before importing tvm."""
-    return Model(folder)
+    return Model(folder, huge_pages)
 
 
 def compare(outputs, truth):
@@ -176,6 +215,7 @@ def main(argv=None):
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
     parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
+    parser.add_argument("--no-huge-pages", action="store_true", help="leave its memory as it is")
     options = parser.parse_args(argv)
     folder = Path(options.folder)
     try:
@@ -187,15 +227,16 @@ def main(argv=None):
 
 
 def run(folder, options):
-    start = time.perf_counter()
-    model = load(folder)
-    load_seconds = time.perf_counter() - start
+    model = load(folder, huge_pages=not options.no_huge_pages)
     manifest = model.manifest
-    kinds = {about["name"]: about["dtype"] for about in manifest["inputs"] + manifest["outputs"]}
+    kinds = model.kinds("inputs", "outputs")
     inputs = read_npz(options.inputs or folder / "sample_input.npz", kinds)
     outputs = model(inputs)
     names = [about["name"] for about in manifest["outputs"]]
-    report: dict = {"artifact": str(folder), "load_s": load_seconds}
+    report: dict = {
+        "artifact": str(folder), "load_s": model.load_seconds,
+        "huge_pages": model.huge_pages._asdict(),
+    }  # fmt: skip
     status = 0
     if not options.inputs:
         sample = read_npz(folder / "sample_output.npz", kinds)
@@ -230,6 +271,11 @@ def run(folder, options):
             f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
             + ("agrees with the sample" if report["agrees"] else "DIFFERS")
         )
+    pages = model.huge_pages
+    if pages.bytes:
+        print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")
+    else:
+        print(f"nothing on huge pages: {pages.reason}")
     if "latency_us" in report:
         latency = report["latency_us"]
         expected = latency["expected"]
