@@ -131,7 +131,8 @@ class TvmToolchain(Toolchain):
                 from collage_engine.toolchains.tvm.cuda import lowering as cuda
 
                 architecture = function.instance.architecture
-                return cuda.lower_module(relax_module(function), architecture).module
+                precision = function.instance.precision
+                return cuda.lower_module(relax_module(function), architecture, precision).module
             calls = LibraryCalls(function) if function.instance.library else None
             module = relax_module(function, calls)
             with using(choices_of(function.instance)):

@@ -1,8 +1,9 @@
 """From a Relax function to kernels for an NVIDIA device: legalise, fuse, schedule.
 
-DLight's rules schedule what they understand: matmuls and convolutions as tiled (implicit) GEMMs,
-on tensor cores where the element type has them, reductions, transposes; what is left runs as one
-thread per element. Source: tvm.s_tir.dlight.
+Products (matmuls and convolutions) are ours: ``products`` and ``schedule``. DLight's rules schedule
+what else they understand: vectors, reductions, transposes; what is left runs as one thread per
+element. Source: tvm.s_tir.dlight. (DLight's own matmul leaves tensor cores alone on ``sm_90a``,
+whose number it cannot read, and sums float16 in float16.)
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from tvm import relax, tirx
 
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.tvm.cuda.products import Products
+from collage_engine.toolchains.tvm.cuda.schedule import noted, scheduled
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""
+OWN = "Product"
+"""Our own rule."""
 
 
 @dataclass
@@ -41,14 +46,16 @@ def rules() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def lower_module(module: tvm.IRModule, architecture: str) -> CudaLowered:
+def lower_module(
+    module: tvm.IRModule, architecture: str, precision: str = "float32"
+) -> CudaLowered:
     """Every PrimFunc that ``main`` calls scheduled; ``ToolchainError`` names one that cannot be."""
     start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
         legal = tvm.transform.Sequential(
             [
-                relax.transform.LegalizeOps(),
+                relax.transform.LegalizeOps(Products(architecture, precision).table()),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),
                 relax.transform.FuseOps(),
@@ -61,15 +68,21 @@ def lower_module(module: tvm.IRModule, architecture: str) -> CudaLowered:
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             name = str(variable.name_hint)
-            scheduled, rule = _schedule(function, target, name)
+            scheduled, rule = schedule_of(function, target, name)
             legal.update_func(variable, scheduled)
             lowered.schedules[name] = rule
     lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
     return lowered
 
 
-def _schedule(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
+def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
+    """A function's kernel, and which rule wrote it."""
     reasons = []
+    if noted(function) is not None:
+        try:
+            return _marked(scheduled(function), OWN), OWN
+        except ToolchainError as error:
+            reasons.append(f"{OWN}: {error}")
     for rule in rules():
         label = type(rule).__name__
         try:
@@ -82,9 +95,9 @@ def _schedule(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.Pri
         if space is None:
             continue
         schedule = space[0] if isinstance(space, list) else space
-        body = schedule.mod["main"]
-        return (
-            body.with_attr({"tirx.is_scheduled": True, "tirx.noalias": True, SCHEDULE: label}),
-            label,
-        )
+        return _marked(schedule.mod["main"], label), label
     raise ToolchainError(f"TVM has no schedule for {name}: {'; '.join(reasons)}")
+
+
+def _marked(kernel: tirx.PrimFunc, rule: str) -> tirx.PrimFunc:
+    return kernel.with_attr({"tirx.is_scheduled": True, "tirx.noalias": True, SCHEDULE: rule})

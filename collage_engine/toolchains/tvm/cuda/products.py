@@ -1,0 +1,389 @@
+"""Convolutions and matrix products as ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` for the schedule.
+
+A convolution's columns are pixels and its rows output channels, so neighbouring threads read and
+write neighbouring pixels; B is read from the image where it is needed and never stored (implicit
+GEMM). Sums are in float32 whatever the elements are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
+
+from collage_engine.toolchains.tvm.cuda.intrinsics import ELEMENTS, ROUND_TF32
+from collage_engine.toolchains.tvm.cuda.tiles import (
+    BF16,
+    F16,
+    PLAIN,
+    TF32,
+    Plan,
+    Sizes,
+    chosen,
+)
+from collage_engine.toolchains.tvm.legalize.common import (
+    ANCHOR,
+    const,
+    constant_of,
+    dtype_of,
+    static_shape,
+)
+
+PRODUCT = "collage.product"
+"""Block annotation: the plan and the layout of the result, as JSON."""
+FEWEST = 8
+"""Rows and columns below which a product is no matter of tiles (vectors, depthwise)."""
+
+Element = Callable[[Any, Any, Any], Any]
+Plans = Callable[[Sizes, str], Plan]
+
+
+def math_of(dtype: str, precision: str, architecture: str) -> str | None:
+    """The arithmetic for an element type; None when it is not one of ours."""
+    generation = int(architecture.removeprefix("sm_").rstrip("af") or 0)
+    if dtype == "float32":
+        return TF32 if precision == "tf32" and generation >= 80 else PLAIN
+    if dtype == "float16":
+        return F16 if generation >= 70 else PLAIN
+    if dtype == "bfloat16":
+        return BF16 if generation >= 80 else None
+    return None
+
+
+def planner(architecture: str) -> Plans:
+    """Plans by the model of ``tiles``."""
+    return lambda sizes, math: chosen(sizes, math, architecture)
+
+
+class Products:
+    """Legalises products for one architecture and precision."""
+
+    def __init__(self, architecture: str, precision: str, plans: Plans | None = None) -> None:
+        self.architecture, self.precision = architecture, precision
+        self.plans = plans or planner(architecture)
+
+    def table(self) -> dict[str, Any]:
+        """For ``relax.transform.LegalizeOps``; what is not ours falls to TVM's own."""
+
+        def bind(function: Any) -> Any:
+            def legalize(builder: relax.BlockBuilder, call: Call) -> Expr:
+                found = function(builder, call)
+                return call.op.get_attr("FLegalize")(builder, call) if found is None else found
+
+            return legalize
+
+        own: dict[str, Any] = {"relax.matmul": self.matmul}
+        for dims in (1, 2, 3):
+            own[f"relax.nn.conv{dims}d"] = self.convolution
+            own[f"relax.nn.conv{dims}d_transpose"] = self.transposed_convolution
+        return {name: bind(function) for name, function in own.items()}
+
+    # -- operators ------------------------------------------------------------------------
+
+    def matmul(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        left, right = call.args
+        a, b, out = static_shape(left), static_shape(right), static_shape(call)
+        if a is None or b is None or out is None or min(len(a), len(b)) < 2:
+            return None
+        math = self._math(call, left, right)
+        batch = out[:-2]
+        merged = all(e == 1 for e in b[:-2])
+        # Rows of all batches together where the right operand is one and the same.
+        sizes = (
+            Sizes(1, _product(a[:-1]), out[-1], a[-1])
+            if merged
+            else Sizes(_product(batch), out[-2], out[-1], a[-1])
+        )
+        if math is None or not _worthwhile(sizes):
+            return None
+
+        def elements(x: Any, y: Any) -> tuple[Element, Element]:
+            def at_a(s: Any, m: Any, k: Any) -> Any:
+                if merged:
+                    return x(*_unfused(m, a[:-1]), k)
+                return x(*_broadcast(_unfused(s, batch), a[:-2]), m, k)
+
+            def at_b(s: Any, k: Any, n: Any) -> Any:
+                if merged:
+                    return y(*(0 for _ in b[:-2]), k, n)
+                return y(*_broadcast(_unfused(s, batch), b[:-2]), k, n)
+
+            return at_a, at_b
+
+        def place(*index: Any) -> tuple[Any, Any, Any]:
+            if merged:
+                return tirx.const(0), _fused(index[:-1], out[:-1]), index[-1]
+            return _fused(index[:-2], batch), index[-2], index[-1]
+
+        how = {"kind": "matmul", "merged": merged}
+        return self._emit(builder, "matmul", [left, right], elements, sizes, math, out, place, how,
+                          vectors=(a[-1], out[-1]))  # fmt: skip
+
+    def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        data, kernel = call.args
+        shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
+        if shape is None or weight is None or out is None or not _plain_layout(call, "OI"):
+            return None
+        dims = len(shape) - 2
+        attributes = call.attrs
+        groups = int(attributes.groups)
+        strides = [int(v) for v in attributes.strides]
+        dilation = [int(v) for v in attributes.dilation]
+        padding = _both_sides([int(v) for v in attributes.padding], dims)
+        simple = max(weight[2:]) == 1 and set(strides) == {1} and not any(padding)
+
+        def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
+            at = [p * s + t * d - b for p, s, t, d, b
+                  in zip(pixel, strides, tap, dilation, padding[:dims], strict=True)]  # fmt: skip
+            value = x(image, channel, *at)
+            tests = []
+            for i, e in enumerate(shape[2:]):
+                if padding[i]:
+                    tests.append(at[i] >= 0)
+                reach = (out[2 + i] - 1) * strides[i] + (weight[2 + i] - 1) * dilation[i]
+                if reach - padding[i] >= e:
+                    tests.append(at[i] < e)
+            return _where(tests, value)
+
+        filters = (groups, weight[0] // groups, weight[1], *weight[2:])
+        return self._convolution(builder, call, filters, out, read,
+                                 lambda w: w.reshape(filters), simple, shape)  # fmt: skip
+
+    def transposed_convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        """As a convolution that reads zeros between the pixels it spreads."""
+        data, kernel = call.args
+        shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
+        if shape is None or weight is None or out is None or not _plain_layout(call, "IO"):
+            return None
+        dims = len(shape) - 2
+        attributes = call.attrs
+        groups = int(attributes.groups)
+        strides = [int(v) for v in attributes.strides]
+        dilation = [int(v) for v in attributes.dilation]
+        padding = _both_sides([int(v) for v in attributes.padding], dims)
+
+        def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
+            tests, at = [], []
+            for i, (p, t) in enumerate(zip(pixel, tap, strict=True)):
+                spread = p + padding[i] - t * dilation[i]
+                tests += [spread >= 0, spread <= (shape[2 + i] - 1) * strides[i]]
+                if strides[i] > 1:
+                    tests.append(tirx.floormod(spread, strides[i]) == 0)
+                at.append(tirx.floordiv(spread, strides[i]) if strides[i] > 1 else spread)
+            return _where(tests, x(image, channel, *at))
+
+        filters = (groups, weight[1], weight[0] // groups, *weight[2:])
+
+        def turned(w: np.ndarray) -> np.ndarray:
+            split = w.reshape(groups, weight[0] // groups, weight[1], *weight[2:])
+            return split.swapaxes(1, 2)
+
+        return self._convolution(builder, call, filters, out, read, turned, False, shape)
+
+    def _convolution(
+        self, builder: relax.BlockBuilder, call: Call, filters: tuple[int, ...],
+        out: tuple[int, ...], read: Any, arranged: Callable[[np.ndarray], np.ndarray],
+        simple: bool, shape: tuple[int, ...],
+    ) -> Expr | None:  # fmt: skip
+        """``filters``: groups, rows, channels, then taps: the shape of the arranged weight."""
+        groups, rows, channels, *taps = filters
+        data, kernel = call.args
+        weight = constant_of(kernel)
+        math = self._math(call, data, kernel)
+        pixels = _product(out[2:])
+        sizes = Sizes(groups, rows, out[0] * pixels, channels * _product(taps))
+        if math is None or weight is None or not _worthwhile(sizes):
+            return None
+        packed = np.ascontiguousarray(arranged(weight)).reshape(groups, rows, sizes.k)
+        if math == PLAIN:
+            packed = packed.swapaxes(1, 2)  # shared memory holds slices of A by k
+
+        def elements(x: Any, w: Any) -> tuple[Element, Element]:
+            def at_a(s: Any, m: Any, k: Any) -> Any:
+                return w(s, k, m) if math == PLAIN else w(s, m, k)
+
+            def at_b(s: Any, k: Any, n: Any) -> Any:
+                image, *pixel = _unfused(n, (out[0], *out[2:]))
+                channel, *tap = _unfused(k, (channels, *taps))
+                first = channel if groups == 1 else s * channels + channel
+                return read(x, image, first, pixel, tap)
+
+            return at_a, at_b
+
+        def place(*index: Any) -> tuple[Any, Any, Any]:
+            image, channel, *pixel = index
+            n = _fused((image, *pixel), (out[0], *out[2:]))
+            if groups == 1:
+                return tirx.const(0), channel, n
+            return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n
+
+        along = pixels if simple else 1
+        return self._emit(
+            builder, str(call.op.name).rpartition(".")[2], [data, const(packed)], elements, sizes,
+            math, out, place, {"kind": "conv", "groups": groups},
+            vectors=(rows if math == PLAIN else sizes.k, along),
+        )  # fmt: skip
+
+    # -- the product ----------------------------------------------------------------------
+
+    def _math(self, call: Call, *operands: Expr) -> str | None:
+        dtype = dtype_of(operands[0])
+        if any(dtype_of(o) != dtype for o in operands) or dtype_of(call) not in (dtype, "float32"):
+            return None
+        return math_of(dtype, self.precision, self.architecture)
+
+    def _emit(
+        self, builder: relax.BlockBuilder, name: str, operands: list[Expr], elements: Any,
+        sizes: Sizes, math: str, out: tuple[int, ...], place: Any, how: dict[str, Any], *,
+        vectors: tuple[int, int],
+    ) -> Expr:  # fmt: skip
+        """``vectors``: what the contiguous lengths of A's and B's reads are multiples of."""
+        plan = self.plans(sizes, math)
+        dtype = dtype_of(operands[0])
+        given = "float32" if plan.split > 1 else dtype
+        note = {**how, **plan.record(), "vectors": list(vectors), "out": list(out),
+                "sizes": [sizes.s, sizes.m, sizes.n, sizes.k]}  # fmt: skip
+
+        def compute(x: Any, y: Any) -> Any:
+            at_a, at_b = elements(x, y)
+            whole = product(at_a, at_b, sizes, plan, dtype, note)
+            shape = out if plan.split == 1 else (plan.split, *out)
+
+            def element(*index: Any) -> Any:
+                if plan.split == 1:
+                    s, m, n = place(*index)
+                    return whole(s, m, n).astype(given)
+                s, m, n = place(*index[1:])
+                return whole(index[0] * sizes.s + s, m, n)
+
+            return te.compute(shape, element, name="product_out")
+
+        result = builder.call_te(
+            compute, *operands, primfunc_name_hint=name,
+            primfunc_attrs=ANCHOR,
+        )  # fmt: skip
+        if plan.split == 1:
+            return result
+        return builder.call_te(
+            lambda parts: added(parts, out, dtype), builder.emit(result),
+            primfunc_name_hint=f"{name}_sum", primfunc_attrs={"op_pattern": 0},
+        )  # fmt: skip
+
+
+def product(
+    at_a: Element, at_b: Element, sizes: Sizes, plan: Plan, dtype: str, note: dict[str, Any]
+) -> Any:
+    """C with whole tiles, and split sums below each other: zeros outside of A and B."""
+    tile = plan.tile
+    m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))
+    part = -(-sizes.k // (tile.k * plan.split)) * tile.k
+    deep = part * plan.split
+    element = ELEMENTS.get(tile.math, "float32")
+
+    def stored(value: Any) -> Any:
+        if tile.math == TF32:
+            return tirx.call_pure_extern("float32", ROUND_TF32, value)
+        return value if dtype == element else value.astype(element)
+
+    def guarded(value: Any, *limits: tuple[Any, int, int]) -> Any:
+        return _where([at < size for at, size, padded in limits if padded > size], value)
+
+    a = te.compute(
+        (sizes.s, m, deep),
+        lambda s, i, k: stored(guarded(at_a(s, i, k), (i, sizes.m, m), (k, sizes.k, deep))),
+        name="product_a",
+    )
+    b = te.compute(
+        (sizes.s, deep, n),
+        lambda s, k, j: stored(guarded(at_b(s, k, j), (k, sizes.k, deep), (j, sizes.n, n))),
+        name="product_b",
+    )
+    k = te.reduce_axis((0, part), "k")
+
+    def total(p: Any, i: Any, j: Any) -> Any:
+        s = p if plan.split == 1 else tirx.floormod(p, sizes.s)
+        at = k if plan.split == 1 else tirx.floordiv(p, sizes.s) * part + k
+        left, right = a(s, i, at), b(s, at, j)
+        if element != "float32":
+            left, right = left.astype("float32"), right.astype("float32")
+        return te.sum(left * right, axis=k)
+
+    return te.compute((plan.split * sizes.s, m, n), total, name="product_c",
+                      attrs={PRODUCT: json.dumps(note, sort_keys=True)})  # fmt: skip
+
+
+def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
+    """The parts of a split sum, added."""
+
+    def element(*index: Any) -> Any:
+        total = parts(0, *index)
+        for number in range(1, int(parts.shape[0])):
+            total = total + parts(number, *index)
+        return total.astype(dtype)
+
+    return te.compute(out, element, name="product_sum")
+
+
+# ------------------------------------------------------------------------------------ helpers
+
+
+def _worthwhile(sizes: Sizes) -> bool:
+    return min(sizes.m, sizes.n, sizes.k) >= FEWEST
+
+
+def _where(tests: list[Any], value: Any) -> Any:
+    if not tests:
+        return value
+    return tirx.if_then_else(tirx.all(*tests), value, tirx.const(0, str(value.ty.dtype)))
+
+
+def _product(values: Sequence[int]) -> int:
+    return int(np.prod(values, dtype=np.int64)) if len(values) else 1
+
+
+def _unfused(index: Any, shape: Sequence[int]) -> list[Any]:
+    """A row-major index as one per axis."""
+    found: list[Any] = []
+    for size in reversed(shape):
+        if size == 1:
+            found.append(tirx.const(0))
+            continue
+        rest = _product(shape[: len(shape) - len(found) - 1])
+        found.append(index if rest == 1 else tirx.floormod(index, size))
+        index = tirx.floordiv(index, size)
+    return found[::-1]
+
+
+def _fused(index: Sequence[Any], shape: Sequence[int]) -> Any:
+    total: Any = tirx.const(0)
+    for i, size in zip(index, shape, strict=True):
+        if size > 1:
+            total = total * size + i
+    return total
+
+
+def _broadcast(index: list[Any], lead: Sequence[int]) -> list[Any]:
+    """Indices of an operand's leading axes, from those of the result."""
+    last = index[len(index) - len(lead) :]
+    return [i if e > 1 else tirx.const(0) for i, e in zip(last, lead, strict=True)]
+
+
+def _plain_layout(call: Call, kernel: str) -> bool:
+    """Channels first, the kernel ``OI…`` or ``IO…``."""
+    attributes = call.attrs
+    layout = str(attributes.data_layout)
+    axes = layout.removeprefix("NC")
+    if layout == axes or str(attributes.out_layout or layout) != layout:
+        return False
+    return str(attributes.kernel_layout) == kernel + axes
+
+
+def _both_sides(padding: list[int], dims: int) -> list[int]:
+    """Padding before and after each axis, from TVM's short forms."""
+    if len(padding) == 1:
+        return padding * (2 * dims)
+    return padding * 2 if len(padding) == dims else padding

@@ -1,0 +1,251 @@
+// A block of CUDA threads on one CPU thread: enough of the language to run the kernels TVM writes.
+//
+// Every thread of a block is a fibre that runs until it waits: at a barrier for the whole block, at
+// a shuffle for its warp. Fibres run in turns, upwards or downwards, so that code which forgets to
+// wait reads what is not there yet, in one order or in the other. A warp's fragment is kept whole
+// by each of its threads.
+#pragma once
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __launch_bounds__
+#undef __forceinline__
+#undef __align__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __forceinline__ inline
+#define __align__(n) __attribute__((aligned(n)))
+
+namespace fibres {
+struct Place {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct Barrier {
+  int arrived = 0, generation = 0;
+};
+struct State {
+  std::vector<ucontext_t> contexts;
+  std::vector<char> done;
+  std::vector<Barrier> warps;
+  std::vector<std::vector<uint64_t>> lanes;
+  Barrier block;
+  ucontext_t home;
+  int current = 0, size = 0;
+  Place extent;
+  void (*work)(void**) = nullptr;
+  void** arguments = nullptr;
+};
+inline State state;
+}  // namespace fibres
+
+inline fibres::Place threadIdx, blockIdx, blockDim, gridDim;
+alignas(128) inline unsigned char dynamic_shared[1 << 18];
+
+namespace fibres {
+inline void turn() { swapcontext(&state.contexts[state.current], &state.home); }
+
+inline void wait(Barrier& barrier, int members) {
+  int mine = barrier.generation;
+  if (++barrier.arrived == members) {
+    barrier.arrived = 0;
+    ++barrier.generation;
+  }
+  // A turn is due even for the last one: the others may be behind or ahead of it.
+  do turn();
+  while (barrier.generation == mine);
+}
+
+inline int warp_members(int warp) { return std::min(32, state.size - 32 * warp); }
+
+template <typename T>
+T exchanged(T value, int source) {
+  int warp = state.current / 32, lane = state.current % 32;
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  state.lanes[warp][lane] = bits;
+  wait(state.warps[warp], warp_members(warp));
+  if (source >= 0 && source < 32) bits = state.lanes[warp][source];
+  wait(state.warps[warp], warp_members(warp));
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+inline void body() {
+  state.work(state.arguments);
+  state.done[state.current] = 1;
+  swapcontext(&state.contexts[state.current], &state.home);
+}
+
+inline void run_block(bool downwards) {
+  constexpr size_t kStack = 256 << 10;
+  static std::vector<char> stacks;
+  stacks.resize(kStack * state.size);
+  state.contexts.assign(state.size, {});
+  state.done.assign(state.size, 0);
+  state.warps.assign((state.size + 31) / 32, {});
+  state.lanes.assign((state.size + 31) / 32, std::vector<uint64_t>(32));
+  state.block = {};
+  for (int i = 0; i < state.size; ++i) {
+    getcontext(&state.contexts[i]);
+    state.contexts[i].uc_stack = {&stacks[kStack * i], 0, kStack};
+    state.contexts[i].uc_link = &state.home;
+    makecontext(&state.contexts[i], body, 0);
+  }
+  for (bool left = true; left;) {
+    left = false;
+    for (int k = 0; k < state.size; ++k) {
+      int i = downwards ? state.size - 1 - k : k;
+      if (state.done[i]) continue;
+      left = true;
+      state.current = i;
+      unsigned plane = state.extent.x * state.extent.y;
+      threadIdx = {i % state.extent.x, i % plane / state.extent.x, i / plane};
+      swapcontext(&state.home, &state.contexts[i]);
+    }
+  }
+}
+}  // namespace fibres
+
+inline void __syncthreads() { fibres::wait(fibres::state.block, fibres::state.size); }
+inline unsigned __activemask() { return 0xffffffffu; }
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int delta, int width = 32) {
+  int lane = fibres::state.current % 32;
+  return fibres::exchanged(value, lane % width + delta < width ? lane + delta : lane);
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int delta, int width = 32) {
+  int lane = fibres::state.current % 32;
+  return fibres::exchanged(value, lane % width >= delta ? lane - delta : lane);
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int source, int width = 32) {
+  int lane = fibres::state.current % 32;
+  return fibres::exchanged(value, lane / width * width + source % width);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask, int width = 32) {
+  return fibres::exchanged(value, (fibres::state.current % 32) ^ mask);
+}
+using std::max;
+using std::min;
+inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+
+namespace nvcuda::wmma {
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+namespace precision {
+struct tf32;
+}
+inline float __float_to_tf32(float x) {  // to nearest, ties away from zero
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & 0xffffe000u;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+template <typename T>
+struct Kept {
+  using type = T;
+  static float in(float x) { return x; }
+};
+template <>
+struct Kept<precision::tf32> {
+  using type = float;
+  static float in(float x) {  // the hardware does not read the lower bits
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits &= 0xffffe000u;
+    std::memcpy(&x, &bits, 4);
+    return x;
+  }
+};
+template <typename Use, int m, int n, int k>
+struct Extent;
+template <int m, int n, int k>
+struct Extent<matrix_a, m, n, k> {
+  static constexpr int rows = m, columns = k;
+};
+template <int m, int n, int k>
+struct Extent<matrix_b, m, n, k> {
+  static constexpr int rows = k, columns = n;
+};
+template <int m, int n, int k>
+struct Extent<accumulator, m, n, k> {
+  static constexpr int rows = m, columns = n;
+};
+template <typename Use, int m, int n, int k, typename T, typename Layout = void>
+struct fragment : Extent<Use, m, n, k> {
+  using Base = Extent<Use, m, n, k>;
+  float x[Base::rows][Base::columns];
+};
+inline void aligned(const void* pointer, size_t row_bytes) {
+  if (reinterpret_cast<uintptr_t>(pointer) % 32 || row_bytes % 16) __builtin_trap();
+}
+template <typename Use, int m, int n, int k, typename T, typename P>
+void load_matrix_sync(fragment<Use, m, n, k, T, row_major>& f, const P* p, unsigned step) {
+  aligned(p, step * sizeof(P));
+  for (int i = 0; i < f.rows; ++i)
+    for (int j = 0; j < f.columns; ++j)
+      f.x[i][j] = Kept<T>::in(static_cast<float>(p[i * step + j]));
+}
+template <int m, int n, int k, typename T>
+void fill_fragment(fragment<accumulator, m, n, k, T>& f, float value) {
+  for (auto& row : f.x)
+    for (auto& each : row) each = value;
+}
+template <int m, int n, int k, typename T, typename A, typename B>
+void mma_sync(fragment<accumulator, m, n, k, float>& d, fragment<matrix_a, m, n, k, T, A>& a,
+              fragment<matrix_b, m, n, k, T, B>& b, fragment<accumulator, m, n, k, float>& c) {
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      float sum = c.x[i][j];
+      for (int l = 0; l < k; ++l) sum += a.x[i][l] * b.x[l][j];
+      d.x[i][j] = sum;
+    }
+}
+template <int m, int n, int k>
+void store_matrix_sync(float* p, fragment<accumulator, m, n, k, float>& f, unsigned step,
+                       layout_t layout) {
+  aligned(p, step * sizeof(float));
+  if (layout != mem_row_major) __builtin_trap();
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) p[i * step + j] = f.x[i][j];
+}
+}  // namespace nvcuda::wmma
+
+// Kernels write `__shared__` arrays as statics: they must not hold what another block left there.
+inline void launch(void (*work)(void**), void** arguments, const unsigned* grid,
+                   const unsigned* block, bool downwards) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  fibres::state.extent = blockDim;
+  fibres::state.size = block[0] * block[1] * block[2];
+  fibres::state.work = work;
+  fibres::state.arguments = arguments;
+  for (unsigned z = 0; z < grid[2]; ++z)
+    for (unsigned y = 0; y < grid[1]; ++y)
+      for (unsigned x = 0; x < grid[0]; ++x) {
+        blockIdx = {x, y, z};
+        std::memset(dynamic_shared, 0xff, sizeof(dynamic_shared));
+        fibres::run_block(downwards);
+      }
+}

@@ -1,0 +1,89 @@
+"""Runs the CUDA source of one kernel on the CPU, thread by thread, to check its numbers.
+
+The source is what is compiled for the device, word for word; g++ compiles it against ``device.h``.
+Needs the toolkit's headers for half precision.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HEADER = Path(__file__).with_name("device.h")
+TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+def source_of(function: Any, architecture: str) -> str:
+    """The CUDA source TVM writes for a scheduled PrimFunc."""
+    import tvm
+
+    from collage_engine.machine.cuda import cuda_target
+
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    built = tvm.tirx.build(module, cuda_target(architecture))
+    inside = getattr(built, "mod", built)
+    (device,) = [m for m in inside.imports if str(m.kind) == "cuda"]
+    return str(device.inspect_source())
+
+
+def extents(function: Any) -> dict[str, int]:
+    """How many blocks and threads the kernel is launched with, by thread tag."""
+    found: dict[str, int] = dict.fromkeys(TAGS, 1)
+    pattern = r'T\.thread_binding\((?:T\.int64\()?(\d+)\)?, thread="([\w.]+)"'
+    for size, tag in re.findall(pattern, function.script()):
+        found[tag] = int(size)
+    return found
+
+
+class Kernel:
+    """A scheduled PrimFunc of a single kernel, compiled for the CPU."""
+
+    def __init__(
+        self, function: Any, folder: Path, architecture: str = "sm_80", include: str = ""
+    ) -> None:
+        self.source = source_of(function, architecture)
+        self._extents = extents(function)
+        names = [str(p.name) for p in function.params]
+        (signature,) = re.findall(r"__global__[^;{]*?(\w+)\(([^)]*)\);", self.source)
+        self._order = []
+        types = []
+        for parameter in signature[1].split(","):
+            kind, name = parameter.replace("__restrict__", "").rsplit(maxsplit=1)
+            types.append(kind)
+            self._order.append(names.index(name.removesuffix("_ptr")))
+        cast = ", ".join(f"({kind})a[{i}]" for i, kind in enumerate(types))
+        # Dynamic shared memory is an array of device.h.
+        kernel = re.sub(
+            r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_shared;",
+            self.source,
+        )  # fmt: skip
+        kernel = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ ", kernel)
+        kernel = re.sub(r"#include <(mma|cuda_fp16|cuda_bf16)\.h>", "", kernel)
+        text = (
+            "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+            f'#include "{HEADER}"\n{kernel}\n'
+            f"static void call(void** a) {{ {signature[0]}({cast}); }}\n"
+            'extern "C" void run(void** a, const unsigned* grid, const unsigned* block, int down) '
+            "{ launch(call, a, grid, block, down != 0); }\n"
+        )
+        code, library = folder / "kernel.cpp", folder / "kernel.so"
+        code.write_text(text)
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{include}",
+                   str(code), "-o", str(library)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:3000]
+        self._library = ctypes.CDLL(str(library))
+
+    def __call__(self, arrays: list[np.ndarray], *, downwards: bool = False) -> None:
+        """Runs every block; the arrays, in the order of the parameters, are written in place."""
+        pointers = [arrays[place].ctypes.data for place in self._order]
+        sizes = [self._extents[tag] for tag in TAGS]
+        self._library.run(
+            (ctypes.c_void_p * len(pointers))(*pointers), (ctypes.c_uint * 3)(*sizes[:3]),
+            (ctypes.c_uint * 3)(*sizes[3:]), ctypes.c_int(downwards),
+        )  # fmt: skip
