@@ -349,10 +349,10 @@ class Field:
 
     # ------------------------------------------------------------------ looking inside
 
-    def profile(self, outcome: Outcome) -> list[KernelTime]:
-        """Times of the kernels of a rival, in a run apart from the timed ones."""
+    def profile(self, outcome: Outcome, runs: int = 9) -> list[KernelTime]:
+        """Times of the kernels of a rival, in runs apart from the timed ones."""
         kernels: list[KernelTime] = self.workers[id(outcome)].call(
-            ProfileRival(), CALL_TIMEOUT_S, self.cancel
+            ProfileRival(runs=runs), CALL_TIMEOUT_S, self.cancel
         )
         return kernels
 
