@@ -7,31 +7,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
-from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.toolchains.cublas.products import plan_of
 from collage_engine.toolchains.native.products import layout_of
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    constants: dict[str, np.ndarray],
-    shape: tuple[int, ...],
-    kind: int = TensorProto.FLOAT,
-) -> ImportedModel:
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", kind, shape)],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 9
-    return import_onnx(model)
+from collage_engine.toolchains.registry import get
+from tests.cuda_plans import carried_out, model_of, node, normal, whole
 
 
 def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
@@ -42,18 +26,20 @@ def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray])
     def flat(place: dict[str, Any], dtype: str) -> np.ndarray:
         if place["where"] == "argument":
             return arguments[place["at"]].reshape(-1)
-        return memory[place["where"]][place["at"] :].view(np.uint8)[
-            : len(memory[place["where"]][place["at"] :]) // 8 * 8
-        ].view(dtype)
+        return (
+            memory[place["where"]][place["at"] :]
+            .view(np.uint8)[: len(memory[place["where"]][place["at"] :]) // 8 * 8]
+            .view(dtype)
+        )
 
     for s in plan["steps"]:
         m, n, k = s["m"], s["n"], s["k"]
         for i in range(s["batch"]):
             a = flat(s["a"], s["dtype"])[i * s.get("stride_a", 0) :][: m * k]
-            b = flat(s["b"], s["dtype"])[i * s.get("stride_b", 0) :][: k * n]
+            b = flat(s["b"], s["dtype_b"])[i * s.get("stride_b", 0) :][: k * n]
             a = a.reshape(k, m).T if s["transpose_a"] else a.reshape(m, k)
             b = b.reshape(n, k).T if s["transpose_b"] else b.reshape(k, n)
-            y = a @ b
+            y = a.astype(s["out_dtype"]) @ b.astype(s["out_dtype"])
             if "c" in s:
                 c = flat(s["c"], s["out_dtype"])[i * s.get("stride_c", 0) :][: m * n]
                 y = y + c.reshape(m, n)
@@ -69,27 +55,10 @@ def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray])
 
 def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(plan, its result, the model's own)."""
-    graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    plan, weights = plan_of(graph, nodes, inputs, outputs, model.constant, "float32")
-    values = model.random_inputs(0)
-    names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-    kind = graph.nodes[outputs[0]].type
-    result = np.zeros(kind.shape, kind.dtype)
-    carry_out(plan, weights, [*(values[names[i]] for i in inputs), result])
-    return plan, result, original_outputs(model, values)["y"]
-
-
-RANDOM = np.random.default_rng(0)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs, [output], output, **attributes)
+    nodes, inputs, outputs = whole(model)
+    plan, weights = plan_of(model.graph, nodes, inputs, outputs, model.constant, "float32")
+    result, truth = carried_out(model, {}, lambda given: carry_out(plan, weights, given))
+    return plan, result, truth
 
 
 CASES: dict[str, tuple[ImportedModel, int]] = {
@@ -178,3 +147,57 @@ def test_a_bias_after_the_activation_is_refused() -> None:
 def test_a_batch_broadcast_along_some_axes_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="some of its axes"):
         layout_of((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))
+
+
+def product_of(
+    left: str, right: str, given: str, *, constant: bool = True, k: int = 16
+) -> DataflowGraph:
+    """x[4, k] · w[k, 16], which no ONNX model of these types can be imported as."""
+    nodes = (
+        Node(index=0, form="parameter", name="x", types=(TensorType((4, k), left),)),
+        Node(index=1, form="constant" if constant else "parameter", name="w",
+             types=(TensorType((k, 16), right),)),
+        Node(index=2, form="call", op="matmul", inputs=(0, 1), kind="anchor",
+             types=(TensorType((4, 16), given),)),
+    )  # fmt: skip
+    inputs = (0,) if constant else (0, 1)
+    return DataflowGraph(GraphRecord(nodes=nodes, inputs=inputs, outputs=(2,)))
+
+
+def small_plan(graph: DataflowGraph, weights: np.ndarray) -> tuple[dict[str, Any], bytes]:
+    inputs = tuple(graph.record.inputs)
+    return plan_of(graph, 7, inputs, (2,), lambda _: weights, "float32")
+
+
+def test_products_of_8_bit_integers_read_both_operands_along_k() -> None:
+    random = np.random.default_rng(3)
+    x, w = (random.integers(-90, 90, shape).astype(np.int8) for shape in ((4, 16), (16, 16)))
+    plan, weights = small_plan(product_of("int8", "int8", "int32"), w)
+    (step,) = plan["steps"]
+    assert (step["transpose_a"], step["transpose_b"], step["compute"]) == (False, True, "int32")
+    result = np.zeros((4, 16), np.int32)
+    carry_out(plan, weights, [x, result])
+    np.testing.assert_array_equal(result, x.astype(int) @ w.astype(int))
+    with pytest.raises(UnsupportedError, match="right matrix by columns"):
+        small_plan(product_of("int8", "int8", "int32", constant=False), w)
+    with pytest.raises(UnsupportedError, match="multiple of 4"):
+        small_plan(product_of("int8", "int8", "int32", k=6), w[:6])
+
+
+def test_products_of_8_bit_floats_from_ada_on() -> None:
+    import ml_dtypes
+
+    w = np.ones((16, 16), ml_dtypes.float8_e5m2)
+    graph = product_of("float8_e4m3fn", "float8_e5m2", "bfloat16")
+    plan, _ = small_plan(graph, w)
+    (step,) = plan["steps"]
+    assert (step["dtype"], step["dtype_b"], step["out_dtype"], step["compute"]) == (
+        "float8_e4m3fn", "float8_e5m2", "bfloat16", "float32",
+    )  # fmt: skip
+    cublas = get("cublas")
+    for architecture, reason in (("sm_90a", None), ("sm_89", None), ("sm_80", "multiplies no")):
+        (instance,) = cublas.cuda_instances(architecture, "float32")
+        said = cublas.supports(graph, 2, instance)
+        assert said is None if reason is None else reason in str(said)
+    with pytest.raises(UnsupportedError, match="float8_e5m2 by float8_e5m2"):
+        small_plan(product_of("float8_e5m2", "float8_e5m2", "bfloat16"), w)

@@ -95,7 +95,8 @@ class Machine:
 
     def attention(self, s: dict[str, Any]) -> None:
         mask = self.tensor(s["bias"]) if "bias" in s else None
-        y = attend(*(self.tensor(s[name]) for name in "qkv"), s["scale"], mask)
+        q, k, v = (self.tensor(s[name]) for name in "qkv")
+        y = attend(q, k, v, s["scale"], mask)
         self.tensor(s["y"])[...] = y
 
     def pool(self, s: dict[str, Any]) -> None:

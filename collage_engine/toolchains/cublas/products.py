@@ -12,6 +12,7 @@ from collage_engine.toolchains.native import chains
 from collage_engine.toolchains.native.places import Constants, Places
 from collage_engine.toolchains.native.products import (
     Dialect,
+    Product,
     layout_of,
     layout_of_product,
     products,
@@ -19,28 +20,46 @@ from collage_engine.toolchains.native.products import (
 
 COMPUTE = {
     "float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32",
-    "int8": "int32",
+    "int8": "int32", "float8_e4m3fn": "float32", "float8_e5m2": "float32",
 }  # fmt: skip
 """Element type → what it is accumulated in."""
-RESULTS = {"int8": "int32"}
-"""Element type of the result where it differs from the operands'."""
-INTEGER_MULTIPLE = 4
-"""int8 products need rows of whole words."""
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+RESULTS = {
+    "int8": ("int32",), **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
+}  # fmt: skip
+"""Element type → results where they differ from the operands'."""
+MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
+"""Element type → what sizes must be multiples of: of 8 bits rows are read in words, or in 16 bytes.
+Both operands are then read along k: the right one lies by columns."""
+LEAST_FOR_EIGHT = 89
+"""Architectures from Ada on multiply floats of 8 bits."""
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
     """``UnsupportedError`` with the reason when cuBLASLt has no such product."""
     left, right = (graph.nodes[i] for i in node.inputs)
-    kind = left.type.dtype
-    if kind not in COMPUTE or right.type.dtype != kind:
-        raise UnsupportedError(f"matmul: cuBLAS multiplies no {kind} by {right.type.dtype}")
-    if node.type.dtype != RESULTS.get(kind, kind):
+    kind, other = left.type.dtype, right.type.dtype
+    mixed = {kind, other} == set(EIGHT_BITS)
+    if kind not in COMPUTE or (other != kind and not mixed) or {kind, other} == {EIGHT_BITS[1]}:
+        raise UnsupportedError(f"matmul: cuBLAS multiplies no {kind} by {other}")
+    if node.type.dtype not in RESULTS.get(kind, (kind,)):
         raise UnsupportedError(f"matmul: cuBLAS gives no {node.type.dtype} from {kind}")
     layout = layout_of(left.type.shape, right.type.shape, node.type.shape)
-    if kind == "int8" and (layout.k % INTEGER_MULTIPLE or layout.n % INTEGER_MULTIPLE):
+    multiple = MULTIPLES.get(kind, 1)
+    if layout.k % multiple or layout.n % multiple:
         raise UnsupportedError(
-            f"matmul: int8 products need rows of a multiple of {INTEGER_MULTIPLE} elements"
+            f"matmul: {kind} products need rows of a multiple of {multiple} elements"
         )
+
+
+def reason_against_architecture(graph: DataflowGraph, node: Node, architecture: str) -> str | None:
+    """Why a device has no such product."""
+    number = int("".join(c for c in architecture if c.isdigit()) or 0)
+    for index in node.inputs:
+        kind = graph.nodes[index].type.dtype
+        if kind in EIGHT_BITS and number < LEAST_FOR_EIGHT:
+            return f"matmul: {architecture} multiplies no {kind}"
+    return None
 
 
 DIALECT = Dialect(
@@ -72,13 +91,17 @@ def plan_of(
         kind = graph.nodes[product.left].type.dtype
         result = graph.nodes[product.anchor]
         layout = layout_of_product(graph, product)
+        b, by_columns = _right(places, product, kind, layout.batch)
+        if kind in EIGHT_BITS and product.bias is not None and result.type.dtype == "float32":
+            raise UnsupportedError("matmul: a float32 bias of floats of 8 bits")
         step: dict[str, Any] = {
             "name": result.name or f"matmul {result.index}",
             "m": layout.m, "n": layout.n, "k": layout.k, "batch": layout.batch,
-            "dtype": kind, "out_dtype": result.type.dtype,
+            "dtype": kind, "dtype_b": graph.nodes[product.right].type.dtype,
+            "out_dtype": result.type.dtype,
             "compute": "tf32" if (kind, precision) == ("float32", "tf32") else COMPUTE[kind],
-            "transpose_a": product.transpose_left, "transpose_b": product.transpose_right,
-            "a": places.read(product.left), "b": places.read(product.right),
+            "transpose_a": product.transpose_left, "transpose_b": by_columns,
+            "a": places.read(product.left), "b": b,
             "d": places.write(product.result), "epilogue": product.epilogue,
             **{f"stride_{name}": stride for name, stride in layout.strides.items()},
         }  # fmt: skip
@@ -88,3 +111,19 @@ def plan_of(
             step["c"] = places.read(product.residual)
         steps.append(step)
     return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
+
+
+def _right(
+    places: Places, product: Product, kind: str, batch: int
+) -> tuple[dict[str, Any], bool]:  # fmt: skip
+    """The right operand, and whether its rows are the product's columns."""
+    if kind not in MULTIPLES or product.transpose_right:
+        if kind in MULTIPLES and product.transpose_left:
+            raise UnsupportedError(f"matmul: {kind} products read the left matrix by rows")
+        return places.read(product.right), product.transpose_right
+    constant = places.graph.nodes[product.right].form == "constant"
+    if product.transpose_left or not constant or batch > 1:
+        raise UnsupportedError(f"matmul: {kind} products read the right matrix by columns")
+    array = places.constants(product.right)
+    matrix = array.reshape(array.shape[-2:]) if array.ndim > 1 else array.reshape(-1, 1)
+    return places.constant(matrix.T), True

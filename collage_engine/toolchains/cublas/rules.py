@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cublas.toolchain import CublasToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
     """Why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
     return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
 
 
-def refused(graph: DataflowGraph, nodes: int) -> str | None:
-    """Why these calls are no partition for it; None when they are."""
+def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
+    """Why these calls are no partition for it, in whatever precision; None when they are."""
     return refusal(graph, nodes, DIALECT)
 
 
@@ -42,9 +42,11 @@ def patterns() -> list[tuple[str, Pattern]]:
     added = product.optional(lambda x: op("add", x, anything("bias")))
     summed = added.optional(lambda x: op("add", x, anything("residual")))
     active = summed.optional(
-        lambda x: op(("nn.relu", "nn.gelu", "nn.gelu_tanh"), x, commutative=False)
-        | chains.gelu_tanh(x)
-        | chains.gelu_erf(x)
+        lambda x: (
+            op(("nn.relu", "nn.gelu", "nn.gelu_tanh"), x, commutative=False)
+            | chains.gelu_tanh(x)
+            | chains.gelu_erf(x)
+        )
     )
     return [("cublas.matmul", active)]
 

@@ -48,8 +48,8 @@ class Generator:
     def lower(self) -> None:
         attentions = {a.root: a for a in attention.within(self.graph, self.nodes, self.leaving)}
         composites = quantized.within(self.graph, self.nodes, self.leaving)
-        for found in (*attentions.values(), *composites.values()):
-            self.done |= found.nodes
+        for nodes in (found.nodes for each in (attentions, composites) for found in each.values()):
+            self.done |= nodes
         for index in members(self.nodes):
             node = self.graph.nodes[index]
             if index in attentions:  # what it reads has been made

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
     """Why cuDNN runs an operator neither by itself nor with others; None when it does."""
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"

@@ -11,23 +11,16 @@ from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.native.cuda import (
-    SHARED,
-    CudaToolchain,
-    cuda_includes,
-    cuda_runtime,
-    cudart_library,
-)
+from collage_engine.toolchains.native.cuda import ProductToolchain, cudart_library
 from collage_engine.toolchains.native.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.model.index_set import IndexSet
-    from collage_engine.partition.spec import PartitionSpec
     from collage_engine.toolchains.cutlass.families import Family, Share
 
 
-class CutlassToolchain(CudaToolchain):
+class CutlassToolchain(ProductToolchain):
     """CUTLASS's 2.x templates, and on Hopper its collectives too; attention of its example 41.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
@@ -49,18 +42,8 @@ class CutlassToolchain(CudaToolchain):
         return headers.version()
 
     def source(self) -> builder.RuntimeSource:
-        _, cudart = cuda_runtime()
         need_nvcc()
-        return builder.RuntimeSource(
-            toolchain=self.name,
-            main=Path(__file__).parent / "src" / "cutlass_module.cc",
-            plan_version=1,
-            library_version=self.version(),
-            includes=cuda_includes(),
-            links=(cudart,),
-            shared=(SHARED,),
-            beside=(("libcudart.so.13", cudart),),
-        )
+        return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         number = int("".join(c for c in architecture if c.isdigit()) or 0)
@@ -68,24 +51,6 @@ class CutlassToolchain(CudaToolchain):
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return FORMATS
-
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
-        from collage_engine.toolchains.cutlass.rules import reason_against
-
-        return reason_against(graph, index, instance.precision)
-
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        from collage_engine.toolchains.cutlass.rules import partition_spec
-
-        return partition_spec(self, instance, graph)
-
-    def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
-    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
-        """What only goes along with a product is no candidate without one."""
-        from collage_engine.toolchains.cutlass.rules import refused
-
-        return () if refused(graph, nodes, instance.precision) is None else None
 
     def make_ready(
         self,
@@ -162,8 +127,5 @@ class CutlassToolchain(CudaToolchain):
                 continue  # nothing of it was compiled
             for libraries in self.kernels(families, function.instance.architecture).values():
                 for _, path in libraries:
-                    found[path.name] = RuntimeLibrary(
-                        file=str(path), name=path.name, toolchain=self.name,
-                        version=self.version(), licence=self.licence,
-                    )  # fmt: skip
+                    found[path.name] = self.carried(path)
         return (*self.runtime_libraries(), *found.values())

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.native.builder import find_in_wheel
+from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
 from collage_engine.toolchains.native.toolchain import NativeToolchain
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.model.index_set import IndexSet
+    from collage_engine.partition.spec import PartitionSpec
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
@@ -20,6 +27,7 @@ SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
 LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu")
 RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
+CUDART = "libcudart.so.13"
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
@@ -63,7 +71,7 @@ def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequ
 def cuda_runtime() -> tuple[Path, Path]:
     """(folder of the CUDA runtime's headers, libcudart.so.13)."""
     header = find_file(RUNTIME_WHEELS, "cuda_runtime_api.h")
-    return header.parent, find_file(RUNTIME_WHEELS, "libcudart.so.13")
+    return header.parent, find_file(RUNTIME_WHEELS, CUDART)
 
 
 @cache
@@ -84,7 +92,7 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
     """The CUDA runtime, as a library that an artifact carries."""
     _, library = cuda_runtime()
     return RuntimeLibrary(
-        file=str(library), name="libcudart.so.13", toolchain=toolchain, version="13",
+        file=str(library), name=CUDART, toolchain=toolchain, version="13",
         licence=LICENCE,
     )  # fmt: skip
 
@@ -97,6 +105,33 @@ class CudaToolchain(NativeToolchain):
     """
 
     targets = ("cuda",)
+    wheels: tuple[str, ...] = ()
+    """Distributions that carry its library, the one to install first."""
+    library_name: str = ""
+    """The library's SONAME; empty: it has none beside its kernels."""
+
+    def library(self) -> Path:
+        """The library itself; ``ToolchainError`` names the wheel to install."""
+        return find_file(self.wheels, self.library_name)
+
+    def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
+        """The runtime's source, against CUDA's runtime and the library, which lie beside it."""
+        _, cudart = cuda_runtime()
+        libraries = [(CUDART, cudart)]
+        if self.library_name:
+            libraries.insert(0, (self.library_name, self.library()))
+        return RuntimeSource(
+            toolchain=self.name, main=main, plan_version=1, library_version=self.version(),
+            includes=(*cuda_includes(), *includes), links=tuple(file for _, file in libraries),
+            shared=(SHARED,), beside=tuple(libraries),
+        )  # fmt: skip
+
+    def carried(self, file: Path, *, name: str = "") -> RuntimeLibrary:
+        """A file of the library's, as an artifact carries it."""
+        return RuntimeLibrary(
+            file=str(file), name=name or file.name, toolchain=self.name, version=self.version(),
+            licence=self.licence,
+        )  # fmt: skip
 
     def probe(self) -> ToolchainState:
         found = cuda_probe()
@@ -132,3 +167,29 @@ class CudaToolchain(NativeToolchain):
                 toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
             ),
         )
+
+
+class RuledCudaToolchain(CudaToolchain):
+    """One whose module ``rules`` says what it supports, proposes and refuses."""
+
+    def rules(self) -> Any:
+        """``<folder>/rules.py``: reason_against, refused, partition_spec; imported when asked."""
+        return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        found: str | None = self.rules().reason_against(graph, index, instance.precision)
+        return found
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        spec: PartitionSpec = self.rules().partition_spec(self, instance, graph)
+        return spec
+
+
+class ProductToolchain(RuledCudaToolchain):
+    """One that runs products, and some operators only along with them."""
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """What only goes along with a product is no candidate without one."""
+        return () if self.rules().refused(graph, nodes, instance.precision) is None else None

@@ -93,15 +93,16 @@ class Product {
     int64_t m = Get<int64_t>(about, "m"), n = Get<int64_t>(about, "n"), k = Get<int64_t>(about, "k");
     batch_ = static_cast<int32_t>(Get<int64_t>(about, "batch"));
     bool transpose_a = Get<bool>(about, "transpose_a"), transpose_b = Get<bool>(about, "transpose_b");
-    cudaDataType_t in = DataType(GetString(about, "dtype"));
+    cudaDataType_t left = DataType(GetString(about, "dtype"));
+    cudaDataType_t right = DataType(GetString(about, "dtype_b"));
     cudaDataType_t out = DataType(GetString(about, "out_dtype"));
 
     CheckLt(cublasLtMatmulDescCreate(&operation_, math_.compute, math_.scale), "describing a product");
     // First for cuBLAS is B, read as columns; a row-major [k,n] is a column-major [n,k].
     Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    first_ = Layout(in, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
-    second_ = Layout(in, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
+    first_ = Layout(right, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
+    second_ = Layout(left, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
     result_ = Layout(out, n, m, about, "stride_d");
     if (Has(about, "c")) {
       c_.emplace(Field(about, "c").cast<json::Object>());
@@ -134,58 +135,16 @@ class Product {
     void *a, *b, *c, *d, *bias;
   };
 
-  Pointers Resolve(const std::vector<void*>& arguments, const DeviceBuffer& weights,
-                   const DeviceBuffer& scratch) const {
-    auto at = [&](const Operand& operand) { return operand.Resolve(arguments, weights, scratch); };
-    void* d = at(d_);
-    return {at(a_), at(b_), c_ ? at(*c_) : d, d, bias_ ? at(*bias_) : nullptr};
-  }
+  size_t MakeReady() const { return kWorkspace; }
 
-  void Launch(const Pointers& p, void* workspace, cudaStream_t stream) {
-    Enqueue(p, *algorithm_, workspace, stream);
+  void Launch(const Memory& memory, void* workspace, cudaStream_t stream) {
+    Enqueue(Resolve(memory), *algorithm_, workspace, stream);
   }
 
   // Times what the library proposes, unless the choice came with the plan.
-  void Choose(const Pointers& p, void* workspace, cudaStream_t stream) {
-    BindBias(p);
-    if (algorithm_) {
-      cublasLtMatmulHeuristicResult_t checked{};
-      if (cublasLtMatmulAlgoCheck(Handle(), operation_, first_, second_, c_ ? added_ : result_,
-                                  result_, &*algorithm_, &checked) == CUBLAS_STATUS_SUCCESS &&
-          checked.workspaceSize <= kWorkspace) {
-        return;  // chosen on such a device, by this library
-      }
-      algorithm_.reset();
-    }
-    cublasLtMatmulPreference_t preference = nullptr;
-    CheckLt(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
-    size_t most = kWorkspace;
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
-                                         sizeof most);
-    std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
-    int count = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        Handle(), operation_, first_, second_, c_ ? added_ : result_, result_, preference, kProposals,
-        found.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-    CheckLt(status, "asking for algorithms");
-    float best = std::numeric_limits<float>::infinity();
-    Stopwatch watch(stream);
-    for (int i = 0; i < count; ++i) {
-      if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > kWorkspace) continue;
-      float ms;
-      try {
-        ms = watch.Time([&] { Enqueue(p, found[i].algo, workspace, stream); });
-      } catch (const ffi::Error&) {
-        continue;  // proposed, and refused when it came to it
-      }
-      ++tried_;
-      if (ms < best) {
-        best = ms;
-        algorithm_ = found[i].algo;
-      }
-    }
-    if (!algorithm_) TVM_FFI_THROW(RuntimeError) << name_ << ": cuBLASLt has no algorithm for it";
+  void Choose(const Memory& memory, void* workspace, cudaStream_t stream) {
+    Decide(Resolve(memory), workspace, stream);
+    Launch(memory, workspace, stream);  // the steps after it shall see real data
   }
 
   json::Object Describe() const {
@@ -231,6 +190,54 @@ class Product {
     return layout;
   }
 
+  Pointers Resolve(const Memory& memory) const {
+    void* d = memory.At(d_);
+    return {memory.At(a_), memory.At(b_), c_ ? memory.At(*c_) : d, d,
+            bias_ ? memory.At(*bias_) : nullptr};
+  }
+
+  void Decide(const Pointers& p, void* workspace, cudaStream_t stream) {
+    BindBias(p);
+    if (algorithm_) {
+      cublasLtMatmulHeuristicResult_t checked{};
+      if (cublasLtMatmulAlgoCheck(Handle(), operation_, first_, second_, c_ ? added_ : result_,
+                                  result_, &*algorithm_, &checked) == CUBLAS_STATUS_SUCCESS &&
+          checked.workspaceSize <= kWorkspace) {
+        return;  // chosen on such a device, by this library
+      }
+      algorithm_.reset();
+    }
+    cublasLtMatmulPreference_t preference = nullptr;
+    CheckLt(cublasLtMatmulPreferenceCreate(&preference), "asking for algorithms");
+    size_t most = kWorkspace;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most,
+                                         sizeof most);
+    std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
+    int count = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        Handle(), operation_, first_, second_, c_ ? added_ : result_, result_, preference, kProposals,
+        found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    CheckLt(status, "asking for algorithms");
+    float best = std::numeric_limits<float>::infinity();
+    Stopwatch watch(stream);
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > kWorkspace) continue;
+      float ms;
+      try {
+        ms = watch.Time([&] { Enqueue(p, found[i].algo, workspace, stream); });
+      } catch (const ffi::Error&) {
+        continue;  // proposed, and refused when it came to it
+      }
+      ++tried_;
+      if (ms < best) {
+        best = ms;
+        algorithm_ = found[i].algo;
+      }
+    }
+    if (!algorithm_) TVM_FFI_THROW(RuntimeError) << name_ << ": cuBLASLt has no algorithm for it";
+  }
+
   void BindBias(const Pointers& p) {
     if (bias_ && p.bias != bound_bias_) {
       Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
@@ -271,46 +278,20 @@ class Product {
   int tried_ = 0;
 };
 
-class CublasModule : public CudaModule {
+class CublasModule : public StepsModule<Product> {
  public:
   CublasModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
-    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
-      products_.push_back(std::make_unique<Product>(step.cast<json::Object>()));
+      : StepsModule(symbol, plan_text, weights, "algorithm") {
+    for (const ffi::Any& step : Get<json::Array>(plan(), "steps")) {
+      steps().push_back(std::make_unique<Product>(step.cast<json::Object>()));
     }
     PrepareIfPossible();
   }
 
  protected:
-  void Prepare(cudaStream_t stream) final {
-    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
-    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
-    workspace_ = DeviceBuffer(kWorkspace);
-    std::vector<void*> arguments;
-    StandIns stand_ins(inputs(), outputs(), &arguments);
-    for (auto& product : products_) {
-      product->Choose(product->Resolve(arguments, device_weights_, scratch_), workspace_.data(),
-                      stream);
-    }
-    CheckCuda(cudaStreamSynchronize(stream), "choosing algorithms");
-    KeepChoices(&plan_, "algorithm", products_);
-  }
-
-  void Launch(cudaStream_t stream) final {
-    for (auto& product : products_) {
-      product->Launch(product->Resolve(pointers(), device_weights_, scratch_), workspace_.data(),
-                      stream);
-    }
-  }
-
   std::string Describe() const final {
-    return DescribeSteps("cublasLt " + std::to_string(cublasLtGetVersion()), products_);
+    return DescribeSteps("cublasLt " + std::to_string(cublasLtGetVersion()), steps());
   }
-
- private:
-  json::Object plan_;
-  std::vector<std::unique_ptr<Product>> products_;
-  DeviceBuffer device_weights_, scratch_, workspace_;
 };
 
 }  // namespace

@@ -73,26 +73,18 @@ TensorAbout TensorOf(const json::Object& step, const char* key) {
   return TensorAbout(Field(step, key).cast<json::Object>());
 }
 
-// Where everything lies during one call.
-struct Memory {
-  const std::vector<void*>& arguments;
-  const DeviceBuffer& weights;
-  const DeviceBuffer& scratch;
-  void* At(const Operand& operand) const { return operand.Resolve(arguments, weights, scratch); }
-};
-
 class Step {
  public:
   explicit Step(const json::Object& about) : what_(GetString(about, "op")), name_(GetString(about, "name")) {}
   virtual ~Step() = default;
-  // Make ready; returns the workspace it wants.
-  virtual int64_t Build() = 0;
+  virtual size_t MakeReady() = 0;
   // Choose an engine; the operands hold what they will, or something like it, and the result too
   // from then on, since the steps after it shall choose on real data.
-  virtual void Choose(const Memory& memory, void* workspace, cudaStream_t) {
-    Launch(memory, workspace);
+  virtual void Choose(const Memory& memory, void* workspace, cudaStream_t stream) {
+    Launch(memory, workspace, stream);
   }
-  virtual void Launch(const Memory&, void* workspace) = 0;
+  // On the stream that the handle has been given.
+  virtual void Launch(const Memory&, void* workspace, cudaStream_t) = 0;
   virtual std::optional<std::string> choice() const { return std::nullopt; }
   json::Object Describe() const {
     json::Object out;
@@ -134,7 +126,7 @@ class GraphStep : public Step {
     if (Has(about, "engine")) wanted_ = GetString(about, "engine");
   }
 
-  int64_t Build() final {
+  size_t MakeReady() final {
     for (variant_ = 0; variant_ + 1 < Variants(); ++variant_) {
       try {
         return BuildVariant();
@@ -166,7 +158,7 @@ class GraphStep : public Step {
     }
   }
 
-  void Launch(const Memory& memory, void* workspace) final {
+  void Launch(const Memory& memory, void* workspace, cudaStream_t) final {
     Execute(memory, workspace, chosen_.first);
   }
 
@@ -231,7 +223,7 @@ class GraphStep : public Step {
   }
 
  private:
-  int64_t BuildVariant() {
+  size_t BuildVariant() {
     graph_ = std::make_shared<fe::graph::Graph>();
     graph_->set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -265,7 +257,7 @@ class GraphStep : public Step {
     }
     if (plans_.empty()) TVM_FFI_THROW(RuntimeError) << name_ << ": no engine of cuDNN builds it";
     chosen_ = plans_.front();
-    return workspace;
+    return static_cast<size_t>(workspace);
   }
 
   int64_t Bind(const Operand& operand) {
@@ -401,7 +393,7 @@ class PlainStep : public Step {
  public:
   explicit PlainStep(const json::Object& about)
       : Step(about), x_(TensorOf(about, "x")), y_(TensorOf(about, "y")) {}
-  int64_t Build() override {
+  size_t MakeReady() override {
     source_ = std::make_unique<PlainTensor>(x_);
     result_ = std::make_unique<PlainTensor>(y_);
     return 0;
@@ -429,8 +421,8 @@ class Pool : public PlainStep {
   ~Pool() override {
     if (pooling_ != nullptr) cudnnDestroyPoolingDescriptor(pooling_);
   }
-  int64_t Build() final {
-    PlainStep::Build();
+  size_t MakeReady() final {
+    PlainStep::MakeReady();
     CheckDnn(cudnnCreatePoolingDescriptor(&pooling_), "describing a pool");
     CheckDnn(cudnnSetPoolingNdDescriptor(pooling_, mode_, CUDNN_PROPAGATE_NAN,
                                          static_cast<int>(window_.size()), window_.data(),
@@ -438,7 +430,7 @@ class Pool : public PlainStep {
              "describing a pool");
     return 0;
   }
-  void Launch(const Memory& memory, void*) final {
+  void Launch(const Memory& memory, void*, cudaStream_t) final {
     CheckDnn(cudnnPoolingForward(Handle(), pooling_, &one_, source_->get(), memory.At(x_.operand),
                                  &zero_, result_->get(), memory.At(y_.operand)),
              name_.c_str());
@@ -456,7 +448,7 @@ class Softmax : public PlainStep {
   explicit Softmax(const json::Object& about) : PlainStep(about) {
     algorithm_ = Get<bool>(about, "log") ? CUDNN_SOFTMAX_LOG : CUDNN_SOFTMAX_ACCURATE;
   }
-  void Launch(const Memory& memory, void*) final {
+  void Launch(const Memory& memory, void*, cudaStream_t) final {
     CheckDnn(cudnnSoftmaxForward(Handle(), algorithm_, CUDNN_SOFTMAX_MODE_CHANNEL, &one_,
                                  source_->get(), memory.At(x_.operand), &zero_, result_->get(),
                                  memory.At(y_.operand)),
@@ -480,46 +472,24 @@ std::unique_ptr<Step> MakeStep(const json::Object& about) {
   TVM_FFI_UNREACHABLE();
 }
 
-class CudnnModule : public CudaModule {
+class CudnnModule : public StepsModule<Step> {
  public:
   CudnnModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
-    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
-      steps_.push_back(MakeStep(step.cast<json::Object>()));
+      : StepsModule(symbol, plan_text, weights, "engine") {
+    for (const ffi::Any& step : Get<json::Array>(plan(), "steps")) {
+      steps().push_back(MakeStep(step.cast<json::Object>()));
     }
     PrepareIfPossible();
   }
 
  protected:
-  void Prepare(cudaStream_t stream) final {
+  void UseStream(cudaStream_t stream) final {
     CheckDnn(cudnnSetStream(Handle(), stream), "choosing the stream");
-    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
-    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
-    int64_t most = 0;
-    for (auto& step : steps_) most = std::max(most, step->Build());
-    workspace_ = DeviceBuffer(static_cast<size_t>(most));
-    std::vector<void*> arguments;
-    StandIns stand_ins(inputs(), outputs(), &arguments);
-    Memory memory{arguments, device_weights_, scratch_};
-    for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
-    CheckCuda(cudaStreamSynchronize(stream), "choosing engines");
-    KeepChoices(&plan_, "engine", steps_);
-  }
-
-  void Launch(cudaStream_t stream) final {
-    CheckDnn(cudnnSetStream(Handle(), stream), "choosing the stream");
-    Memory memory{pointers(), device_weights_, scratch_};
-    for (auto& step : steps_) step->Launch(memory, workspace_.data());
   }
 
   std::string Describe() const final {
-    return DescribeSteps("cudnn " + std::to_string(cudnnGetVersion()), steps_);
+    return DescribeSteps("cudnn " + std::to_string(cudnnGetVersion()), steps());
   }
-
- private:
-  json::Object plan_;
-  std::vector<std::unique_ptr<Step>> steps_;
-  DeviceBuffer device_weights_, scratch_, workspace_;
 };
 
 }  // namespace

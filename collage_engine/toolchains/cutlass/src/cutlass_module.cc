@@ -78,17 +78,11 @@ int SharedBytesOfDevice() {
   return bytes;
 }
 
-struct Memory {
-  const std::vector<void*>& arguments;
-  const DeviceBuffer& weights;
-  const DeviceBuffer& scratch;
-};
-
 class Step {
  public:
   virtual ~Step() = default;
   // Bytes of workspace that the kernels which may be chosen want.
-  virtual size_t Workspace() { return 0; }
+  virtual size_t MakeReady() { return 0; }
   // Chooses a kernel; the operands hold what they will, or something like it.
   virtual void Choose(const Memory&, void*, cudaStream_t) {}
   virtual void Launch(const Memory& memory, void* workspace, cudaStream_t stream) = 0;
@@ -114,9 +108,8 @@ class Transposition : public Step {
     Launch(memory, workspace, stream);
   }
   void Launch(const Memory& m, void*, cudaStream_t stream) final {
-    int32_t status = library_.transpose(a_.Resolve(m.arguments, m.weights, m.scratch),
-                                        d_.Resolve(m.arguments, m.weights, m.scratch), batch_, rows_,
-                                        columns_, bytes_, stream);
+    int32_t status =
+        library_.transpose(m.At(a_), m.At(d_), batch_, rows_, columns_, bytes_, stream);
     if (status != 0) TVM_FFI_THROW(RuntimeError) << name_ << ": " << library_.status(status);
   }
   json::Object Describe() const final {
@@ -200,7 +193,7 @@ class Product : public Step {
 
   const CollageLibrary& library() const { return *choices_.front().library; }
 
-  size_t Workspace() final {
+  size_t MakeReady() final {
     int64_t most = 0;
     for (const Choice& c : choices_) most = std::max(most, c.kernel->workspace(&problem_));
     return static_cast<size_t>(most);
@@ -291,12 +284,11 @@ class Product : public Step {
   }
 
   CollageProblem Bind(const Memory& m) const {
-    auto at = [&](const Operand& o) { return o.Resolve(m.arguments, m.weights, m.scratch); };
     CollageProblem problem = problem_;
-    problem.a = at(a_), problem.b = at(b_), problem.d = at(d_);
-    if (c_) problem.c = at(*c_);
-    if (bias_) problem.bias = at(*bias_);
-    if (v_) problem.v = at(*v_);
+    problem.a = m.At(a_), problem.b = m.At(b_), problem.d = m.At(d_);
+    if (c_) problem.c = m.At(*c_);
+    if (bias_) problem.bias = m.At(*bias_);
+    if (v_) problem.v = m.At(*v_);
     return problem;
   }
 
@@ -311,57 +303,33 @@ class Product : public Step {
   int tried_ = 0;
 };
 
-class CutlassModule : public CudaModule {
+class CutlassModule : public StepsModule<Step> {
  public:
   CutlassModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
-    const auto steps = Get<json::Array>(plan_, "steps");
-    steps_.resize(steps.size());
+      : StepsModule(symbol, plan_text, weights, "kernel") {
+    const auto given = Get<json::Array>(plan(), "steps");
+    steps().resize(given.size());
     const CollageLibrary* any = nullptr;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const auto about = steps[static_cast<int64_t>(i)].cast<json::Object>();
+    for (size_t i = 0; i < given.size(); ++i) {
+      const auto about = given[static_cast<int64_t>(i)].cast<json::Object>();
       if (GetString(about, "op") == "transpose") continue;
       auto product = std::make_unique<Product>(about);
       any = &product->library();
-      steps_[i] = std::move(product);
+      steps()[i] = std::move(product);
     }
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (steps_[i]) continue;
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (steps()[i]) continue;
       if (any == nullptr) TVM_FFI_THROW(ValueError) << "a plan of transpositions only";
-      const auto about = steps[static_cast<int64_t>(i)].cast<json::Object>();
-      steps_[i] = std::make_unique<Transposition>(about, *any);
+      const auto about = given[static_cast<int64_t>(i)].cast<json::Object>();
+      steps()[i] = std::make_unique<Transposition>(about, *any);
     }
     PrepareIfPossible();
   }
 
  protected:
-  void Prepare(cudaStream_t stream) final {
-    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
-    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
-    size_t most = 0;
-    for (auto& step : steps_) most = std::max(most, step->Workspace());
-    workspace_ = DeviceBuffer(most);
-    std::vector<void*> arguments;
-    StandIns stand_ins(inputs(), outputs(), &arguments);
-    const Memory memory{arguments, device_weights_, scratch_};
-    for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
-    CheckCuda(cudaStreamSynchronize(stream), "choosing kernels");
-    KeepChoices(&plan_, "kernel", steps_);
-  }
-
-  void Launch(cudaStream_t stream) final {
-    const Memory memory{pointers(), device_weights_, scratch_};
-    for (auto& step : steps_) step->Launch(memory, workspace_.data(), stream);
-  }
-
   std::string Describe() const final {
-    return DescribeSteps("CUTLASS " + GetString(plan_, "version"), steps_);
+    return DescribeSteps("CUTLASS " + GetString(plan(), "version"), steps());
   }
-
- private:
-  json::Object plan_;
-  std::vector<std::unique_ptr<Step>> steps_;
-  DeviceBuffer device_weights_, scratch_, workspace_;
 };
 
 }  // namespace

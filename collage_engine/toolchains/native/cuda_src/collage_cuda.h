@@ -229,6 +229,65 @@ class Operand {
   int64_t at_;
 };
 
+// Where everything lies during one call.
+struct Memory {
+  const std::vector<void*>& arguments;
+  const DeviceBuffer& weights;
+  const DeviceBuffer& scratch;
+  void* At(const Operand& operand) const { return operand.Resolve(arguments, weights, scratch); }
+};
+
+// A module whose plan is a list of steps. A Step has
+//   size_t MakeReady()                              bytes of workspace it wants; a device is there
+//   void Choose(const Memory&, void*, cudaStream_t) chooses how; its result lies there from then on
+//   void Launch(const Memory&, void*, cudaStream_t) enqueues only
+//   choice(), Describe()                            as KeepChoices and DescribeSteps want them
+template <typename Step>
+class StepsModule : public CudaModule {
+ public:
+  // `key`: what a step's choice is called in the plan.
+  StepsModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights,
+              const char* key)
+      : CudaModule(symbol, plan_text, weights),
+        plan_(ParseObject(plan_text, "the plan")),
+        key_(key) {}
+
+ protected:
+  // What a library wants to know before a step runs on a stream.
+  virtual void UseStream(cudaStream_t) {}
+
+  void Prepare(cudaStream_t stream) final {
+    UseStream(stream);
+    device_weights_ = DeviceBuffer(weight(0), weight_bytes());
+    scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
+    size_t most = 0;
+    for (auto& step : steps_) most = std::max(most, step->MakeReady());
+    workspace_ = DeviceBuffer(most);
+    std::vector<void*> arguments;
+    StandIns stand_ins(inputs(), outputs(), &arguments);
+    const Memory memory{arguments, device_weights_, scratch_};
+    for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
+    CheckCuda(cudaStreamSynchronize(stream), "choosing how to run");
+    KeepChoices(&plan_, key_, steps_);
+  }
+
+  void Launch(cudaStream_t stream) final {
+    UseStream(stream);
+    const Memory memory{pointers(), device_weights_, scratch_};
+    for (auto& step : steps_) step->Launch(memory, workspace_.data(), stream);
+  }
+
+  const json::Object& plan() const { return plan_; }
+  std::vector<std::unique_ptr<Step>>& steps() { return steps_; }
+  const std::vector<std::unique_ptr<Step>>& steps() const { return steps_; }
+
+ private:
+  json::Object plan_;
+  const char* key_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  DeviceBuffer device_weights_, scratch_, workspace_;
+};
+
 }  // namespace collage
 
 #endif  // COLLAGE_CUDA_H_
