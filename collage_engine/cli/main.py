@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from collage_engine import __version__
 from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
@@ -52,10 +52,14 @@ class HelpFormat(argparse.RawDescriptionHelpFormatter):
 
 
 class _Command(argparse.ArgumentParser):
-    """A command's parser, in the same format as the whole program's."""
+    """A parser that says in a line what is wrong; all its options would bury that."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": HelpFormat} | options)
+
+    def error(self, message: str) -> NoReturn:
+        wrong = message.removeprefix("argument ")
+        self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +71,8 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="collage", formatter_class=HelpFormat, epilog=EXAMPLES,
+    parser = _Command(
+        prog="collage", epilog=EXAMPLES,
         description="Find out which toolchain should run which part of a model, by measuring.",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"collage {__version__}")

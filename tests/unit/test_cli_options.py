@@ -91,7 +91,8 @@ def test_wrong_usage_exits_with_two(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "--help says what it takes" in said
 
 
 def test_a_missing_file_is_one_line_and_exit_two(capsys):
