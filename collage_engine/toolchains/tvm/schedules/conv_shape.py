@@ -25,6 +25,7 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Stage, shape_of
+from collage_engine.toolchains.tvm.schedules.conv_sizes import ConvSizes, of_note
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.schedules.transpose import (
     transposed_tile,
@@ -33,25 +34,11 @@ from collage_engine.toolchains.tvm.schedules.transpose import (
 )
 
 
-@dataclass(frozen=True)
-class ConvShape:
-    """Extents of an N-dimensional convolution; spatial tuples have one entry per dimension."""
+@dataclass(frozen=True, kw_only=True)
+class ConvShape(ConvSizes):
+    """The sizes of a convolution in float32, of data with channels first or last."""
 
-    data: Any
-    weight: Any
-    """Packed as the way to write it wants (see ``legalize/conv.py``)."""
     channels_last: bool
-    batch: int
-    ci: int
-    co: int
-    groups: int
-    size: tuple[int, ...]
-    out: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
 
     @staticmethod
     def of(anchor: Stage) -> ConvShape:
@@ -64,34 +51,18 @@ class ConvShape:
         last = bool(note["channels_last"])
         dims = len(shape) - 2
         spatial = slice(1, 1 + dims) if last else slice(2, 2 + dims)
+        channels = -1 if last else 1
         return ConvShape(
-            data, weight, last, shape[0],
-            shape[-1] if last else shape[1], out[-1] if last else out[1], int(note["groups"]),
-            tuple(shape[spatial]), tuple(out[spatial]), tuple(note["kernel"]),
-            tuple(note["strides"]), tuple(note["dilation"]),
-            tuple(note["padding"][:dims]), tuple(note["padding"][dims:]),
+            channels_last=last, data=data, weight=weight, batch=shape[0], ci=shape[channels],
+            co=out[channels], size=tuple(shape[spatial]), out=tuple(out[spatial]),
+            **of_note(note, dims),
         )  # fmt: skip
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
-
-    @property
-    def has_padding(self) -> bool:
-        return any(self.before) or any(self.after)
 
     @property
     def work(self) -> int:
         """Multiply-adds of vectors, roughly: what sharing among threads is worth."""
         products = self.batch * self.co * product(self.out) * self.taps * self.ci // self.groups
         return products // 16
-
-    @property
-    def taps(self) -> int:
-        n = 1
-        for k in self.kernel:
-            n *= k
-        return n
 
     def index(self, n: Any, c: Any, spatial: Sequence[Any]) -> tuple[Any, ...]:
         """Indices of an element of the data or the output, in its layout's order."""

@@ -36,6 +36,7 @@ from collage_engine.toolchains.tvm.schedules.anchor import (
 )
 from collage_engine.toolchains.tvm.schedules.conv_plan import Plan
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
+from collage_engine.toolchains.tvm.schedules.conv_sizes import of_points
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -104,9 +105,7 @@ def _packed(left: Any, right: Any, anchor: Stage, epilogue: Epilogue, context: C
     lead = anchor.extents[:-1]
     rows, columns = product(lead), anchor.extents[-1]
     depth = shape_of(left)[-1]
-    points = ConvShape(
-        left, right, True, 1, depth, columns, 1, (rows,), (rows,), (1,), (1,), (1,), (0,), (0,)
-    )
+    points = ConvShape(channels_last=True, **of_points(left, right, rows, depth, columns))
     return conv_channels.write_prepared(points, _Rows(epilogue, lead), context)
 
 

@@ -24,31 +24,19 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Stage, shape_of
+from collage_engine.toolchains.tvm.schedules.conv_sizes import ConvSizes, of_note, of_points
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 QUAD = 4
 """Channels that one instruction multiplies and adds in each lane."""
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """Sizes of one convolution over channels-last data; a product has rows for positions."""
+@dataclass(frozen=True, kw_only=True)
+class Geometry(ConvSizes):
+    """The sizes of one integer convolution over channels-last data, or of a product."""
 
-    data: Any
-    weight: Any
-    lead: tuple[int, ...]
+    lead: tuple[int, ...] = ()
     """Axes before the channels of a product's result; empty for convolutions."""
-    batch: int
-    ci: int
-    co: int
-    groups: int
-    size: tuple[int, ...]
-    out: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
     zero: int
     """What the rim holds: the data's zero point as an unsigned number."""
     signed: bool
@@ -63,24 +51,12 @@ class Geometry:
         zero, signed = int(note["zero"]), bool(note["signed"])
         if note["way"] == "product":
             rows = product(out[:-1])
-            return Geometry(
-                data, weight, out[:-1], 1, shape[-1], out[-1], 1, (rows,), (rows,), (1,), (1,),
-                (1,), (0,), (0,), zero, signed,
-            )  # fmt: skip
-        dims = len(shape) - 2
+            sizes = of_points(data, weight, rows, shape[-1], out[-1])
+            return Geometry(lead=out[:-1], zero=zero, signed=signed, **sizes)
         return Geometry(
-            data, weight, (), shape[0], shape[-1], out[-1], int(note["groups"]), shape[1:-1],
-            out[1:-1], tuple(note["kernel"]), tuple(note["strides"]), tuple(note["dilation"]),
-            tuple(note["padding"][:dims]), tuple(note["padding"][dims:]), zero, signed,
+            data=data, weight=weight, batch=shape[0], ci=shape[-1], co=out[-1], size=shape[1:-1],
+            out=out[1:-1], zero=zero, signed=signed, **of_note(note, len(shape) - 2),
         )  # fmt: skip
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
-
-    @property
-    def taps(self) -> int:
-        return product(self.kernel)
 
     @property
     def flat(self) -> bool:
