@@ -26,6 +26,8 @@ __all__ = ["Answer", "Problem", "Rival", "Search", "check", "k_best", "read_prob
            "reuse", "solve"]  # fmt: skip
 
 
+JUDGED_SHARE = 0.75
+"""Part of a given time limit that the search itself may take where there are pins or limits."""
 OPTIMISTIC_S = 0.5
 """For the bounds on regrets of unmeasured candidates."""
 
@@ -40,13 +42,29 @@ def solve(
     """The least-cost acyclic disjoint cover under the pins, or why there is none.
 
     ``previous``: a :class:`Search` of the same problem, whose pins may differ; what the two share
-    is not computed again. ``time_limit_s`` (default 60) bounds one search of a graph that is too
-    wide to be searched exactly; the answer then states its gap. ``with_bounds`` False leaves out
-    the bounds on regrets of unmeasured candidates, which take a search of their own.
+    is not computed again. ``time_limit_s`` (default 60) is when the answer comes, reading the
+    problem into the state space aside; where the graph is too wide to be searched exactly in it,
+    the answer states its gap. What pins and limits cost is part of it only when a limit is given;
+    by default it may take as long again. ``with_bounds`` False leaves out the bounds on regrets
+    of unmeasured candidates, which take a search of their own.
     """
     started = time.perf_counter()
     search = reuse(problem, previous, time_limit_s=time_limit_s)
-    found = search.find(problem.pins)
+    judged_too = bool(problem.pins) or search.limits is not None
+    limit, began = search.time_limit_s, time.monotonic()
+    try:
+        share = JUDGED_SHARE if judged_too and time_limit_s is not None else 1.0
+        search.until = began + share * limit
+        found = search.find(problem.pins)
+        search.until = began + (limit if time_limit_s is not None else 2 * limit)
+        return _answer(problem, search, found, started, with_bounds)
+    finally:
+        search.until = None
+
+
+def _answer(
+    problem: Problem, search: Search, found: Found, started: float, with_bounds: bool
+) -> Answer:
     if found.least is None:
         if not found.decided:
             return _undecided(search, found, started)

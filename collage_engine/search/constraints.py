@@ -105,9 +105,11 @@ def find_within(search: Search, limits: Limits, pins: list[ProblemPin], regrets:
     found = best
     if regrets:
         mask = limits.grown(limits.of(found.cover))
-        found = search.find_shut(pins, limits.shut(mask), True)
-        states += found.states
-        _all_regrets(search, limits, pins, mask, found)
+        again = search.find_shut(pins, limits.shut(mask), True)
+        states += again.states
+        if again.least is not None and again.least <= (best.least or 0):  # else: out of time
+            found = again
+            _all_regrets(search, limits, pins, mask, found)
     found.bound = min(floor, found.least or 0)
     found.states = states
     return found

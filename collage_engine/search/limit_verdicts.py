@@ -32,7 +32,7 @@ def verdicts_within(
     verdicts = []
     for kind, text in in_words(limits.constraints).items():
         rest = Limits(search.problem, without(limits.constraints, kind))
-        free, _, _, _ = branch(search, rest, list(pins))
+        free = branch(search, rest, list(pins))[0] if found.optimal else None
         price: float | None = None
         share = ""
         if free is not None and free.optimal and found.optimal and free.least is not None:

@@ -17,6 +17,7 @@ while there is slack.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,9 +38,18 @@ STEPS = 800
 class Potentials:
     """Integer node prices, and what live values still cost at least."""
 
-    def __init__(self, space: Space, weights: Weights, offered: Sequence[Sequence[int]]) -> None:
-        """``offered``: per node set the candidates that may be chosen."""
+    def __init__(
+        self,
+        space: Space,
+        weights: Weights,
+        offered: Sequence[Sequence[int]],
+        deadline: float | None = None,
+    ) -> None:
+        """``offered``: per node set the candidates that may be chosen. After the deadline
+        (:func:`time.monotonic` seconds) the prices are improved no further; they hold all the
+        same."""
         self.space = space
+        self.deadline = deadline
         self.weights = weights
         self.sets = [nodes for nodes in space.sets if offered[nodes.index]]
         self.offered = offered
@@ -64,6 +74,11 @@ class Potentials:
             self.of_set[nodes.index] = total
             self.reduced[nodes.index] = self._least(nodes) - total
         self._spots: dict[int, tuple[dict[Prices, int], ...]] = {}
+        self._whole: dict[tuple[int, Prices], int] = {}
+        """(position, prices) to what a value costs that nobody has consumed yet."""
+
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def _least(self, nodes: NodeSet) -> int:
         return min(self.charge[c] for c in self.offered[nodes.index])
@@ -108,6 +123,8 @@ class Potentials:
         for more in (1.0, 1.01, 1.03, 1.06):
             start = [int(v) << ascent.shift for v in np.floor(price * more)]
             tries.append(self._feasible(start))
+            if self.late():
+                break
         return max(tries, key=sum)
 
     def _feasible(self, price: list[int]) -> list[int]:
@@ -152,6 +169,11 @@ class Potentials:
 
     def _live(self, spot: Spot, slot: int, prices: Prices) -> int:
         position = spot.live[slot]
+        untouched = spot.untouched[slot]
+        if untouched:
+            whole = self._whole.get((position, prices))
+            if whole is not None:
+                return whole
         value = self.space.values[position]
         assert value is not None
         total = 0
@@ -162,6 +184,8 @@ class Potentials:
             masks = self.demands.get((position, consumer), ())
             least = min((prices[m] - self.wants[position, m] for m in masks), default=0)
             total += least // len(value.consumers)
+        if untouched:
+            self._whole[position, prices] = total
         return total
 
 
@@ -243,6 +267,8 @@ class _Ascent:
         target = best_bound * 1.05
         agility, stale = 1.0, 0
         for _ in range(STEPS):
+            if self.potentials.late():
+                break
             bound, slope, slope_split = self._slopes(price, split)
             if bound > best_bound * (1 + 1e-7):
                 best, best_bound, stale = (price, split), bound, 0

@@ -83,6 +83,8 @@ class Search:
         self.time_limit_s = DEFAULT_TIME_S if time_limit_s is None else time_limit_s
         count = len(problem.nodes)
         self.work = EXACT_WORK + EXACT_WORK_PER_NODE * count if work is None else work
+        self.until: float | None = None
+        """Time (:func:`time.monotonic` seconds) at which every search ends, whatever its limit."""
         self.wide = False
         """Set once the space has proved too large for exact passes."""
         self.usable, costs = usable_costs(problem, optimistic)
@@ -153,10 +155,10 @@ class Search:
             found = self._find(pins, regrets)
         else:
             found = find_within(self, self.limits, pins, regrets)
-        brief = _brief(found)
-        if len(self._costs) >= REMEMBERED:
-            self._costs.pop(next(iter(self._costs)))
-        self._costs[frozenset(pins)] = brief
+        if found.decided:  # what there was no time for is not remembered
+            if len(self._costs) >= REMEMBERED:
+                self._costs.pop(next(iter(self._costs)))
+            self._costs[frozenset(pins)] = _brief(found)
         return found
 
     def recall(self, pins: Iterable[ProblemPin]) -> Found:
@@ -178,9 +180,10 @@ class Search:
         if known is not None and not regrets and not keep:
             return known
         found = self._find(pins, regrets, shut)
-        if len(self._within) >= REMEMBERED:
-            self._within.pop(next(iter(self._within)))
-        self._within[key] = _brief(found)
+        if found.decided:
+            if len(self._within) >= REMEMBERED:
+                self._within.pop(next(iter(self._within)))
+            self._within[key] = _brief(found)
         return found
 
     def _find(self, pins: list[ProblemPin], regrets: bool, shut: Iterable[int] = ()) -> Found:
@@ -188,12 +191,20 @@ class Search:
         if self.uncovered(allowed):
             return Found()
         began = time.monotonic()
+        limit = self.time_limit_s
+        if self.until is not None:
+            limit = min(limit, self.until - began)
+            if limit <= 0:
+                found = Found()
+                found.decided = False
+                return found
         if not self.wide:
             try:
-                return self._exact(allowed, regrets, began + self.time_limit_s * EXACT_SHARE)
+                return self._exact(allowed, regrets, began + limit * EXACT_SHARE)
             except SpaceLimit:
-                self.wide = True
-        return self._bounded(allowed, regrets, began + self.time_limit_s)
+                # Cut short by what went before, it says nothing of how long a whole search takes.
+                self.wide = limit == self.time_limit_s
+        return self._bounded(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()
@@ -225,7 +236,7 @@ class Search:
 
     def _bounded(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
         found = Found()
-        result = Wide(self.space, self.weights, allowed).solve(deadline=deadline, regrets=regrets)
+        result = Wide(self.space, self.weights, allowed, deadline).solve(regrets=regrets)
         found.least, found.cover = result.least, result.cover
         found.bound = result.bound if result.least is None else min(result.bound, result.least)
         found.through, found.floor = result.through, result.floor

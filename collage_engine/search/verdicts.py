@@ -23,6 +23,10 @@ def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tup
     chosen = set(found.cover)
     limit = search.time_limit_s
     for index, pin in enumerate(pins):
+        if not found.optimal:
+            said = "honoured; the graph is too wide to say what it costs exactly"
+            verdicts.append(_honoured(index, pin, said))
+            continue
         if search.wide:  # all of them together may take as long again as one search
             search.time_limit_s = limit / len(pins)
         try:
@@ -31,7 +35,7 @@ def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tup
         finally:
             search.time_limit_s = limit
         price: float | None = None
-        if found.optimal and without.optimal and without.least is not None:
+        if without.optimal and without.least is not None:
             price = search.difference_us(found.least, without.least)
             if price > 0:
                 said = f"honoured, costs {price:.3g} us"
@@ -40,11 +44,14 @@ def verdicts_of(search: Search, pins: Sequence[ProblemPin], found: Found) -> tup
             else:
                 said = "honoured, costs nothing"
         else:
-            said = "honoured; the graph is too wide to say what it costs exactly"
-        verdicts.append(
-            Verdict(pin=index, state="honoured", price_us=price, reason=f"{describe(pin)}: {said}")
-        )
+            said = "honoured; there was no time to say what it costs exactly"
+        verdicts.append(_honoured(index, pin, said, price))
     return tuple(verdicts)
+
+
+def _honoured(index: int, pin: ProblemPin, said: str, price: float | None = None) -> Verdict:
+    reason = f"{describe(pin)}: {said}"
+    return Verdict(pin=index, state="honoured", price_us=price, reason=reason)
 
 
 def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: float) -> Answer:

@@ -21,6 +21,7 @@ from bisect import bisect
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
+from collage_engine.search.dive import dive
 from collage_engine.search.potentials import Potentials
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
 from collage_engine.search.shortest_path import Passes, Trail, fewer_pasts, step, walked
@@ -37,6 +38,8 @@ WORK = 4_000_000
 """Steps after which no wider sweep is begun; some ten microseconds each."""
 
 
+PRICES_SHARE = 0.4
+"""Part of the time that node prices may take."""
 POLISH_WIDTH = 64
 """States kept per rank while a cover is improved in neighbourhoods."""
 NEIGHBOURHOOD = (10, 16, 24)
@@ -74,7 +77,15 @@ class WideResult:
 class Wide:
     """Bounded search of a space under one choice of allowed candidates."""
 
-    def __init__(self, space: Space, weights: Weights, allowed: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        space: Space,
+        weights: Weights,
+        allowed: Sequence[bool],
+        deadline: float | None = None,
+    ) -> None:
+        """``deadline``: :func:`time.monotonic` seconds by which the whole search should end."""
+        self.deadline = deadline
         self.space = space
         self.weights = weights
         self.allowed = allowed
@@ -82,7 +93,11 @@ class Wide:
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.sets
         ]
-        self.potentials = Potentials(space, weights, self.offered)
+        now = time.monotonic()
+        self.potentials = Potentials(
+            space, weights, self.offered,
+            None if deadline is None else now + PRICES_SHARE * (deadline - now),
+        )  # fmt: skip
         self.work = 0
         self.visited: list[Spot] = []
         self.dropped = IMPOSSIBLE
@@ -90,21 +105,25 @@ class Wide:
         self.cut = False
         """Whether the last sweep left out anything above its cut-off."""
 
-    def solve(
-        self, *, deadline: float | None = None, work: int = WORK, regrets: bool = True
-    ) -> WideResult:
-        """Sweep with growing width until optimal, or ``work`` steps or the deadline are spent.
+    def solve(self, *, work: int = WORK, regrets: bool = True) -> WideResult:
+        """Sweep with growing width until optimal, or ``work`` steps or the time are spent.
 
-        The deadline is in :func:`time.monotonic` seconds; the first, narrow sweep ignores it.
+        Only when a quick descent finds no cover at all does the first, narrow sweep ignore the
+        deadline.
         """
         result = WideResult()
+        deadline = self.deadline
         result.bound = self.potentials.suffix[0]
+        quick = dive(self.space, self.weights, self.offered, self.potentials.price)
+        if quick is not None:
+            result.least, result.cover = quick
         width = first = 8 if self.space.count <= 2000 else 2
         while True:
             before = self.work
             self._tidy()
             limit = result.least if result.least is not None else IMPOSSIBLE - 1
-            found = self._sweep(width, limit, deadline if width > first else None)
+            patient = width == first and quick is None
+            found = self._sweep(width, limit, None if patient else deadline)
             if found is None:
                 break
             least, cover = found
