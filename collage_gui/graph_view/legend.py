@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.looks import LegendEntry
 from collage_gui.graph_view.painter import BRUSHES, Style
 
 ROW = 22
+MARGIN = 10
+MOST = 16
+"""Entries: there are ten toolchains, each in a few configurations."""
 
 
 class _Row(QWidget):
@@ -78,10 +81,6 @@ class Legend(QWidget):
         super().__init__(parent)
         self.setObjectName("legend")
         self._rows: list[_Row] = []
-        self._box = QHBoxLayout(self)
-        self._box.setContentsMargins(10, 3, 10, 3)
-        self._box.setSpacing(8)
-        self._box.addStretch()
         self._chosen: str | None = None
         self._style: Style | None = None
         self.hide()
@@ -89,17 +88,35 @@ class Legend(QWidget):
     def show_entries(self, entries: list[LegendEntry], style: Style) -> None:
         self._style = style
         for row in self._rows:
-            self._box.removeWidget(row)
             row.hide()
             row.deleteLater()
-        self._rows = [_Row(entry, style, self) for entry in entries[:8]]
+        self._rows = [_Row(entry, style, self) for entry in entries[:MOST]]
         if self._chosen not in [entry.key for entry in entries]:
             self._chosen = None
-        for place, row in enumerate(self._rows):
+        for row in self._rows:
             row.chosen = row.entry.key == self._chosen
-            self._box.insertWidget(place, row)
             row.show()
+        self._arrange()
         self.setVisible(bool(entries))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def sizeHint(self) -> QSize:
+        return QSize(0, self.minimumHeight())
+
+    def _arrange(self) -> None:
+        """Entries side by side, in as many lines as they need: a legend that leaves one out, or
+        squeezes it, explains nothing."""
+        left, top, tall = MARGIN, 3, ROW
+        for row in self._rows:
+            size = row.sizeHint()
+            if left > MARGIN and left + size.width() > self.width() - MARGIN:
+                left, top = MARGIN, top + tall
+            row.setGeometry(left, top, min(size.width(), self.width() - 2 * MARGIN), size.height())
+            left, tall = left + size.width() + 8, size.height()
+        self.setFixedHeight(top + tall + 3)
 
     def choose(self, entry: LegendEntry) -> None:
         self._chosen = None if self._chosen == entry.key else entry.key

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 
+from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.palette import toolchain_look
+from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.view import isolate
 
 
@@ -236,3 +241,28 @@ def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
     assert d.theme.colours.canvas in colours
     wanted = {look.colour for look in page.picture.looks if look.tag}
     assert wanted and wanted <= colours
+
+
+def test_the_legend_has_room_for_every_toolchain(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    names = ["tvm", "onnxruntime", "onednn", "openvino", "openblas", "mkl", "cublas", "cudnn",
+             "cutlass", "tensorrt"]  # fmt: skip
+    looks = {name: toolchain_look(name) for name in names}
+    entries = [
+        LegendEntry(key=n, label=k.title, colour=k.colour, text=k.text, tag=k.tag,
+                    pattern=k.pattern, count=1000)
+        for n, k in looks.items()
+    ]  # fmt: skip
+    legend = Legend(page)
+    for width in (320, 700, 1400):
+        legend.resize(width, 20)
+        legend.show_entries(entries, page.view.legend._style)
+        rows = legend._rows
+        assert [row.entry.label for row in rows] == [look.title for look in looks.values()]
+        for row in rows:
+            assert legend.rect().contains(row.geometry())
+            assert row.width() >= row.sizeHint().width()
+        for one, other in combinations(rows, 2):
+            assert not one.geometry().intersects(other.geometry())
