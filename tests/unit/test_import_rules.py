@@ -35,7 +35,7 @@ MAY_USE: dict[str, set[str]] = {
         "records", "machine", "toolchains", "pipeline", "session", "report", "model", "search",
     },
     "cli": {
-        "records", "service", "session", "report", "toolchains", "placement", "measure",
+        "records", "service", "session", "report", "drawing", "toolchains", "placement", "measure",
         "search", "model",
     },
 }  # fmt: skip
