@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parents[2]
 Call = Callable[[], Any]
 Opened = tuple[Call, Callable[[], list[np.ndarray]], str]
 """The bound call, what it computed, and the runtime's version."""
@@ -35,9 +36,12 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
 
 
 def open_artifact(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """An exported artifact through the loader it ships."""
+    """An exported artifact through the loader that artifacts ship, in its present version.
+
+    Kept artifacts may carry an older one; all are to be loaded alike, on huge pages.
+    """
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
-    loader = Path(spec["folder"]) / "loader" / "run_artifact.py"
+    loader = ROOT / "collage_engine" / "placement" / "loader" / "run_artifact.py"
     found = importlib.util.spec_from_file_location("run_artifact", loader)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
