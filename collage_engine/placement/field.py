@@ -56,7 +56,7 @@ class ConfirmSettings:
 
     selection_rounds: int = 7
     fresh_rounds: int = 9
-    most_rounds: int = 21
+    most_rounds: int = 60
     """Of either set, while ties are ties for want of rounds and the budget lasts."""
     round_s: float = 0.04
     warm_s: float = 0.005
