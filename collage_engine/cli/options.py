@@ -128,9 +128,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="sizes of an input whose shape the model leaves open; repeatable",
     )  # fmt: skip
     group.add_argument(
-        "--precision", default="float32", choices=("float32", "bf16", "int8"),
-        help="lowest precision candidates may compute in: float32 (default); bf16, where that is "
-        "faster and the tolerance is kept; int8, which a model must say itself (QDQ)",
+        "--precision", default="float32", choices=("float32", "tf32", "fp16", "bf16", "int8"),
+        help="lowest precision candidates may compute in: float32 (default); bf16, or with --target "
+        "cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which a model "
+        "must say itself (QDQ)",
     )  # fmt: skip
 
 
@@ -195,7 +196,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
         # Records name element types as numpy does.
-        precision={"bf16": "bfloat16"}.get(options.precision, options.precision),
+        precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         inputs_npz=inputs,
         placements=placements,

@@ -6,18 +6,35 @@ from collections.abc import Sequence
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UsageError
-from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, is_reduced, short
+from collage_engine.records.precision import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    TF32,
+    is_reduced,
+    short,
+)
 from collage_engine.records.toolchain import ToolchainInstance
 
 QUANTISED = {"quantize", "dequantize"}
 
 
-def check_precision(model: ImportedModel, precision: str) -> None:
+DEVICE_ONLY = (TF32, FLOAT16)
+"""Precisions that only toolchains for NVIDIA devices compute in."""
+
+
+def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -> None:
     """``UsageError`` for a precision there is not, or that would change nothing here."""
-    known = (FLOAT32, BFLOAT16, INT8)
+    known = (FLOAT32, BFLOAT16, INT8, *DEVICE_ONLY)
     if precision not in known:
         said = ", ".join(map(short, known))
         raise UsageError(f"--precision {precision}: known are {said}")
+    if precision in DEVICE_ONLY and not target.startswith("cuda"):
+        raise UsageError(
+            f"--precision {short(precision)} is for NVIDIA devices (--target cuda): no toolchain "
+            "computes in it on a processor; use --precision bf16"
+        )
     if precision == INT8 and not any(node.op in QUANTISED for node in model.graph.nodes):
         raise UsageError(
             "--precision int8: the model has no QuantizeLinear or DequantizeLinear nodes, so "
@@ -28,8 +45,14 @@ def check_precision(model: ImportedModel, precision: str) -> None:
 
 def missing(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
     """A warning where the precision asked for is in no toolchain here."""
-    if precision != BFLOAT16 or any(map(is_reduced, instances)):
+    reduces = (BFLOAT16, *DEVICE_ONLY)
+    if precision not in reduces or any(map(is_reduced, instances)):
         return None
+    if any(instance.architecture for instance in instances):
+        return (
+            f"no chosen toolchain computes in {short(precision)} on this device: everything "
+            "stays float32"
+        )
     return (
         "no toolchain computes in bf16 on this processor (AVX512_BF16 or AMX is needed): "
         "everything stays float32"

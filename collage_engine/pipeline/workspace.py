@@ -96,7 +96,7 @@ class Workspace:
         Raises UsageError for an unknown target, ToolchainError when no chosen toolchain is here.
         """
         target = choose_target(settings.target)
-        check_precision(self.model, settings.precision)
+        check_precision(self.model, settings.precision, settings.target)
         threads = threads_of(settings)
         key = (settings.toolchains, threads, settings.precision, settings.target)
         menu = self._menus.get(key)

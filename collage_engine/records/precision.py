@@ -1,9 +1,9 @@
 """Precisions: what a run admits, and what an instance computes in.
 
 A run's precision is the lowest it admits. Float32 instances are always offered; with ``bfloat16``
-others stand beside them that round the operands of products to it. ``int8`` adds nothing of its
-own: a quantised (QDQ) model says itself what is rounded to 8 bits, and candidates that compute
-that in whole numbers are right to one step.
+others stand beside them that round the operands of products to it; ``tf32`` and ``float16`` do the
+same on NVIDIA devices. ``int8`` adds nothing of its own: a quantised (QDQ) model says itself what
+is rounded to 8 bits, and candidates that compute that in whole numbers are right to one step.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from collage_engine.records.toolchain import ToolchainInstance
 FLOAT32 = "float32"
 BFLOAT16 = "bfloat16"
 INT8 = "int8"
+TF32 = "tf32"
+"""Float32 whose products' operands are rounded to ten bits of mantissa: NVIDIA's tensor cores."""
+FLOAT16 = "float16"
 
 FULL = "float32"
 """Option of a reduced instance: operators whose products it leaves in float32."""
 
-SHORT = {BFLOAT16: "bf16"}
+SHORT = {BFLOAT16: "bf16", FLOAT16: "fp16"}
 """What users and configurations call a precision, where that is not its own name."""
 
 PRODUCTS = frozenset({
@@ -34,11 +37,13 @@ by rounding, and is not offered in it."""
 
 def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:
     """The instance that computes in bfloat16 beside this one."""
-    return ToolchainInstance(
-        toolchain=instance.toolchain,
-        config=(*instance.config, ("precision", SHORT[BFLOAT16])),
-        threads=instance.threads,
-        precision=BFLOAT16,
+    return in_precision(instance, BFLOAT16)
+
+
+def in_precision(instance: ToolchainInstance, precision: str) -> ToolchainInstance:
+    """The instance that computes products in less than float32 beside this one."""
+    return msgspec.structs.replace(
+        instance, config=(*instance.config, ("precision", short(precision))), precision=precision
     )
 
 

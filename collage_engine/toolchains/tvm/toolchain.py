@@ -58,11 +58,15 @@ class TvmToolchain(Toolchain):
         return (ToolchainInstance(toolchain=self.name, threads=threads),)
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (
-            ToolchainInstance(
-                toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
-            ),
-        )
+        from collage_engine.records.precision import in_precision
+        from collage_engine.toolchains.tvm.cuda.precisions import has
+
+        plain = ToolchainInstance(
+            toolchain=self.name, device="cuda:0", architecture=architecture
+        )  # fmt: skip
+        if not has(architecture, precision):
+            return (plain,)
+        return plain, in_precision(plain, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         # A GPU's schedules and library calls take images channels first.

@@ -78,8 +78,9 @@ def _fill(depth: int) -> tuple[Any, Any]:
 
     @T.prim_func(s_tir=True)
     def description(c: T.handle) -> None:
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator")
+        C = T.match_buffer(
+            c, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
+        )
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
@@ -92,8 +93,15 @@ def _fill(depth: int) -> tuple[Any, Any]:
     def implementation(c: T.handle) -> None:
         d1 = T.int32()
         d0 = T.int32()
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator", strides=[d1, d0])
+        C = T.match_buffer(
+            c,
+            (16, 16),
+            "float32",
+            align=64,
+            offset_factor=16,
+            scope="wmma.accumulator",
+            strides=[d1, d0],
+        )
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
@@ -120,10 +128,12 @@ def _load(math: str, shape: tuple[int, int], is_b: bool) -> tuple[Any, Any]:
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (rows, columns), element, align=64, offset_factor=columns,
-                           scope=shared)
-        C = T.match_buffer(c, (rows, columns), stand_in, align=64, offset_factor=columns,
-                           scope=scope)
+        A = T.match_buffer(
+            a, (rows, columns), element, align=64, offset_factor=columns, scope=shared
+        )
+        C = T.match_buffer(
+            c, (rows, columns), stand_in, align=64, offset_factor=columns, scope=scope
+        )
         with T.sblock("root"):
             T.reads(A[0:rows, 0:columns])
             T.writes(C[0:rows, 0:columns])
@@ -138,17 +148,38 @@ def _load(math: str, shape: tuple[int, int], is_b: bool) -> tuple[Any, Any]:
         s0 = T.int32()
         d1 = T.int32()
         d0 = T.int32()
-        A = T.match_buffer(a, (rows, columns), element, align=64, offset_factor=columns,
-                           scope=shared, strides=[s1, s0])
-        C = T.match_buffer(c, (rows, columns), stand_in, align=64, offset_factor=columns,
-                           scope=scope, strides=[d1, d0])
+        A = T.match_buffer(
+            a,
+            (rows, columns),
+            element,
+            align=64,
+            offset_factor=columns,
+            scope=shared,
+            strides=[s1, s0],
+        )
+        C = T.match_buffer(
+            c,
+            (rows, columns),
+            stand_in,
+            align=64,
+            offset_factor=columns,
+            scope=scope,
+            strides=[d1, d0],
+        )
         with T.sblock("root"):
             T.reads(A[0:rows, 0:columns])
             T.writes(C[0:rows, 0:columns])
             T.evaluate(
                 T.tvm_load_matrix_sync(
-                    C.data, 16, 16, depth, _place(C, d1, rows, columns),
-                    A.access_ptr("r", ptr_type=element), s1, "row_major", dtype="void",
+                    C.data,
+                    16,
+                    16,
+                    depth,
+                    _place(C, d1, rows, columns),
+                    A.access_ptr("r", ptr_type=element),
+                    s1,
+                    "row_major",
+                    dtype="void",
                 )
             )
 
@@ -168,12 +199,15 @@ def _multiply(math: str, depth: int) -> tuple[Any, Any]:
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, depth), stand_in, align=64, offset_factor=depth,
-                           scope="wmma.matrix_a")
-        B = T.match_buffer(b, (depth, 16), stand_in, align=64, offset_factor=16,
-                           scope="wmma.matrix_b")
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator")
+        A = T.match_buffer(
+            a, (16, depth), stand_in, align=64, offset_factor=depth, scope="wmma.matrix_a"
+        )
+        B = T.match_buffer(
+            b, (depth, 16), stand_in, align=64, offset_factor=16, scope="wmma.matrix_b"
+        )
+        C = T.match_buffer(
+            c, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
+        )
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:depth], B[0:depth, 0:16])
             T.writes(C[0:16, 0:16])
@@ -190,19 +224,47 @@ def _multiply(math: str, depth: int) -> tuple[Any, Any]:
         b0 = T.int32()
         c1 = T.int32()
         c0 = T.int32()
-        A = T.match_buffer(a, (16, depth), stand_in, align=64, offset_factor=depth,
-                           scope="wmma.matrix_a", strides=[a1, a0])
-        B = T.match_buffer(b, (depth, 16), stand_in, align=64, offset_factor=16,
-                           scope="wmma.matrix_b", strides=[b1, b0])
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator", strides=[c1, c0])
+        A = T.match_buffer(
+            a,
+            (16, depth),
+            stand_in,
+            align=64,
+            offset_factor=depth,
+            scope="wmma.matrix_a",
+            strides=[a1, a0],
+        )
+        B = T.match_buffer(
+            b,
+            (depth, 16),
+            stand_in,
+            align=64,
+            offset_factor=16,
+            scope="wmma.matrix_b",
+            strides=[b1, b0],
+        )
+        C = T.match_buffer(
+            c,
+            (16, 16),
+            "float32",
+            align=64,
+            offset_factor=16,
+            scope="wmma.accumulator",
+            strides=[c1, c0],
+        )
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:depth], B[0:depth, 0:16])
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_mma_sync(
-                    C.data, _place(C, c1, 16, 16), A.data, _place(A, a1, 16, depth),
-                    B.data, _place(B, b1, depth, 16), C.data, _place(C, c1, 16, 16), dtype="void",
+                    C.data,
+                    _place(C, c1, 16, 16),
+                    A.data,
+                    _place(A, a1, 16, depth),
+                    B.data,
+                    _place(B, b1, depth, 16),
+                    C.data,
+                    _place(C, c1, 16, 16),
+                    dtype="void",
                 )
             )
 
@@ -216,8 +278,9 @@ def _store(depth: int) -> tuple[Any, Any]:
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator")
+        A = T.match_buffer(
+            a, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
+        )
         C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16, scope=shared)
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
@@ -233,17 +296,32 @@ def _store(depth: int) -> tuple[Any, Any]:
         s0 = T.int32()
         d1 = T.int32()
         d0 = T.int32()
-        A = T.match_buffer(a, (16, 16), "float32", align=64, offset_factor=16,
-                           scope="wmma.accumulator", strides=[d1, d0])
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16, scope=shared,
-                           strides=[s1, s0])
+        A = T.match_buffer(
+            a,
+            (16, 16),
+            "float32",
+            align=64,
+            offset_factor=16,
+            scope="wmma.accumulator",
+            strides=[d1, d0],
+        )
+        C = T.match_buffer(
+            c, (16, 16), "float32", align=64, offset_factor=16, scope=shared, strides=[s1, s0]
+        )
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_store_matrix_sync(
-                    A.data, 16, 16, depth, _place(A, d1, 16, 16),
-                    C.access_ptr("w", ptr_type="float32"), s1, "row_major", dtype="void",
+                    A.data,
+                    16,
+                    16,
+                    depth,
+                    _place(A, d1, 16, 16),
+                    C.access_ptr("w", ptr_type="float32"),
+                    s1,
+                    "row_major",
+                    dtype="void",
                 )
             )
 

@@ -16,9 +16,8 @@ from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
 from collage_engine.toolchains.tvm.cuda.intrinsics import ELEMENTS, ROUND_TF32
+from collage_engine.toolchains.tvm.cuda.precisions import math_of
 from collage_engine.toolchains.tvm.cuda.tiles import (
-    BF16,
-    F16,
     PLAIN,
     TF32,
     Plan,
@@ -40,18 +39,6 @@ FEWEST = 8
 
 Element = Callable[[Any, Any, Any], Any]
 Plans = Callable[[Sizes, str], Plan]
-
-
-def math_of(dtype: str, precision: str, architecture: str) -> str | None:
-    """The arithmetic for an element type; None when it is not one of ours."""
-    generation = int(architecture.removeprefix("sm_").rstrip("af") or 0)
-    if dtype == "float32":
-        return TF32 if precision == "tf32" and generation >= 80 else PLAIN
-    if dtype == "float16":
-        return F16 if generation >= 70 else PLAIN
-    if dtype == "bfloat16":
-        return BF16 if generation >= 80 else None
-    return None
 
 
 def planner(architecture: str) -> Plans:
@@ -245,8 +232,8 @@ class Products:
         plan = self.plans(sizes, math)
         dtype = dtype_of(operands[0])
         given = "float32" if plan.split > 1 else dtype
-        note = {**how, **plan.record(), "vectors": list(vectors), "out": list(out),
-                "sizes": [sizes.s, sizes.m, sizes.n, sizes.k]}  # fmt: skip
+        note = {**how, **plan.record(), "item": 4 if dtype == "float32" else 2,
+                "vectors": list(vectors), "out": list(out), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k]}  # fmt: skip
 
         def compute(x: Any, y: Any) -> Any:
             at_a, at_b = elements(x, y)

@@ -179,7 +179,8 @@ def _fetch(
         row, column = column, row
     item = 4 if tile.math in (PLAIN, TF32) else 2
     width = tile.n if operand else (tile.m if by_k else tile.k)
-    vector = 1 if tile.math == TF32 else _vector(product.vectors[operand], width, item)
+    stored = max(item, product.how["item"])  # float32 may be rounded on the way
+    vector = 1 if tile.math == TF32 else _vector(product.vectors[operand], width, stored)
     if turned and not by_k:
         vector = 1  # written down a column
     vector = min(vector, max(1, tile.m * tile.k // tile.threads if operand == 0

@@ -145,20 +145,26 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
 def chosen(sizes: Sizes, math_: str, architecture: str) -> Plan:
     """The plan expected to be fastest; measured ones replace it where tuning found better.
 
-    A rough model: a multiprocessor runs its blocks one after another; a block's step costs its
-    products or its shared memory's traffic, whichever is more, with a fixed part that only
-    several warps hide. The extra pass over the partial sums of a split is counted in bytes.
+    A rough model: a multiprocessor works off its blocks' products and what they read, from memory
+    and from shared memory; where that is less, it waits for memory, with as many blocks at once
+    as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
     count = multiprocessors(architecture)
     return min(plans(sizes, math_, architecture), key=lambda plan: _ticks(sizes, plan, count))
 
 
 _LATENCY = 600.0
-"""Ticks of a step that no other warp hides (global memory)."""
+"""Ticks of a step that nothing else on the multiprocessor hides."""
 _SETUP = 1500.0
-"""Ticks of a block besides its steps."""
+"""Ticks of a block besides its steps, likewise."""
 _LAUNCH = 4000.0
 """Ticks of the second kernel of a split sum."""
+_MEMORY = 64.0
+"""Bytes a multiprocessor gets from the second-level cache in a tick."""
+_BANKS = 128.0
+"""Bytes it gets from its shared memory in a tick."""
+_TOGETHER = 1500.0
+"""Bytes the device gets from memory in a tick."""
 
 
 def _ticks(sizes: Sizes, plan: Plan, count: int) -> float:
@@ -168,15 +174,17 @@ def _ticks(sizes: Sizes, plan: Plan, count: int) -> float:
     steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)
     rate = {PLAIN: 128.0, TF32: 512.0}.get(tile.math, 1024.0)
     item = 4 if tile.math in (PLAIN, TF32) else 2
-    per_thread = tile.thread[0] * tile.thread[1] / (tile.thread[0] + tile.thread[1])
-    reads = tile.m * tile.n * tile.k * item / per_thread / 128
+    rows, columns = tile.thread
+    products = tile.m * tile.n * tile.k
+    shared = products * item * (rows + columns) / (rows * columns) / _BANKS
     if tile.math == PLAIN:
-        reads /= 4  # half of a warp's threads read the same word, the others in fours
-    step = max(tile.m * tile.n * tile.k / rate, reads)
-    resident = max(1, min(blocks // count, 2048 // tile.threads, (200 << 10) // tile.shared_bytes))
-    step = max(step, _LATENCY / resident)
-    waves = math.ceil(blocks / count)
-    ticks = waves * (steps * step + _SETUP / resident)
+        shared /= 4  # half of a warp's threads read the same words, the others in fours
+    read = (tile.m + tile.n) * tile.k * item / _MEMORY
+    each = math.ceil(blocks / count)
+    resident = min(each, 2048 // tile.threads, (200 << 10) // tile.shared_bytes)
+    busy = each * steps * (products / rate + shared + read)
+    waiting = math.ceil(each / max(1, resident)) * (steps * _LATENCY + _SETUP)
+    ticks = max(busy, waiting) + _SETUP
     if plan.split > 1:
-        ticks += _LAUNCH + 4.0 * sizes.s * sizes.m * sizes.n * (plan.split + 1) / (1500.0)
+        ticks += _LAUNCH + 4.0 * sizes.s * sizes.m * sizes.n * (plan.split + 1) / _TOGETHER
     return ticks

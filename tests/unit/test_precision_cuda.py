@@ -1,0 +1,52 @@
+"""Precisions that only NVIDIA devices compute in: usage, instances, tolerances."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collage_engine.lowering.accuracy import tolerance
+from collage_engine.pipeline.precision import check_precision, missing
+from collage_engine.records.errors import UsageError
+from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.tvm.cuda.precisions import has, math_of
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+
+MODEL: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]))
+
+
+@pytest.mark.parametrize("precision", [TF32, FLOAT16])
+def test_on_a_processor_it_is_wrong_usage(precision: str) -> None:
+    with pytest.raises(UsageError, match="is for NVIDIA devices"):
+        check_precision(MODEL, precision, "cpu")
+    check_precision(MODEL, precision, "cuda:sm_90a")
+
+
+def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
+    """Softmax and the like are offered in float32 only, so that one must be there."""
+    for precision in (TF32, FLOAT16, BFLOAT16):
+        plain, reduced = TvmToolchain().cuda_instances("sm_90a", precision)
+        assert not is_reduced(plain) and reduced.precision == precision
+        assert reduced.architecture == "sm_90a" and reduced.device == "cuda:0"
+        assert plain.id != reduced.id
+    assert len(TvmToolchain().cuda_instances("sm_90a", INT8)) == 1
+    assert len(TvmToolchain().cuda_instances("sm_70", TF32)) == 1
+
+
+def test_arithmetic_follows_generation_and_type() -> None:
+    assert math_of("float32", "float32", "sm_90a") == "plain"
+    assert math_of("float32", TF32, "sm_90a") == "tf32"
+    assert math_of("float32", TF32, "sm_75") == "plain" and not has("sm_75", TF32)
+    assert math_of("float16", "float32", "sm_75") == "f16"
+    assert math_of("bfloat16", "float32", "sm_75") is None
+    assert math_of("int8", "float32", "sm_90a") is None
+
+
+def test_tolerances_and_the_warning() -> None:
+    assert tolerance(TF32) == tolerance(FLOAT16) == 1e-2
+    plain = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_70")
+    said = missing(TF32, [plain])
+    assert said is not None and "tf32" in said and "device" in said
