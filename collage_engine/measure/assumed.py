@@ -1,19 +1,24 @@
 """Lower bounds that rest on an assumption: how long a group takes at least, from its parts.
 
 What bytes and operations prove (:mod:`.bounds`) is far below what real kernels take. Much nearer
-comes what a toolchain took for the same heavy operators alone, here and just now:
+comes what the same heavy operators took alone, here and just now:
 
-    **The assumption.** No toolchain runs a group of operators faster than ``SHARE`` of what its
-    convolutions and matrix products took that toolchain alone, nor faster than ``NEAR_SHARE`` of
-    what smaller groups within it let expect, nor than ``LIGHT`` of what any single operator of
-    the group took.
+    **The assumption.** No toolchain runs a group of operators faster than ``BEST`` of what its
+    convolutions and matrix products take alone, each by whichever toolchain is fastest at it;
+    nor faster than ``SHARE`` of what they took that toolchain itself alone, ``LEARNT`` of the
+    least such share of any group of that toolchain (once ``FEW`` are measured), ``NEAR`` of
+    what smaller groups within it let expect, or ``LIGHT`` of what any single operator took it.
 
 Fusion saves traffic, not multiplications; alone, each operator was measured with its toolchain's
 best kernel for that shape. What a call costs whatever is in it is left out of the comparison, it is
-paid once. The assumption is held against every group that is measured: one that took less than
-its parts together lowers what is expected of all groups with these operators, in proportion (then
-the operators were timed in a slow moment, or the toolchain gains more by fusing than assumed), so
-``SHARE`` is what a group may be faster still than the best one seen.
+paid once.
+
+The assumption is held against every group that is measured, in two steps. Times alone may have
+been taken in a slow moment: a group that took less than the fastest times of its operators
+together lowers those of all its operators, for all toolchains, in proportion. What is left is how
+much that toolchain gains by fusing: a group that took less than its own parts lowers what is
+expected of all groups of that toolchain with these operators. So ``SHARE`` is what a group may be
+faster still than the best one seen.
 
 Left out are groups that the reasoning does not hold for: with operators that round to eight bits
 (whole numbers are multiplied faster), and with operators that look at a part of a value only.
@@ -24,16 +29,21 @@ It is an assumption, no proof: whoever leaves a candidate unmeasured because of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord
 
+BEST = 0.9
 SHARE = 0.8
-NEAR_SHARE = 0.9
+LEARNT = 0.9
+FEW = 5
+NEAR = 0.9
 LIGHT = 0.5
+LEAST_US = 0.01
+"""A group takes something besides its call."""
 FLOOR_SHARE = 0.8
 """Of what a call on a single number took: that no call of the toolchain takes less."""
 HEAVY = frozenset({"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"})
@@ -47,20 +57,38 @@ CALL = "call:"
 """``call:<instance>`` in the transition constants: a call on a single number, in microseconds."""
 
 ASSUMPTION = (
-    f"assuming that no toolchain runs a group in less than {SHARE:.0%} of what its convolutions "
-    "and matrix products took it alone (less still where a measured group did better), or "
-    f"{NEAR_SHARE:.0%} of what smaller groups within it let expect"
+    f"assuming that no toolchain runs a group in less than {BEST:.0%} of what its convolutions "
+    f"and matrix products take the fastest toolchain alone, or {SHARE:.0%} of what they took it "
+    "alone (less still where a measured group did better)"
 )
 
 
-@dataclass
-class Shares:
-    """What groups took as shares of what their heavy operators took alone."""
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What heavy operators take alone, without the call, in microseconds."""
 
-    least: dict[int, float] = field(default_factory=dict)
-    """Heavy operator to the least share of any group with it, by any toolchain; absent: 1."""
+    own: dict[tuple[str, int], float]
+    """By (instance, operator)."""
+    best: dict[int, float]
+    """Of whichever toolchain is fastest."""
+
+    def of(self, instance: str, heavy: Iterable[int]) -> float | None:
+        """An instance's time for these together; None where one is not measured."""
+        parts = [self.own.get((instance, node)) for node in heavy]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+
+@dataclass(slots=True)
+class Shares:
+    """What groups took as shares of what their heavy operators took the same toolchain alone."""
+
+    least: dict[tuple[str, int], float] = field(default_factory=dict)
+    """(Instance, heavy operator) to the least share of any group with it; absent: 1."""
     of: dict[int, float] = field(default_factory=dict)
     """Record (by place) to its share."""
+    lowest: dict[str, float] = field(default_factory=dict)
+    """Instance to the least share of all its groups; absent: too few are measured."""
 
 
 class Parts:
@@ -107,47 +135,83 @@ class Parts:
 
         ``costs``: measurement key to cost, of what is measured so far.
         """
-        alone = self._alone(costs)
-        shares = self._shares(costs, alone)
+        single = self._single(costs)
+        groups = self._groups(costs)
+        alone = self._alone(single, groups)
+        shares = self._shares(alone, groups)
         return [
             self.floor[record.instance.id]
             if self.exempt[place] or len(record.nodes) == 1
-            else self._bound(place, alone, shares)
+            else self._bound(place, single, alone, shares)
             for place, record in enumerate(self.records)
         ]
 
-    def _alone(self, costs: Mapping[str, Cost]) -> dict[tuple[str, int], float]:
-        """(instance, operator) to microseconds alone."""
+    def _single(self, costs: Mapping[str, Cost]) -> dict[tuple[str, int], float]:
+        """(instance, operator) to microseconds alone, the call taken off."""
         found: dict[tuple[str, int], float] = {}
         for record in self.records:
             cost = costs.get(record.key)
             if len(record.nodes) == 1 and cost is not None and cost.usable:
                 at = record.instance.id, record.nodes[0]
+                us = max(0.0, (cost.median_us or 0.0) - self.floor[record.instance.id])
                 # Of several formats the fastest: a group may keep to it inside.
-                found[at] = min(found.get(at, math.inf), cost.median_us or 0.0)
+                found[at] = min(found.get(at, math.inf), us)
         return found
 
-    def _shares(self, costs: Mapping[str, Cost], alone: Mapping[tuple[str, int], float]) -> Shares:
+    def _groups(self, costs: Mapping[str, Cost]) -> list[tuple[int, float]]:
+        """Measured groups that can be held against the assumption: place, and microseconds with
+        the call taken off."""
+        found = []
+        for place, (record, heavy) in enumerate(zip(self.records, self.heavy_of, strict=True)):
+            cost = costs.get(record.key)
+            if len(record.nodes) < 2 or self.exempt[place] or not heavy:
+                continue
+            if cost is not None and cost.usable:
+                us = (cost.low_us or cost.median_us or 0.0) - self.floor[record.instance.id]
+                found.append((place, max(LEAST_US, us)))
+        return found
+
+    def _alone(
+        self, single: Mapping[tuple[str, int], float], groups: Sequence[tuple[int, float]]
+    ) -> Alone:
+        """Times alone, less where a group shows that they were taken in a slow moment."""
+        own = {at: us for at, us in single.items() if at[1] in self.heavy}
+        best: dict[int, float] = {}
+        for (_, node), us in own.items():
+            best[node] = min(best.get(node, math.inf), us)
+        slow: dict[int, float] = {}
+        for place, us in groups:
+            heavy = self.heavy_of[place]
+            together = sum(best.get(node, 0.0) for node in heavy)
+            for node in heavy if us < together else ():
+                slow[node] = min(slow.get(node, 1.0), us / together)
+        return Alone(
+            own={at: us * slow.get(at[1], 1.0) for at, us in own.items()},
+            best={node: us * slow.get(node, 1.0) for node, us in best.items()},
+        )
+
+    def _shares(self, alone: Alone, groups: Sequence[tuple[int, float]]) -> Shares:
         """What measured groups took, as shares of the time of their heavy operators alone."""
         found = Shares()
-        for place, (record, heavy) in enumerate(zip(self.records, self.heavy_of, strict=True)):
-            cost, exempt = costs.get(record.key), self.exempt[place]
-            if len(record.nodes) < 2 or exempt or not heavy or cost is None or not cost.usable:
+        seen: dict[str, set[float]] = {}
+        for place, us in groups:
+            heavy, instance = self.heavy_of[place], self.records[place].instance.id
+            parts = alone.of(instance, heavy)
+            if not parts:
                 continue
-            instance = record.instance.id
-            parts = sum(alone.get((instance, node), 0.0) for node in heavy)
-            if parts <= 0:
-                continue
-            share = found.of[place] = (cost.low_us or cost.median_us or 0.0) / parts
+            share = found.of[place] = us / parts
+            seen.setdefault(instance, set()).add(share)  # one of equal work
             for node in heavy:
-                if share < found.least.get(node, 1.0):
-                    found.least[node] = share
+                if share < found.least.get((instance, node), 1.0):
+                    found.least[instance, node] = share
+        found.lowest = {name: min(some) for name, some in seen.items() if len(some) >= FEW}
         return found
 
     def _bound(
         self,
         place: int,
-        alone: Mapping[tuple[str, int], float],
+        single: Mapping[tuple[str, int], float],
+        alone: Alone,
         shares: Shares,
     ) -> float:
         record, heavy = self.records[place], self.heavy_of[place]
@@ -158,14 +222,17 @@ class Parts:
             if share is not None:
                 for node in self.heavy_of[inner]:
                     near[node] = min(near.get(node, math.inf), share)
-        floor = self.floor[instance]
-        together = 0.0
+        usual = LEARNT * min(1.0, shares.lowest.get(instance, 0.0))
+        own = 0.0
         for node in heavy:
-            part = SHARE * shares.least.get(node, 1.0)
+            part = max(usual, SHARE * shares.least.get((instance, node), 1.0))
             if node in near:
-                part = max(part, NEAR_SHARE * near[node])
-            together += max(0.0, alone.get((instance, node), 0.0) * part - floor)
+                part = max(part, NEAR * near[node])
+            own += alone.own.get((instance, node), 0.0) * part
+        best = BEST * sum(alone.best.get(node, 0.0) for node in heavy)
         longest = max(
-            alone.get((instance, node), 0.0) * shares.least.get(node, 1.0) for node in record.nodes
+            alone.own.get((instance, node), single.get((instance, node), 0.0))
+            * shares.least.get((instance, node), 1.0)
+            for node in record.nodes
         )
-        return floor + max(together, LIGHT * (longest - floor))
+        return self.floor[instance] + max(own, best, LIGHT * longest)

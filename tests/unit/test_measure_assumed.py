@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.measure.assumed import (
+    BEST,
     CALL,
+    FEW,
     FLOOR_SHARE,
+    LEARNT,
     LIGHT,
-    NEAR_SHARE,
+    NEAR,
     SHARE,
     Parts,
 )
@@ -49,12 +52,18 @@ def bounds(costs: dict[str, Cost], constants: dict[str, float] | None = None) ->
     return {r.id: b for r, b in zip(RECORDS, parts.bounds(costs), strict=True)}
 
 
-def test_groups_take_a_share_of_their_heavy_operators_and_each_toolchain_its_own() -> None:
+def test_groups_take_most_of_what_their_heavy_operators_take_the_fastest_alone() -> None:
     found = bounds({"fast:0": us(100.0), "fast:2": us(50.0), "slow:0": us(300.0)})
-    assert found["fast:0+1"] == pytest.approx(SHARE * 100)
-    assert found["fast:0+1+2+3"] == pytest.approx(SHARE * 150)
+    assert found["fast:0+1"] == pytest.approx(BEST * 100)
+    assert found["fast:0+1+2+3"] == pytest.approx(BEST * 150)
+    assert found["slow:2+3"] == pytest.approx(BEST * 50), "by whoever is fastest"
+    assert found["fast:1"] == 0.0
+
+
+def test_a_slow_toolchain_is_held_against_itself() -> None:
+    found = bounds({"fast:0": us(100.0), "fast:2": us(50.0), "slow:0": us(300.0)})
     assert found["slow:0+1+2"] == pytest.approx(SHARE * 300), "its matmul is not measured yet"
-    assert found["slow:2+3"] == 0.0 and found["fast:1"] == 0.0
+    assert found["slow:0+1"] == pytest.approx(SHARE * 300)
 
 
 def test_a_light_operator_counts_less_and_an_invalid_one_nothing() -> None:
@@ -68,25 +77,50 @@ def test_a_call_costs_what_a_call_on_a_single_number_does() -> None:
     floor = FLOOR_SHARE * 5.0
     assert found["slow:1"] == found["slow:2+3"] == pytest.approx(floor)
     assert found["fast:1"] == 0.0
-    assert found["slow:0+1"] == pytest.approx(floor + SHARE * (100 - 0) - floor), "paid once"
+    assert found["slow:0+1"] == pytest.approx(floor + BEST * (100 - floor)), "paid once"
 
 
-def test_a_group_that_beats_its_parts_lowers_what_is_expected_of_every_toolchain() -> None:
+def test_a_group_that_beats_all_times_alone_lowers_what_is_expected_of_every_toolchain() -> None:
     costs = {"fast:0": us(100.0), "slow:0": us(200.0)}
     before = bounds(costs)
     after = bounds(costs | {"fast:0+1": us(50.0)})  # half: the conv alone met a slow moment
+    assert after["fast:0+1+2"] == pytest.approx(before["fast:0+1+2"] / 2)
     assert after["slow:0+1"] == pytest.approx(before["slow:0+1"] / 2)
     assert after["slow:0+1+2+3"] == pytest.approx(before["slow:0+1+2+3"] / 2)
+
+
+def test_a_group_that_beats_its_own_parts_alone_says_so_of_its_toolchain_only() -> None:
+    costs = {"fast:0": us(100.0), "slow:0": us(300.0)}
+    after = bounds(costs | {"slow:0+1": us(150.0)})  # half of its own, no less than the fastest
+    assert after["slow:0+1+2"] == pytest.approx(SHARE * 150)
+    assert after["fast:0+1"] == pytest.approx(BEST * 100)
+
+
+def test_a_toolchain_is_taken_at_what_its_groups_took_once_a_few_are_measured() -> None:
+    ops = graph(*["nn.conv2d", "nn.relu"] * (FEW + 1))
+    pairs = [(2 * k, 2 * k + 1) for k in range(FEW + 1)]
+    records = [candidate(i, *n) for i in (FAST, SLOW) for p in pairs for n in (p[:1], p)]
+    costs = {f"fast:{first}": us(100.0) for first, _ in pairs}
+    costs |= {f"slow:{first}": us(300.0) for first, _ in pairs}
+    last = f"slow:{pairs[-1][0]}+{pairs[-1][1]}"
+
+    def bound(measured: int) -> float:
+        known = {f"slow:{a}+{b}": us(330.0 + a) for a, b in pairs[:measured]}
+        found = Parts(ops, records).bounds(costs | known)
+        return next(b for r, b in zip(records, found, strict=True) if r.id == last)
+
+    assert bound(FEW - 1) == pytest.approx(SHARE * 300)
+    assert bound(FEW) == pytest.approx(LEARNT * 300), "none of them took less than its parts"
 
 
 def test_smaller_groups_of_several_heavy_operators_tell_more_of_larger_ones_only() -> None:
     costs = {"fast:0": us(100.0), "fast:2": us(100.0)}
     known = bounds(costs | {"fast:0+1+2": us(240.0)})
-    assert known["fast:0+1+2+3"] == pytest.approx(NEAR_SHARE * 240)
+    assert known["fast:0+1+2+3"] == pytest.approx(NEAR * 240)
     whole = bounds(costs | {"fast:0+1+2+3": us(400.0)})
-    assert whole["fast:0+1+2"] == pytest.approx(SHARE * 200), "the rest of the whole is not in it"
+    assert whole["fast:0+1+2"] == pytest.approx(BEST * 200), "the rest of the whole is not in it"
     single = bounds(costs | {"fast:0+1": us(150.0)})
-    assert single["fast:0+1+2"] == pytest.approx(SHARE * 200)
+    assert single["fast:0+1+2"] == pytest.approx(BEST * 200)
 
 
 @pytest.mark.parametrize("op", ["quantize", "strided_slice"])
