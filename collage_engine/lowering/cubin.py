@@ -184,7 +184,7 @@ def _compiled_payload(
     if not payload.startswith(head):
         return None
     # The code is the last field: its length leads to the very end of the payload.
-    marker = payload.find(b"extern \"C\"")
+    marker = payload.find(b'extern "C"')
     if marker < 0:
         return None
     for at in range(marker - 8, len(head) - 1, -1):

@@ -34,6 +34,7 @@ from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
 
+
 @dataclass(frozen=True)
 class EnumerationSettings:
     """What is offered beside the rule trees' candidates, and how much of it."""

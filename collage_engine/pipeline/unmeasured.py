@@ -177,4 +177,3 @@ def _records(workspace: Workspace, menu: Menu, built: BuiltModule) -> list[Candi
             known = make_record(workspace.model.graph, part.instance, nodes, rule="greedy")
         found.append(known)
     return found
-

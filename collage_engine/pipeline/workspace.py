@@ -191,9 +191,7 @@ class Workspace:
             for offer in offers
         }
 
-    def _key_context(
-        self, states: Sequence[ToolchainState], target: TargetChoice
-    ) -> KeyContext:
+    def _key_context(self, states: Sequence[ToolchainState], target: TargetChoice) -> KeyContext:
         import tvm
 
         from collage_engine.lowering.target import build_target

@@ -248,9 +248,7 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "here"))
     table = {"conv a": {"block": 2}}
     digest = write_table(table)
-    graph = GraphRecord(
-        nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=()
-    )
+    graph = GraphRecord(nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=())
     tuned = record(tuned_instance(TVM, digest), (0,), 1.0)
     placement = make_placement(graph, {tuned.id: tuned}, [tuned.id], 1.0)
     (part,) = placement.partitions

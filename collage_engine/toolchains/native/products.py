@@ -127,9 +127,7 @@ def refusal(graph: DataflowGraph, nodes: IndexSet, dialect: Dialect) -> str | No
     return None
 
 
-def layout_of(
-    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
-) -> Layout:
+def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
     """Sizes of ``left · right``; ``UnsupportedError`` when one strided batch cannot hold it."""
     if 0 in (*left, *right, *result):
         raise UnsupportedError("matmul: empty matrices")
