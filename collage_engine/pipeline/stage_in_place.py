@@ -24,7 +24,7 @@ from collage_engine.pipeline.in_place import RunCovers
 from collage_engine.pipeline.problem import make_placement, with_conversions
 from collage_engine.pipeline.rivals import part_of
 from collage_engine.pipeline.run_state import RunState
-from collage_engine.pipeline.stage_search import search_covers
+from collage_engine.pipeline.stage_search import find_covers
 from collage_engine.pipeline.stages import StageReport
 from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.rival import Sample
@@ -57,8 +57,11 @@ def settle_in_place(
         return found  # nothing to learn: whole models take what they take alone
     folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=state.workspace.folder))
     try:
-        with RunCovers(state.model, sample, state.tolerance, folder) as covers:
-            return _Settling(state, menu, covers).go(found)
+        with (
+            state.stages.stage("in-place") as report,
+            RunCovers(state.model, sample, state.tolerance, folder) as covers,
+        ):
+            return _Settling(state, menu, covers).go(found, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -83,26 +86,30 @@ class _Settling:
         """The cover that had it."""
         self.end = time.monotonic() + max(LEAST_S, SHARE * state.settings.budget_s)
 
-    def go(self, found: tuple[Answer, list[Placement]]) -> tuple[Answer, list[Placement]]:
+    def go(
+        self, found: tuple[Answer, list[Placement]], report: StageReport
+    ) -> tuple[Answer, list[Placement]]:
         state = self.state
-        with state.stages.stage("in-place") as report:
-            starts = [ids(found[1][0]), *self.leaning(found[1][0].estimated_us)]
-            for number, cover in enumerate(starts):
-                if number and time.monotonic() > self.end:
-                    break
-                self.look(cover, report, len(starts) + TURNS)
-            if not self.taken:
-                report.detail = "no cover could be looked into; costs stay those alone"
-                return found
+        starts = [ids(found[1][0]), *self.leaning(found[1][0].estimated_us)]
+        for number, cover in enumerate(starts):
+            if number and time.monotonic() > self.end:
+                break
+            self.look(cover, report, len(starts) + TURNS)
+        if not self.taken:
+            report.detail = "no cover could be looked into; costs stay those alone"
+            return found
         for _ in range(TURNS):
             state.records = self.corrected(fit(self.seen()))
-            found = search_covers(state, self.menu)
+            found = find_covers(state, self.menu)
             cover = ids(found[1][0])
             if frozenset(cover) in self.looked or time.monotonic() > self.end:
                 break
-            with state.stages.stage("in-place") as report:
-                if not self.look(cover, report, len(starts) + TURNS):
-                    break
+            if not self.look(cover, report, len(starts) + TURNS):
+                break
+        report.detail = (
+            f"{len(self.looked)} covers run, {len(self.taken)} of their candidates seen in them; "
+            f"the best took {self.whole_us / 1000:.3g} ms with {len(self.best)} partitions"
+        )
         return self.with_best(found)
 
     def with_best(self, found: tuple[Answer, list[Placement]]) -> tuple[Answer, list[Placement]]:
@@ -140,7 +147,10 @@ class _Settling:
         if frozenset(cover) in self.looked:
             return True
         cancel.check()
-        report.progress(len(self.looked), most, f"cover {len(self.looked) + 1}")
+        now = f"cover {len(self.looked) + 1}, {len(cover)} partitions"
+        if self.best:
+            now += f" (the best so far took {self.whole_us / 1000:.3g} ms)"
+        report.progress(len(self.looked), most, now)
         self.looked.add(frozenset(cover))
         parts = [self.alone[name] for name in cover]
         times = self.covers.look(tuple(map(part_of, parts)))
@@ -153,17 +163,9 @@ class _Settling:
             if us is not None and us > 0:
                 self.taken.setdefault(record.id, []).append(us)
                 total += us
-        self.state.stages.say(
-            f"cover {len(self.looked)}: {len(parts)} partitions take {total / 1000:.3g} ms "
-            f"together, {sum(record.cost.at() for record in parts) / 1000:.3g} ms alone"
-        )
         if not self.best or total < self.whole_us:
             self.whole_us, self.best = total, list(cover)
-        report.detail = self.told()
         return True
-
-    def told(self) -> str:
-        return f"{len(self.looked)} covers run, {len(self.taken)} of their candidates seen in them"
 
     def moved(self, record: CandidateRecord) -> tuple[int, int]:
         if record.nodes not in self.bytes:

@@ -21,24 +21,30 @@ def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]
     Raises InfeasibleError when measured candidates cover the graph in no way.
     """
     with state.stages.stage("search") as report:
-        problem = state.problem()
-        searched = reuse(problem, None)
-        answer = solve(problem, previous=searched)
-        if answer.infeasible is None and answer.cost_us is None:
-            raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
-        if answer.infeasible is not None:
-            _explain_missing_costs(state, menu, answer)
-        placements = best_placements(state.graph, state.by_id(), problem, searched, state.settings)
-        right = state.doubt(problem, answer, searched).right
-        placements[0] = msgspec.structs.replace(
-            placements[0],
-            partitions=tuple(
-                msgspec.structs.replace(part, right=right.get(part.candidate))
-                for part in placements[0].partitions
-            ),
-        )
+        answer, placements = find_covers(state, menu)
         count = len(placements[0].partitions)
         report.detail = f"{count} partition{'' if count == 1 else 's'}"
+    return answer, placements
+
+
+def find_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]:
+    """What ``search_covers`` returns, as a part of another stage."""
+    problem = state.problem()
+    searched = reuse(problem, None)
+    answer = solve(problem, previous=searched)
+    if answer.infeasible is None and answer.cost_us is None:
+        raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
+    if answer.infeasible is not None:
+        _explain_missing_costs(state, menu, answer)
+    placements = best_placements(state.graph, state.by_id(), problem, searched, state.settings)
+    right = state.doubt(problem, answer, searched).right
+    placements[0] = msgspec.structs.replace(
+        placements[0],
+        partitions=tuple(
+            msgspec.structs.replace(part, right=right.get(part.candidate))
+            for part in placements[0].partitions
+        ),
+    )
     return answer, placements
 
 
