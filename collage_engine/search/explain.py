@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from collage_engine.search.rivals import Rival
 
 
+MOST_RIVALS = 6
+RIVALS = (
+    "What else could hold it, and what the best placement of the whole graph with that takes more:"
+)
+
+
 class Labels(msgspec.Struct, frozen=True, kw_only=True):
     """What things are called."""
 
@@ -101,7 +107,10 @@ def explain_node(
         said.append(f"{labels.node(node)} is not placed: {why}")
     else:
         said.append(_headline(chosen, holding, answer, labels))
-        said += [line.text for line in lines if not line.chosen][:6]
+        others = [line.text for line in lines if not line.chosen][:MOST_RIVALS]
+        if others:
+            said.append(RIVALS)
+        said += others
     said += [
         f"{labels.toolchain(name)} offers nothing here: {reason}"
         for name, reason in (refusals or {}).items()
@@ -110,7 +119,7 @@ def explain_node(
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
             said.append(f"pin {verdict.pin}: {verdict.reason}")
     if runner_up is not None:
-        said.append(explain_rival(problem, answer, runner_up, labels))
+        said.append(explain_rival(problem, answer, runner_up, labels, node))
     return Explanation(
         node=node,
         chosen=chosen.id if chosen else None,
@@ -221,9 +230,14 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
 
 
 def explain_rival(
-    problem: Problem, answer: Answer, rival: Rival, labels: Labels | None = None
+    problem: Problem,
+    answer: Answer,
+    rival: Rival,
+    labels: Labels | None = None,
+    node: int | None = None,
 ) -> str:
-    """What another cover does differently, and what that costs."""
+    """What another cover does differently, and what that costs; ``node``: which the reader looks
+    at, to say so where it runs in the other cover as it does in this."""
     labels = labels or Labels()
     known = {str(c.id): c for c in problem.candidates}
     ours = {str(name) for name in answer.cover}
@@ -238,6 +252,12 @@ def explain_rival(
         return ", ".join(said) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
 
     cost = f"costs {us(rival.regret_us)} more" if rival.regret_us > 0 else "costs the same"
+    if node is not None and not any(node in c.nodes for c in come):
+        name = labels.node(node)
+        return (
+            f"the runner-up of the whole graph has the same at {name}; elsewhere it has "
+            f"{told(come)} instead of {told(gone)}: {cost}"
+        )
     return f"the runner-up has {told(come)} instead of {told(gone)}: {cost}"
 
 
