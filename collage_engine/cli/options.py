@@ -129,9 +129,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--precision", default="float32", choices=("float32", "tf32", "fp16", "bf16", "int8"),
-        help="lowest precision candidates may compute in: float32 (default); bf16, or with --target "
-        "cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which a model "
-        "must say itself (QDQ)",
+        help="lowest precision candidates may compute in: float32 (default); bf16, or with "
+        "--target cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which "
+        "a model must say itself (QDQ)",
     )  # fmt: skip
 
 

@@ -15,6 +15,16 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.cuda.indices import (
+    both_sides,
+    broadcast,
+    fused,
+    plain_layout,
+    unfused,
+    volume,
+    where,
+    worthwhile,
+)
 from collage_engine.toolchains.tvm.cuda.intrinsics import ELEMENTS, ROUND_TF32
 from collage_engine.toolchains.tvm.cuda.precisions import math_of
 from collage_engine.toolchains.tvm.cuda.tiles import (
@@ -34,8 +44,6 @@ from collage_engine.toolchains.tvm.legalize.common import (
 
 PRODUCT = "collage.product"
 """Block annotation: the plan and the layout of the result, as JSON."""
-FEWEST = 8
-"""Rows and columns below which a product is no matter of tiles (vectors, depthwise)."""
 
 Element = Callable[[Any, Any, Any], Any]
 Plans = Callable[[Sizes, str], Plan]
@@ -81,30 +89,30 @@ class Products:
         merged = all(e == 1 for e in b[:-2])
         # Rows of all batches together where the right operand is one and the same.
         sizes = (
-            Sizes(1, _product(a[:-1]), out[-1], a[-1])
+            Sizes(1, volume(a[:-1]), out[-1], a[-1])
             if merged
-            else Sizes(_product(batch), out[-2], out[-1], a[-1])
+            else Sizes(volume(batch), out[-2], out[-1], a[-1])
         )
-        if math is None or not _worthwhile(sizes):
+        if math is None or not worthwhile(sizes):
             return None
 
         def elements(x: Any, y: Any) -> tuple[Element, Element]:
             def at_a(s: Any, m: Any, k: Any) -> Any:
                 if merged:
-                    return x(*_unfused(m, a[:-1]), k)
-                return x(*_broadcast(_unfused(s, batch), a[:-2]), m, k)
+                    return x(*unfused(m, a[:-1]), k)
+                return x(*broadcast(unfused(s, batch), a[:-2]), m, k)
 
             def at_b(s: Any, k: Any, n: Any) -> Any:
                 if merged:
                     return y(*(0 for _ in b[:-2]), k, n)
-                return y(*_broadcast(_unfused(s, batch), b[:-2]), k, n)
+                return y(*broadcast(unfused(s, batch), b[:-2]), k, n)
 
             return at_a, at_b
 
         def place(*index: Any) -> tuple[Any, Any, Any]:
             if merged:
-                return tirx.const(0), _fused(index[:-1], out[:-1]), index[-1]
-            return _fused(index[:-2], batch), index[-2], index[-1]
+                return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
+            return fused(index[:-2], batch), index[-2], index[-1]
 
         how = {"kind": "matmul", "merged": merged}
         return self._emit(builder, "matmul", [left, right], elements, sizes, math, out, place, how,
@@ -113,14 +121,14 @@ class Products:
     def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
         data, kernel = call.args
         shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
-        if shape is None or weight is None or out is None or not _plain_layout(call, "OI"):
+        if shape is None or weight is None or out is None or not plain_layout(call, "OI"):
             return None
         dims = len(shape) - 2
         attributes = call.attrs
         groups = int(attributes.groups)
         strides = [int(v) for v in attributes.strides]
         dilation = [int(v) for v in attributes.dilation]
-        padding = _both_sides([int(v) for v in attributes.padding], dims)
+        padding = both_sides([int(v) for v in attributes.padding], dims)
         simple = max(weight[2:]) == 1 and set(strides) == {1} and not any(padding)
 
         def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
@@ -134,7 +142,7 @@ class Products:
                 reach = (out[2 + i] - 1) * strides[i] + (weight[2 + i] - 1) * dilation[i]
                 if reach - padding[i] >= e:
                     tests.append(at[i] < e)
-            return _where(tests, value)
+            return where(tests, value)
 
         filters = (groups, weight[0] // groups, weight[1], *weight[2:])
         return self._convolution(builder, call, filters, out, read,
@@ -144,14 +152,14 @@ class Products:
         """As a convolution that reads zeros between the pixels it spreads."""
         data, kernel = call.args
         shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
-        if shape is None or weight is None or out is None or not _plain_layout(call, "IO"):
+        if shape is None or weight is None or out is None or not plain_layout(call, "IO"):
             return None
         dims = len(shape) - 2
         attributes = call.attrs
         groups = int(attributes.groups)
         strides = [int(v) for v in attributes.strides]
         dilation = [int(v) for v in attributes.dilation]
-        padding = _both_sides([int(v) for v in attributes.padding], dims)
+        padding = both_sides([int(v) for v in attributes.padding], dims)
 
         def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
             tests, at = [], []
@@ -161,7 +169,7 @@ class Products:
                 if strides[i] > 1:
                     tests.append(tirx.floormod(spread, strides[i]) == 0)
                 at.append(tirx.floordiv(spread, strides[i]) if strides[i] > 1 else spread)
-            return _where(tests, x(image, channel, *at))
+            return where(tests, x(image, channel, *at))
 
         filters = (groups, weight[1], weight[0] // groups, *weight[2:])
 
@@ -181,9 +189,9 @@ class Products:
         data, kernel = call.args
         weight = constant_of(kernel)
         math = self._math(call, data, kernel)
-        pixels = _product(out[2:])
-        sizes = Sizes(groups, rows, out[0] * pixels, channels * _product(taps))
-        if math is None or weight is None or not _worthwhile(sizes):
+        pixels = volume(out[2:])
+        sizes = Sizes(groups, rows, out[0] * pixels, channels * volume(taps))
+        if math is None or weight is None or not worthwhile(sizes):
             return None
         packed = np.ascontiguousarray(arranged(weight)).reshape(groups, rows, sizes.k)
         if math == PLAIN:
@@ -194,8 +202,8 @@ class Products:
                 return w(s, k, m) if math == PLAIN else w(s, m, k)
 
             def at_b(s: Any, k: Any, n: Any) -> Any:
-                image, *pixel = _unfused(n, (out[0], *out[2:]))
-                channel, *tap = _unfused(k, (channels, *taps))
+                image, *pixel = unfused(n, (out[0], *out[2:]))
+                channel, *tap = unfused(k, (channels, *taps))
                 first = channel if groups == 1 else s * channels + channel
                 return read(x, image, first, pixel, tap)
 
@@ -203,7 +211,7 @@ class Products:
 
         def place(*index: Any) -> tuple[Any, Any, Any]:
             image, channel, *pixel = index
-            n = _fused((image, *pixel), (out[0], *out[2:]))
+            n = fused((image, *pixel), (out[0], *out[2:]))
             if groups == 1:
                 return tirx.const(0), channel, n
             return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n
@@ -232,8 +240,10 @@ class Products:
         plan = self.plans(sizes, math)
         dtype = dtype_of(operands[0])
         given = "float32" if plan.split > 1 else dtype
-        note = {**how, **plan.record(), "item": 4 if dtype == "float32" else 2,
-                "vectors": list(vectors), "out": list(out), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k]}  # fmt: skip
+        note = {
+            **how, **plan.record(), "item": 4 if dtype == "float32" else 2, "out": list(out),
+            "vectors": list(vectors), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
+        }  # fmt: skip
 
         def compute(x: Any, y: Any) -> Any:
             at_a, at_b = elements(x, y)
@@ -277,7 +287,7 @@ def product(
         return value if dtype == element else value.astype(element)
 
     def guarded(value: Any, *limits: tuple[Any, int, int]) -> Any:
-        return _where([at < size for at, size, padded in limits if padded > size], value)
+        return where([at < size for at, size, padded in limits if padded > size], value)
 
     a = te.compute(
         (sizes.s, m, deep),
@@ -313,64 +323,3 @@ def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
         return total.astype(dtype)
 
     return te.compute(out, element, name="product_sum")
-
-
-# ------------------------------------------------------------------------------------ helpers
-
-
-def _worthwhile(sizes: Sizes) -> bool:
-    return min(sizes.m, sizes.n, sizes.k) >= FEWEST
-
-
-def _where(tests: list[Any], value: Any) -> Any:
-    if not tests:
-        return value
-    return tirx.if_then_else(tirx.all(*tests), value, tirx.const(0, str(value.ty.dtype)))
-
-
-def _product(values: Sequence[int]) -> int:
-    return int(np.prod(values, dtype=np.int64)) if len(values) else 1
-
-
-def _unfused(index: Any, shape: Sequence[int]) -> list[Any]:
-    """A row-major index as one per axis."""
-    found: list[Any] = []
-    for size in reversed(shape):
-        if size == 1:
-            found.append(tirx.const(0))
-            continue
-        rest = _product(shape[: len(shape) - len(found) - 1])
-        found.append(index if rest == 1 else tirx.floormod(index, size))
-        index = tirx.floordiv(index, size)
-    return found[::-1]
-
-
-def _fused(index: Sequence[Any], shape: Sequence[int]) -> Any:
-    total: Any = tirx.const(0)
-    for i, size in zip(index, shape, strict=True):
-        if size > 1:
-            total = total * size + i
-    return total
-
-
-def _broadcast(index: list[Any], lead: Sequence[int]) -> list[Any]:
-    """Indices of an operand's leading axes, from those of the result."""
-    last = index[len(index) - len(lead) :]
-    return [i if e > 1 else tirx.const(0) for i, e in zip(last, lead, strict=True)]
-
-
-def _plain_layout(call: Call, kernel: str) -> bool:
-    """Channels first, the kernel ``OI…`` or ``IO…``."""
-    attributes = call.attrs
-    layout = str(attributes.data_layout)
-    axes = layout.removeprefix("NC")
-    if layout == axes or str(attributes.out_layout or layout) != layout:
-        return False
-    return str(attributes.kernel_layout) == kernel + axes
-
-
-def _both_sides(padding: list[int], dims: int) -> list[int]:
-    """Padding before and after each axis, from TVM's short forms."""
-    if len(padding) == 1:
-        return padding * (2 * dims)
-    return padding * 2 if len(padding) == dims else padding
