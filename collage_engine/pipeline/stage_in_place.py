@@ -106,9 +106,10 @@ class _Settling:
                 break
             if not self.look(cover, report, len(starts) + TURNS):
                 break
+        pieces = "1 partition" if len(self.best) == 1 else f"{len(self.best)} partitions"
         report.detail = (
             f"{len(self.looked)} covers run, {len(self.taken)} of their candidates seen in them; "
-            f"the best took {self.whole_us / 1000:.3g} ms with {len(self.best)} partitions"
+            f"the best took {self.whole_us / 1000:.3g} ms in {pieces}"
         )
         return self.with_best(found)
 
