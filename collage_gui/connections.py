@@ -26,7 +26,7 @@ class Connection:
             return [self.target, "-m", "collage_engine.service"]
         if self.kind == "command":
             return shlex.split(self.target)
-        return [sys.executable, "-m", "collage_engine.service"]
+        return [sys.executable, "-P", "-m", "collage_engine.service"]
 
     @property
     def is_remote(self) -> bool:

@@ -7,18 +7,22 @@ falls back to the plain algorithm when the library crashes or is too slow.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 
 from collage_engine.drawing.layout import Layout, LayoutRequest, lay_out
 
-COMMAND = (sys.executable, "-m", "collage_engine.drawing.layout_process")
+_ROOT = str(Path(__file__).resolve().parents[2])
+COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
 
 
 def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
     """``lay_out`` in a child; in this process with the plain algorithm if the child fails."""
+    before = os.environ.get("PYTHONPATH", "")
     try:
         done = subprocess.run(
             COMMAND,
@@ -26,6 +30,7 @@ def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
             capture_output=True,
             timeout=timeout_s,
             check=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, before)))},
         )
         return msgspec.json.decode(done.stdout, type=Layout)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):

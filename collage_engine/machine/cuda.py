@@ -151,7 +151,7 @@ def cuda_probe() -> CudaProbe:
     """What a child process learns from the driver; asked once per process."""
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _CHILD, *sys.path],
+            [sys.executable, "-P", "-c", _CHILD, *sys.path],
             capture_output=True, text=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

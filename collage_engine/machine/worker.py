@@ -294,7 +294,7 @@ class Worker:
         config = {"path": [p or os.getcwd() for p in sys.path], "arguments": arguments}
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(config)],
+                [sys.executable, "-P", "-c", _BOOT, json.dumps(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -158,7 +158,8 @@ def forget_probes() -> None:
 
 
 def _probe_command(name: str) -> list[str]:
-    return [sys.executable, "-m", "collage_engine.toolchains.registry", name]
+    # -P: what lies in the user's working folder (a checkout named tvm) is none of our modules.
+    return [sys.executable, "-P", "-m", "collage_engine.toolchains.registry", name]
 
 
 def _child_environment() -> dict[str, str]:

@@ -297,7 +297,7 @@ def test_settings_say_what_they_cause(drive) -> None:
 @pytest.mark.parametrize(
     "text, command",
     [
-        ("local", [sys.executable, "-m", "collage_engine.service"]),
+        ("local", [sys.executable, "-P", "-m", "collage_engine.service"]),
         ("ssh:user@host", ["ssh", "-o", "BatchMode=yes", "--", "user@host", "collage", "serve"]),
         ("python:/opt/py/bin/python", ["/opt/py/bin/python", "-m", "collage_engine.service"]),
     ],

@@ -1,0 +1,48 @@
+"""What lies in the user's working folder is none of our modules, whatever its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collage_engine.drawing import layout_process
+from collage_engine.drawing.layout import LayoutRequest
+from collage_engine.machine import cuda
+from collage_engine.machine.worker import Worker
+from collage_engine.toolchains import registry
+
+
+@pytest.fixture(autouse=True)
+def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of files named as modules that every child imports."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("json", "numpy", "msgspec", "tvm", "importlib_metadata"):
+        (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_a_probe_loads_the_installed_modules() -> None:
+    registry.forget_probes()
+    state = registry.probe("mkl", timeout_s=60.0)
+    registry.forget_probes()
+    assert "wrong module" not in (state.reason or "")
+
+
+def test_a_worker_loads_the_installed_modules() -> None:
+    with Worker("tests.worker_targets:echo") as worker:
+        assert worker.call(3) == 3
+
+
+def test_the_driver_is_asked_by_our_own_module() -> None:
+    cuda.cuda_probe.cache_clear()
+    assert "wrong module" not in (cuda.cuda_probe().reason or "")
+    cuda.cuda_probe.cache_clear()
+
+
+def test_a_layout_is_computed_in_its_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_process, "lay_out", None)  # what a failed child falls back to
+    made = layout_process.lay_out_safely(LayoutRequest(count=1, edges=[]))
+    assert len(made.places) == 1
