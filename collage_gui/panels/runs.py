@@ -7,23 +7,18 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QComboBox,
     QHBoxLayout,
-    QHeaderView,
     QLabel,
     QLineEdit,
     QPushButton,
     QScrollArea,
-    QTableWidget,
-    QTableWidgetItem,
     QTabWidget,
     QVBoxLayout,
     QWidget,
 )
 
 from collage_engine.drawing.accuracy import accuracy_words
-from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import (
     DASH,
@@ -32,11 +27,11 @@ from collage_engine.drawing.words import (
     signed_time,
     time_text,
 )
-from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.records.placement import Baseline, Run
 from collage_gui.panels.charts import Bar, BarChart
-from collage_gui.panels.copying import Copying
 from collage_gui.panels.facts import FactsTable
-from collage_gui.panels.tables import Column, RowsModel, Table, chip
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.panels.transitions import TransitionMatrix
 from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
 
@@ -55,20 +50,6 @@ def baseline_title(baseline: Baseline) -> str:
     if baseline.kind == "user":
         return f"own placement {name}" if "placement" not in name else name
     return name if name.startswith("greedy") else f"greedy {name}"
-
-
-def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
-    """How many values pass from a partition of one toolchain to a partition of another."""
-    owner = {n: p for p in placement.partitions for n in p.nodes}
-    seen: set[tuple[int, str]] = set()
-    found: Counter[tuple[str, str]] = Counter()
-    for a, b in graph.edges:
-        one, two = owner.get(a), owner.get(b)
-        if one is None or two is None or one.id == two.id or (a, two.id) in seen:
-            continue
-        seen.add((a, two.id))
-        found[one.toolchain, two.toolchain] += 1
-    return found
 
 
 @dataclass(frozen=True)
@@ -190,12 +171,7 @@ class RunsPanel(QWidget):
         page.addWidget(self.changes_note)
         page.addWidget(self.changed, 1)
         page.addStretch(0)
-        self.matrix = QTableWidget()
-        self.matrix.setObjectName("transitionMatrix")
-        self.matrix.setAccessibleName("Values handed from toolchain to toolchain")
-        self.matrix.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.matrix.setIconSize(self.partitions.iconSize())
-        self.matrix_copying = Copying(self.matrix)
+        self.matrix = TransitionMatrix(self.partitions.iconSize())
         matrix_page = QWidget()
         page = QVBoxLayout(matrix_page)
         page.setContentsMargins(8, 8, 8, 4)
@@ -424,28 +400,10 @@ class RunsPanel(QWidget):
             self.document.select(nodes)
 
     def _matrix(self) -> None:
-        document = self.document
-        self.matrix.clear()
-        if document.shown is None or document.operators is None:
-            self.matrix.setRowCount(0)
-            self.matrix.setColumnCount(0)
-            return
-        found = transitions(document.operators, document.shown.placement)
-        names = sorted({p.toolchain for p in document.shown.placement.partitions})
-        self.matrix.setRowCount(len(names))
-        self.matrix.setColumnCount(len(names))
-        for at, name in enumerate(names):
-            for header in (self.matrix.setHorizontalHeaderItem, self.matrix.setVerticalHeaderItem):
-                header(at, QTableWidgetItem(chip(name), toolchain_title(name)))
-        for row, a in enumerate(names):
-            for column, b in enumerate(names):
-                count = found.get((a, b), 0)
-                item = QTableWidgetItem(str(count) if count else "·")
-                item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
-                item.setToolTip(f"{count} values from {toolchain_title(a)} to {toolchain_title(b)}")
-                self.matrix.setItem(row, column, item)
-        self.matrix.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        self.matrix.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        shown = self.document.shown
+        self.matrix.show_transitions(
+            self.document.operators, None if shown is None else shown.placement
+        )
 
     # -- editing -----------------------------------------------------------------------
 

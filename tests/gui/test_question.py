@@ -306,7 +306,7 @@ def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
         assert view.findChild(Copying) is not None, view.objectName()
     matrix = page.runs.matrix
     matrix.setCurrentCell(0, 1)
-    page.runs.matrix_copying.copy_action.trigger()
+    page.runs.matrix.copying.copy_action.trigger()
     assert qapp.clipboard().text() == matrix.item(0, 1).text()
 
 

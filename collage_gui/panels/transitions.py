@@ -1,0 +1,64 @@
+"""How many values toolchains hand on to each other, as a matrix."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.records.placement import Placement
+from collage_gui.panels.copying import Copying
+from collage_gui.panels.tables import chip
+
+
+def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
+    """How many values pass from a partition of one toolchain to a partition of another."""
+    owner = {n: p for p in placement.partitions for n in p.nodes}
+    seen: set[tuple[int, str]] = set()
+    found: Counter[tuple[str, str]] = Counter()
+    for a, b in graph.edges:
+        one, two = owner.get(a), owner.get(b)
+        if one is None or two is None or one.id == two.id or (a, two.id) in seen:
+            continue
+        seen.add((a, two.id))
+        found[one.toolchain, two.toolchain] += 1
+    return found
+
+
+class TransitionMatrix(QTableWidget):
+    """From the row's toolchain to the column's; within one: between two of its partitions."""
+
+    def __init__(self, icon_size: QSize) -> None:
+        super().__init__()
+        self.setObjectName("transitionMatrix")
+        self.setAccessibleName("Values handed from toolchain to toolchain")
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setIconSize(icon_size)
+        self.copying = Copying(self)
+
+    def show_transitions(self, graph: OperatorGraph | None, placement: Placement | None) -> None:
+        """Those of a placement; nothing where there is none."""
+        self.clear()
+        if graph is None or placement is None:
+            self.setRowCount(0)
+            self.setColumnCount(0)
+            return
+        found = transitions(graph, placement)
+        names = sorted({p.toolchain for p in placement.partitions})
+        self.setRowCount(len(names))
+        self.setColumnCount(len(names))
+        for at, name in enumerate(names):
+            for header in (self.setHorizontalHeaderItem, self.setVerticalHeaderItem):
+                header(at, QTableWidgetItem(chip(name), toolchain_title(name)))
+        for row, a in enumerate(names):
+            for column, b in enumerate(names):
+                count = found.get((a, b), 0)
+                item = QTableWidgetItem(str(count) if count else "·")
+                item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+                item.setToolTip(f"{count} values from {toolchain_title(a)} to {toolchain_title(b)}")
+                self.setItem(row, column, item)
+        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
