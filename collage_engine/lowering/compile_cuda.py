@@ -3,7 +3,8 @@
 Timed as a deployment runs it: calls captured into a CUDA graph and replayed between events,
 activations hot, weights cold where the whole model's exceed the last-level cache (several copies
 of them take turns). What cannot be captured is timed call by call; it then costs what the host
-takes to issue it, if that is longer than the device's work.
+takes to issue it, if that is longer than the device's work. A guard's kernel runs before and after
+each sample and has it taken again when the device's clocks have moved (``machine/cuda_guard``).
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import ctypes
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compile import Compiled, Timer
+from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.lowering.tensors import numpy_dtype, to_numpy
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.cuda_guard import SOURCE, Guard, GuardKernel
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
 from collage_engine.records.errors import MeasureError, ToolchainError
 from collage_engine.records.graph import TensorType
@@ -58,9 +63,12 @@ class DeviceTimer:
         calls: Sequence[Callable[[], object]],
         cuda: CudaRuntime,
         use_stream: Callable[[ctypes.c_void_p], Any],
+        guard: Guard | None = None,
     ) -> None:
         """``calls`` do the same work with different copies of the weights, in turns;
-        ``use_stream`` makes a stream the current one for as long as its context lasts."""
+        ``use_stream`` makes a stream the current one for as long as its context lasts; ``guard``
+        has samples taken again while the device's clocks drift."""
+        self._guard = guard
         self._calls = calls
         self._cuda = cuda
         self._use = use_stream
@@ -107,6 +115,11 @@ class DeviceTimer:
 
     def __call__(self, calls: int) -> float:
         """Total seconds of so many calls, whatever multiple of them was run for it."""
+        if self._guard is None:
+            return self._sample(calls)
+        return self._guard.sample(lambda: self._sample(calls))
+
+    def _sample(self, calls: int) -> float:
         with self._use(self._stream):
             if self._graph is not None:
                 launches = -(-calls // self.captured)
@@ -129,7 +142,24 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
     import tvm_ffi
 
     device = tvm_ffi.device("cuda", 0)
-    return DeviceTimer(calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream))
+    return DeviceTimer(
+        calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream), process_guard()
+    )
+
+
+@cache
+def process_guard() -> Guard | None:
+    """This process's guard, whose level holds for all that is timed in it; None where its kernel
+    cannot be compiled."""
+    found = cuda_probe()
+    if not found.devices:
+        return None
+    device = found.devices[0]
+    try:
+        cubin = compile_cubin(SOURCE, device.architecture)
+    except ToolchainError:
+        return None
+    return Guard(GuardKernel(CudaRuntime(), cubin, device.multiprocessors))
 
 
 class CudaCompiled(Compiled):
@@ -230,6 +260,8 @@ class CudaCompiled(Compiled):
             found["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:
                 found["cuda_graph_refused"] = self._timer.refused
+            if (guard := process_guard()) is not None:
+                found["clock_guard"] = {"repeated": guard.repeated, "unsteady": guard.unsteady}
         return found
 
     def close(self) -> None:
