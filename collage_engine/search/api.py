@@ -54,7 +54,7 @@ def solve(
     limit, began = search.time_limit_s, time.monotonic()
     try:
         share = JUDGED_SHARE if judged_too and time_limit_s is not None else 1.0
-        search.until = began + share * limit
+        search.until, search.pressed = began + share * limit, False
         found = search.find(problem.pins)
         search.until = began + (limit if time_limit_s is not None else 2 * limit)
         return _answer(problem, search, found, started, with_bounds)

@@ -85,6 +85,8 @@ class Search:
         self.work = EXACT_WORK + EXACT_WORK_PER_NODE * count if work is None else work
         self.until: float | None = None
         """Time (:func:`time.monotonic` seconds) at which every search ends, whatever its limit."""
+        self.pressed = False
+        """Whether there is an answer already: then past ``until`` nothing is searched any more."""
         self.wide = False
         """Set once the space has proved too large for exact passes."""
         self.usable, costs = usable_costs(problem, optimistic)
@@ -194,16 +196,17 @@ class Search:
         limit = self.time_limit_s
         if self.until is not None:
             limit = min(limit, self.until - began)
-            if limit <= 0:
+            if limit <= 0 and self.pressed:
                 found = Found()
                 found.decided = False
                 return found
+            self.pressed = True
         if not self.wide:
             try:
                 return self._exact(allowed, regrets, began + limit * EXACT_SHARE)
             except SpaceLimit:
                 # Cut short by what went before, it says nothing of how long a whole search takes.
-                self.wide = limit == self.time_limit_s
+                self.wide = limit > EXACT_SHARE * self.time_limit_s
         return self._bounded(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:
