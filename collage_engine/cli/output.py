@@ -16,6 +16,7 @@ from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
+from collage_engine.records.cost import Cost
 from collage_engine.records.errors import CollageError
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Placement, Run
@@ -248,7 +249,8 @@ def print_explanation(answer: ExplainAnswer) -> None:
         say(sentence)
     if not answer.candidates:
         return
-    numbers = ("cost", "20–80 %", "regret")
+    within = any(c.cost.in_place for c in answer.candidates)
+    numbers = ("cost", "20–80 %", *(("alone",) if within else ()), "regret")
     made = Columns("", "toolchain", "nodes", "operators", *numbers, right=numbers,
                    cut=("nodes", "operators"))  # fmt: skip
     for c in answer.candidates[:MOST_EXPLAINED]:
@@ -259,11 +261,15 @@ def print_explanation(answer: ExplainAnswer) -> None:
         made.add(
             "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
             c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
-            spread_text(spread, c.cost.median_us), time_text(answer.regrets.get(c.id)),
+            spread_text(spread, c.cost.median_us), *((_alone_text(c.cost),) if within else ()),
+            time_text(answer.regrets.get(c.id)),
         )  # fmt: skip
     say()
     show(made.table)
     say("→ chosen   = as good within the spread   regret: what the best cover with it costs more")
+    if within:
+        say("cost: within the model, seen in covers that were run, or predicted from these where "
+            "alone has a ~")  # fmt: skip
     left = len(answer.candidates) - MOST_EXPLAINED
     if left > 0:
         say(f"{left} more: --json lists them")
@@ -271,6 +277,12 @@ def print_explanation(answer: ExplainAnswer) -> None:
         if c.cost.state == "invalid":
             what = f"{c.instance.id} on {candidate_text(c)} ({nodes_text(c.nodes)})"
             say(f"invalid: {what}: {c.cost.reason}")
+
+
+def _alone_text(cost: Cost) -> str:
+    if not cost.in_place:
+        return ""
+    return ("~" if cost.in_place == "predicted" else "") + time_text(cost.alone_us)
 
 
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
