@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -89,10 +89,23 @@ def blamed(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
     if len(masks) == 1:
         nodes = search.uncovered(search.allowed([pins[i] for i in chosen], limits.shut(masks[0])))
     return Infeasible(
-        reason=f"no cover keeps to {' and '.join(texts[kind] for kind in core)}"
+        reason=f"no cover keeps to {' and '.join(_told(kind, texts, kept) for kind in core)}"
         + (" under the pins" if chosen else ""),
         pins=tuple(chosen), nodes=tuple(nodes), constraints=tuple(core),
     )  # fmt: skip
+
+
+def _told(
+    kind: ConstraintName, texts: Mapping[ConstraintName, str], constraints: Constraints
+) -> str:
+    """A limit that nothing keeps to, with what there is instead, where that helps."""
+    most, least = constraints.max_bytes, constraints.base_bytes
+    if kind == "max_bytes" and most is not None and least > most:
+        return f"{texts[kind]} (the weights alone take {least / 1e6:.4g} MB)"
+    known = sorted({licence for each in constraints.runtimes.values() for licence in each.licences})
+    if kind == "licences" and known:
+        return f"{texts[kind]} (here there are {', '.join(known)})"
+    return texts[kind]
 
 
 def refused(constraints: Constraints, found: Infeasible) -> tuple[ConstraintVerdict, ...]:
