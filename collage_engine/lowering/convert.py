@@ -16,10 +16,14 @@ class ValuesAtHand:
     runs it in any case.
     """
 
-    def __init__(self, builder: Any, graph: DataflowGraph, threads: int) -> None:
+    def __init__(
+        self, builder: Any, graph: DataflowGraph, threads: int, architecture: str = ""
+    ) -> None:
+        """``architecture``: of the NVIDIA device that the module runs on; empty: the processor."""
         self._builder = builder
         self._graph = graph
         self._threads = threads
+        self._architecture = architecture
         self._values: dict[int, dict[str, Any]] = {}
         self._kernels: dict[tuple[TensorType, str, str], Any] = {}
         self.conversions: list[tuple[int, str, str]] = []
@@ -54,7 +58,7 @@ class ValuesAtHand:
 
         key = (kind, source, target)
         if key not in self._kernels:
-            function = conversion(kind, source, target, self._threads).function
+            function = conversion(kind, source, target, self._threads, self._architecture).function
             name = conversion_name(source, target)
             # Its mark keeps it apart from an equal kernel of a partition, which has another name:
             # profiles tell by name what belongs to no partition.

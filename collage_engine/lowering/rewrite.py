@@ -66,7 +66,10 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     graph = model.graph
     builder = relax.BlockBuilder()
     params = []
-    at_hand = ValuesAtHand(builder, graph, max((f.instance.threads for f in partitions), default=1))
+    at_hand = ValuesAtHand(
+        builder, graph, max((f.instance.threads for f in partitions), default=1),
+        next((f.instance.architecture for f in partitions), ""),
+    )  # fmt: skip
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
         parameter = relax.Var(name, tensor_type(model, index))
         at_hand.put(index, parameter)

@@ -41,4 +41,5 @@ def transition_constants(
         env=env,
         cancel=cancel.EVENT,
         on_measuring=lambda: now("conversions between formats on this machine, once"),
+        architecture=next((i.architecture for i in instances), ""),
     )

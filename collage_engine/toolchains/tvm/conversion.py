@@ -12,12 +12,23 @@ from collage_engine.toolchains.tvm.lowering import lower_module
 from collage_engine.toolchains.tvm.target import cpu
 
 
-def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kernel:
+def conversion(
+    kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
+) -> Kernel:
     """A scheduled kernel (stored source, stored target) for a value of a logical type.
 
     A transposition in squares held in registers (``schedules/permute``), shared by the threads
-    where it is long enough.
+    where it is long enough; on an NVIDIA device of that architecture in shared memory.
     """
+    if architecture:
+        from collage_engine.toolchains.tvm.cuda.transpose import converted
+
+        function, plain = (
+            f.without_attr("global_symbol") if "global_symbol" in f.attrs else f
+            for f in converted(kind, source, target)
+        )
+        marks = {"tirx.is_scheduled": True, "tirx.noalias": True}
+        return Kernel(function.with_attr(marks), plain, "squares")
     rank = range(len(kind.shape))
     to_logical = TO_LOGICAL.get(source, tuple(rank))
     to_stored = TO_STORED.get(target, tuple(rank))
