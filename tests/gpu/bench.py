@@ -4,9 +4,10 @@
 
 MODEL is one of ``tests.gpu.models``, PRECISION float32 or float16. Each call places the model
 with all toolchains that are here, runs the artifact, and times torch eager and ``torch.compile``
-(max-autotune), all three replayed from CUDA graphs where they can be, in interleaved rounds. DIR
-keeps the measurement store and a row per model, so that a benchmark can be taken up where the
-last call ended; ``--table`` prints the rows as Markdown.
+(max-autotune), in interleaved rounds. All three replay CUDA graphs: the artifact and max-autotune
+make their own, eager mode is captured here where it can be. DIR keeps the measurement store, the
+compiled kernels and a row per model, so that a benchmark can be taken up where the last call ended;
+``--table`` prints the rows as Markdown.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
 ROUNDS, CALLS = 50, 20
+EAGER = "torch eager"
 
 
 def place(model: Path, out: Path, store: Path, budget: str) -> dict[str, Any]:
@@ -34,7 +36,10 @@ def place(model: Path, out: Path, store: Path, budget: str) -> dict[str, Any]:
         [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out),
          "--target", "cuda", "--budget", budget, "--json"],
         stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(store)},
+        env={
+            "COLLAGE_BUILD_DIR": str(store.with_name("build")), **os.environ,
+            "COLLAGE_CACHE_DIR": str(store),
+        },
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{model.stem}: collage place ended with {done.returncode}")
@@ -76,7 +81,7 @@ def torch_calls(model: Path, sample: Path) -> dict[str, Callable[[], Any]]:
         with torch.inference_mode():
             return optimized(inputs)
 
-    return {"torch eager": eager, "torch.compile max-autotune": compiled}
+    return {EAGER: eager, "torch.compile max-autotune": compiled}
 
 
 def captured(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -136,14 +141,16 @@ def bench(name: str, precision: str, folder: Path, budget: str) -> dict[str, Any
 
     from tests.gpu.models import build
 
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / f"{name}-{precision}.onnx"
     if not model.exists():
         onnx.save(build(name, precision), str(model))
     out = folder / f"{name}-{precision}"
-    document = place(model, out, folder / "store", budget)
+    document = place(model, out, (folder / "store").resolve(), budget)
     calls = {"Collage": artifact_call(out), **torch_calls(model, out / "sample_input.npz")}
-    times = time_all({label: captured(call) for label, call in calls.items()})
+    calls[EAGER] = captured(calls[EAGER])  # the others replay graphs of their own
+    times = time_all(calls)
     return {
         "model": name,
         "precision": precision,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.cuda import choose_target, cuda_probe
+from collage_engine.model.importer import import_onnx
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.registry import probe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,3 +17,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gpu)
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels() -> None:
+    """CUTLASS's kernels for all cases, compiled side by side: one after the other they would take
+    longer than everything else."""
+    from collage_engine.toolchains.cutlass import library
+    from collage_engine.toolchains.cutlass.families import Family
+    from collage_engine.toolchains.cutlass.generate import dry_plan
+    from tests.gpu.cases import CASES
+
+    if cuda_probe().reason is not None or not probe("cutlass").available:
+        return
+    wanted: set[Family] = set()
+    for case in CASES:
+        for dtype in case.dtypes:
+            model = import_onnx(case.model(dtype))
+            graph = model.graph
+            everything = graph.to_indices(tuple(range(len(graph.operators))))
+            try:
+                wanted.update(dry_plan(graph, everything, case.math))
+            except UnsupportedError:
+                continue  # the test says why
+    architecture = choose_target("cuda").architecture
+    library.build_many(sorted(wanted), architecture, lambda what: None, lambda: False)

@@ -28,7 +28,7 @@ class CutlassToolchain(ProductToolchain):
 
     name = "cutlass"
     licence = "BSD-3-Clause"
-    install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda]'"
+    install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'"
     depends = (
         "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
         "collage_engine.partition.patterns",
