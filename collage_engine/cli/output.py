@@ -120,6 +120,8 @@ def print_run(run: Run) -> None:
         say(formats_text(placement))
     say()
     show(latency_table(run, columns()))
+    if run.tied:
+        say("→ chosen   = as fast, as far as the rounds can tell; of equals, fewer partitions win")
     for row in latency_rows(run):
         if row.reason is not None:
             say(f"{row.name} ({row.kind}) has no time: {row.reason}")
@@ -193,10 +195,9 @@ def latency_table(run: Run, width: int) -> Table:
         against = "" if row.chosen else against_text(row.us, reference)
         cells = (time_text(row.us), spread_text(row.spread_us, row.us), against,
                  time_text(row.estimated_us))  # fmt: skip
-        made.add(
-            "→" if row.chosen else "", row.name, row.kind, *cells[: len(shown)],
-            style="bold" if row.chosen else None,
-        )  # fmt: skip
+        mark = "→" if row.chosen else "=" if row.tied else ""
+        style = "bold" if row.chosen else None
+        made.add(mark, row.name, row.kind, *cells[: len(shown)], style=style)
     return made.table
 
 

@@ -96,8 +96,22 @@ class Findings:
             costs={r.id: r.cost for r in self.records if r.cost.state != "unknown"},
             rivals=self.runners_up(),
             tuning=self.tuning,
+            tied=self._tied(),
             tables=tables_of(chosen),
         )
+
+    def _tied(self) -> list[str]:
+        winner = self.confirmation.winner
+        apart = self.confirmation.differences
+        by_name = {o.rival.name: o for o in self.confirmation.outcomes}
+        return [
+            name
+            for name, outcome in by_name.items()
+            if name != winner.rival.name
+            and (name == "collage" or outcome.rival.kind != "collage")
+            and name in apart
+            and apart[name].tied
+        ]
 
     def exported(self) -> Placement:
         """The placement that was exported, with its end-to-end times."""

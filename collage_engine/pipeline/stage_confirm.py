@@ -56,7 +56,7 @@ def confirm_placements(
             on_progress=report.progress,
             more=state.further,
         )
-        report.detail = f"{confirmation.named} is fastest"
+        report.detail = f"{confirmation.named} wins"
     return confirmation
 
 

@@ -168,6 +168,9 @@ class Run(msgspec.Struct, kw_only=True):
     """Runner-up covers, best first (not printed by ``place --json``)."""
     accuracy: Accuracy | None = None
     """What became of the promise on accuracy, where one was made."""
+    tied: list[str] = []
+    """``collage`` and baselines whose times cannot be told from those of what is exported: the
+    95 % interval of their paired differences contains 0."""
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""

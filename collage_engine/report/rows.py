@@ -23,6 +23,8 @@ class Row:
     reason: str | None = None
     """Why it has no time."""
     chosen: bool = False
+    tied: bool = False
+    """As fast as the chosen one, as far as the rounds can tell."""
     barred: str | None = None
     """Which deployment constraint it breaks."""
 
@@ -40,7 +42,7 @@ def latency_rows(run: Run) -> list[Row]:
             Row(
                 name="Collage", kind=counted(len(ours.partitions), "partition"),
                 us=ours.measured_us, spread_us=ours.spread_us, estimated_us=ours.estimated_us,
-                chosen=run.winner == "collage",
+                chosen=run.winner == "collage", tied="collage" in run.tied,
             )
         )  # fmt: skip
     for base in run.baselines:
@@ -58,7 +60,7 @@ def latency_rows(run: Run) -> list[Row]:
             Row(
                 name=baseline_name(base), kind=KINDS[base.kind], us=base.measured_us,
                 spread_us=base.spread_us, estimated_us=base.estimated_us, reason=base.reason,
-                chosen=won, barred=base.barred,
+                chosen=won, tied=base.name in run.tied, barred=base.barred,
             )
         )  # fmt: skip
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))

@@ -260,10 +260,16 @@ class RunsPanel(QWidget):
             bars.append(
                 Bar(baseline_title(baseline), baseline.measured_us, low, high,
                     look.colour if known else NEUTRAL, look.pattern if known else "dots",
-                    (baseline.reason or "") if baseline.measured_us is None else "",
+                    self._baseline_note(run, baseline),
                     key=f"baseline:{baseline.name}")
             )  # fmt: skip
         self.chart.show_bars(bars, limit=14)
+
+    def _baseline_note(self, run: Run | None, baseline: Baseline) -> str:
+        """Why it has no time, or that it is as fast as what was chosen."""
+        if baseline.measured_us is None:
+            return baseline.reason or ""
+        return "= tied with the chosen one" if run and baseline.name in run.tied else ""
 
     def _headline(self) -> None:
         document, run = self.document, self._run()

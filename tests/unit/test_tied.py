@@ -1,0 +1,60 @@
+"""What the rounds cannot tell from the chosen placement is said to be as fast, not slower."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from collage_engine.cli import output
+from collage_engine.pipeline.findings import Findings
+from collage_engine.placement.rival import Difference
+from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.report.rows import latency_rows
+
+
+def outcome(name: str, kind: str) -> Any:
+    return SimpleNamespace(rival=SimpleNamespace(name=name, kind=kind))
+
+
+def test_only_intervals_around_nought_are_ties() -> None:
+    rivals = [outcome("collage", "collage"), outcome("collage 2", "collage"),
+              outcome("tvm", "whole-model"), outcome("openvino", "whole-model"),
+              outcome("onednn", "whole-model")]  # fmt: skip
+    apart = {
+        "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0),
+        "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0),
+        "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0),
+    }
+    confirmation = SimpleNamespace(winner=rivals[0], outcomes=rivals, differences=apart)
+    findings = cast(Findings, SimpleNamespace(confirmation=confirmation))
+    assert Findings._tied(findings) == ["tvm"], "runners-up of our own are no rivals"
+    confirmation.winner = rivals[3]
+    apart["collage"] = Difference(us=-0.1, low_us=-1.0, high_us=1.0)
+    assert Findings._tied(findings) == ["collage", "tvm"]
+
+
+def a_run(**fields: Any) -> Run:
+    run = Run(
+        id="r1", name="", model={"nodes": 3}, target="cpu", threads=1, toolchains=[],
+        candidates=CandidateCounts(), winner="collage", pins=[], max_abs_error=None,
+        placement=Placement(partitions=(), estimated_us=90.0, measured_us=100.0),
+        max_rel_error=None, seconds={},
+        baselines=[Baseline(name="tvm", kind="whole-model", measured_us=99.0),
+                   Baseline(name="onednn", kind="whole-model", measured_us=150.0)],
+    )  # fmt: skip
+    for name, value in fields.items():
+        setattr(run, name, value)
+    return run
+
+
+def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
+    tied = a_run(tied=["tvm"])
+    assert {row.name: row.tied for row in latency_rows(tied)} == {
+        "Collage": False, "tvm": True, "onednn": False,
+    }  # fmt: skip
+    output.print_run(tied)
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if "99.0" in line]
+    assert line.lstrip().startswith("=") and "as fast, as far as the rounds can tell" in said
+    output.print_run(a_run())
+    assert "as far as the rounds can tell" not in capsys.readouterr().out
