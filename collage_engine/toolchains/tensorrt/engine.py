@@ -7,19 +7,17 @@ was measured.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import build_folder
+from collage_engine.toolchains.native.builder import build_folder, lock
 from collage_engine.toolchains.tensorrt.convert import Constants, Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
@@ -27,9 +25,6 @@ from collage_engine.toolchains.tensorrt.library import (
     bare,
     reason_against_architecture,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 """The option ``precision`` of an instance → what float32 values are computed in."""
@@ -210,7 +205,7 @@ def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
     path = cache_file(found, architecture)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(path.with_suffix(".lock")):
+        with lock(path.with_suffix(".lock")):
             if path.exists():
                 others = config.create_timing_cache(path.read_bytes())
                 if others is not None:
@@ -222,13 +217,3 @@ def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
         return data
     except OSError:
         return bytes(current.serialize())
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
