@@ -5,7 +5,8 @@ whatever the best cover would contain were all unmeasured candidates as fast as 
 again and again, until that cover is measured throughout: no cover with an unmeasured candidate can
 cost less (``search.bounds``). The bounds are what bytes and operations prove (``measure.bounds``)
 or, where that is more, what ``measure.assumed`` assumes; a few of the candidates that only the
-assumption leaves out are measured all the same, drawn by lot, to hold it against them.
+assumption leaves out are measured all the same, drawn by lot, to hold it against them; when one
+clearly breaks it, more are drawn.
 
 Verdicts compare covers with and without a pin, so all of these are made certain.
 """
@@ -30,8 +31,12 @@ from collage_engine.search.limit_verdicts import without
 from collage_engine.search.limits import in_words
 from collage_engine.search.problem import CandidateId, Problem
 
-LOT = 6
-"""Left-out candidates that are measured to check the assumption."""
+LOT, LOT_SHARE = 6, 0.02
+"""Left-out candidates that are measured to check the assumption: so many, or that part of them."""
+LOTS = 4
+"""Drawn at most; another one only when one had a candidate that clearly broke the assumption."""
+BROKEN = 0.9
+"""Clearly broken: less than that part of what was assumed."""
 NEXT_BEST = 4
 """Covers besides the best whose unmeasured candidates are measured in the same round."""
 SEARCH_S = 3.0
@@ -93,14 +98,25 @@ class Needed:
             or (r.instance.id, r.nodes) in self._keep
         )  # fmt: skip
         self.certified = self._settle()
-        if check and self.certified and self._left():
-            self._judge()
-            lot = sorted(self.assumed)
-            random.Random(len(lot)).shuffle(lot)
-            self._measure(self._members[key][0] for key in lot[:LOT])
-            self.certified = self._settle()
+        for _ in range(LOTS if check else 0):
+            if not self.certified or not self._left() or self._lot_holds():
+                break
         self._judge()
         return self._told()
+
+    def _lot_holds(self) -> bool:
+        """Measure a lot of what only the assumption leaves out; whether none clearly broke it."""
+        self._judge()
+        lot = sorted(self.assumed)
+        random.Random(len(lot)).shuffle(lot)
+        del lot[max(LOT, round(LOT_SHARE * len(lot))) :]
+        bounds = self._bounds()
+        assumed = {key: min(bounds[r.id] for r in self._members[key]) for key in lot}
+        self._measure(self._members[key][0] for key in lot)
+        done = self._settle()
+        self.certified = self.certified and done
+        took = {key: self._costs[key].median_us for key in lot if key in self._costs}
+        return all(us is None or us >= BROKEN * assumed[key] for key, us in took.items())
 
     # ------------------------------------------------------------------ measuring
 
