@@ -9,6 +9,8 @@ from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.session import Reference
 
 
@@ -114,3 +116,17 @@ def test_a_search_that_finds_nothing_names_what_forbids_it(drive) -> None:
     assert page.document.infeasible_text == (
         "No placement satisfies the limits: no cover keeps to at most 1 MB"
     )
+
+
+def test_a_toolchain_without_its_device_can_be_asked_to_compile(qtbot) -> None:
+    toolchains = ToolchainList()
+    qtbot.addWidget(toolchains)
+    here = ToolchainState(name="tvm", available=True, version="1")
+    builds = ToolchainState(name="cublas", available=False, builds=True, reason="no driver")
+    missing = ToolchainState(name="mkl", available=False, reason="not installed", install="pip …")
+    toolchains.show_states((missing, builds, here), ())
+    assert toolchains.names() == ("tvm",), "only what is here is used unasked"
+    assert toolchains.choose(("tvm", "cublas", "mkl")) == ["mkl"]
+    assert toolchains.names() == ("tvm", "cublas")
+    toolchains.show_states((missing, builds, here), ("cublas",))
+    assert toolchains.names() == ("cublas",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
 import pytest
 
 from collage_engine.records.candidate import CandidateRecord
@@ -110,3 +111,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         save_session(a_document(), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.collage"]
+
+
+def test_runs_go_by_id_name_number_and_last():
+    document = Document(model=a_document().model, graph=a_document().graph)
+    (kept,) = a_document().runs[:1]
+    first = msgspec.structs.replace(kept, id="ra", name="")
+    second = msgspec.structs.replace(kept, id="rb", name="3")
+    third = msgspec.structs.replace(kept, id="rc", name="")
+    document.runs = [first, second, third]
+    for name, run in {
+        "ra": first, "1": first, "Run 1": first, "run 2": second, "3": second, "rc": third,
+        "last": third,
+    }.items():  # fmt: skip
+        assert document.run(name) is run, name
+    for name in ("0", "4", "run", "Run", "rd", "²"):
+        assert document.run(name) is None, name
+    assert [document.title(run) for run in document.runs] == ["Run 1", "3", "Run 3"]
