@@ -38,6 +38,8 @@ twice learns its own (:func:`drift_between`)."""
 BUSY_DRIFT = 0.27
 """The same on a machine that others load: measured by tests/benchmarks/bench_doubt on two
 processors at a load of 12 (20 % on SqueezeNet, 27 % on an encoder)."""
+SURE = 0.9
+"""How sure a drift learnt from a sample is to be enough."""
 BINS = 4
 NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten draws lie."""
@@ -103,10 +105,13 @@ def median_interval(
 def drift_between(
     sittings: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.9
 ) -> float:
-    """How much medians of separate sittings differ besides their repeats' scatter: the least share
-    at which :func:`median_interval` holds the other sitting's median in ``level`` of the pairs.
+    """How much medians of separate sittings differ besides their repeats' scatter: a share at which
+    :func:`median_interval` holds another sitting's median in ``level`` of the cases.
 
-    ``sittings``: repeats of the same work in one sitting and in another.
+    ``sittings``: repeats of the same work in one sitting and in another. They are a sample: to be
+    ``SURE`` that the share is enough for work that is not in it, somewhat more of the sample than
+    ``level`` has to be held, all of it when it is small (Wilks, "Determination of sample sizes
+    for setting tolerance limits", 1941).
     """
     missing = []
     for ours, theirs in sittings:
@@ -117,7 +122,21 @@ def drift_between(
     if not missing:
         raise ValueError("no sittings")
     ordered = sorted(missing)
-    return ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
+    return ordered[_tolerance_rank(len(ordered), level) - 1]
+
+
+def _tolerance_rank(count: int, level: float) -> int:
+    """The least k for which the k-th smallest of ``count`` is above the ``level`` quantile of
+    what they were drawn from, ``SURE`` sure; ``count`` when none is."""
+    whole = math.lgamma(count + 1)
+    below = 0.0
+    for k in range(count):
+        # The chance that exactly k of them lie below that quantile.
+        ways = whole - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        below += math.exp(ways + k * math.log(level) + (count - k) * math.log1p(-level))
+        if below >= SURE:
+            return k + 1
+    return count
 
 
 def _error(repeats: Sequence[float], level: float) -> float:

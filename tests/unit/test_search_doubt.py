@@ -126,3 +126,17 @@ def test_drift_is_learnt_from_what_was_measured_twice() -> None:
             low, high = median_interval(ours, drift=drift)
             held += low <= median(theirs) <= high
         assert held >= 0.86 * 200
+
+
+def test_a_small_sample_of_sittings_is_held_throughout_and_a_large_one_somewhat_above_the_level() -> (
+    None
+):
+    """Of sittings that differ by 1, 2, … % one in ten may lie outside: with few, none does."""
+
+    def drift(count: int) -> float:
+        pairs = [((100.0,) * 9, (100.0 + 20.0 * (k + 1) / count,) * 9) for k in range(count)]
+        return drift_between(pairs)
+
+    assert drift(21) == pytest.approx(0.2)
+    assert drift(100) == pytest.approx(0.2 * 0.95)
+    assert 0.2 * 0.9 < drift(2000) < 0.2 * 0.92
