@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
-from collage_engine.partition.patterns import Match
 from collage_engine.toolchains.cudnn.plan import Plan, View
-from collage_engine.toolchains.native import attention
 from collage_engine.toolchains.native.attention import Attention
 
 HALF = ("float16", "bfloat16")
@@ -14,7 +11,7 @@ HEAD_MULTIPLE = 8
 LARGEST_HEAD = 256
 
 
-def _refused(graph: DataflowGraph, found: Attention) -> str | None:
+def refused(graph: DataflowGraph, found: Attention) -> str | None:
     """Why cuDNN has no engine for an attention."""
     kind = graph.nodes[found.q.node].type.dtype
     if kind not in HALF:
@@ -24,16 +21,6 @@ def _refused(graph: DataflowGraph, found: Attention) -> str | None:
         if size % HEAD_MULTIPLE or size > LARGEST_HEAD:
             return f"attention: heads of {size} elements"
     return None
-
-
-def reason_against(graph: DataflowGraph, match: Match) -> str | None:
-    """Why a match of the pattern is no attention that cuDNN has an engine for."""
-    found = attention.read(graph, match)
-    return found if isinstance(found, str) else _refused(graph, found)
-
-
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> list[Attention]:
-    return attention.within(graph, nodes, leaving, _refused)
 
 
 def emit(plan: Plan, found: Attention) -> None:

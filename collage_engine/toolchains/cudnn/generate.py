@@ -14,6 +14,7 @@ from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.plan import Ints, Plan, View, dense, row_major
+from collage_engine.toolchains.native import attention as written_out
 from collage_engine.toolchains.native.places import Constants, blank
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -46,10 +47,11 @@ class Generator:
         self.done = 0
 
     def lower(self) -> None:
-        attentions = {a.root: a for a in attention.within(self.graph, self.nodes, self.leaving)}
+        found = written_out.within(self.graph, self.nodes, self.leaving, attention.refused)
+        attentions = {each.root: each for each in found}
         composites = quantized.within(self.graph, self.nodes, self.leaving)
-        for nodes in (found.nodes for each in (attentions, composites) for found in each.values()):
-            self.done |= nodes
+        self.done |= sum(each.nodes for each in found)  # each call is in one of them at most
+        self.done |= sum(each.nodes for each in composites.values())
         for index in members(self.nodes):
             node = self.graph.nodes[index]
             if index in attentions:  # what it reads has been made

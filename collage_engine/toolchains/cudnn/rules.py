@@ -78,7 +78,9 @@ def _supported(graph: DataflowGraph, match: Match) -> str | None:
 
 
 def _attention_supported(graph: DataflowGraph, match: Match) -> str | None:
-    return attention.reason_against(graph, match) or _refused(graph, match.nodes)
+    return written_out.reason_against(graph, match, attention.refused) or _refused(
+        graph, match.nodes
+    )
 
 
 def _small_supported(graph: DataflowGraph, match: Match) -> str | None:

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
-from collage_engine.partition.patterns import Match
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import WHOLE, Family
 from collage_engine.toolchains.cutlass.steps import LARGEST, Generator, Ints
-from collage_engine.toolchains.native import attention
 from collage_engine.toolchains.native.attention import Attention
 
 HEADS_INSIDE = (0, 2, 1, 3)
 """A result [batch, queries, heads, size], as the kernel writes it."""
 
 
-def _refused(graph: DataflowGraph, found: Attention) -> str | None:
+def refused(graph: DataflowGraph, found: Attention) -> str | None:
     """Why the kernel does not take an attention."""
     kind = graph.nodes[found.q.node].type.dtype
     if kind not in WHOLE:
@@ -35,16 +32,6 @@ def _refused(graph: DataflowGraph, found: Attention) -> str | None:
     if _folded(graph, found) is None:
         return "attention: heads of several batches, in an order that no step leads through"
     return None
-
-
-def reason_against(graph: DataflowGraph, match: Match) -> str | None:
-    """Why a match of the pattern is no attention for the kernel."""
-    found = attention.read(graph, match)
-    return found if isinstance(found, str) else _refused(graph, found)
-
-
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> list[Attention]:
-    return attention.within(graph, nodes, leaving, _refused)
 
 
 def emit(g: Generator, found: Attention) -> None:

@@ -12,6 +12,7 @@ from collage_engine.toolchains.cutlass import attention, quantized
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.steps import Generator, Ints
+from collage_engine.toolchains.native import attention as written_out
 from collage_engine.toolchains.native.places import Constants, Places, blank
 from collage_engine.toolchains.native.products import products
 
@@ -42,7 +43,7 @@ def plan_of(
     for composite in quantized.within(graph, left, leaving):
         made[composite.root] = partial(quantized.emit, generator, composite)
         left &= ~composite.nodes
-    for found in attention.within(graph, left, leaving):
+    for found in written_out.within(graph, left, leaving, attention.refused):
         made[found.root] = partial(attention.emit, generator, found)
         left &= ~found.nodes
     for product in products(graph, left, leaving, DIALECT):

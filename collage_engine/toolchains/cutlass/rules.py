@@ -77,7 +77,8 @@ def partition_spec(
         return qdq.whole(graph, match) or supported(graph, match)
 
     def attends(graph: DataflowGraph, match: Match) -> str | None:
-        return attention.reason_against(graph, match) or supported(graph, match)
+        reason = written_out.reason_against(graph, match, attention.refused)
+        return reason or supported(graph, match)
 
     def alone(graph: DataflowGraph, index: int) -> str | None:
         return refused(graph, 1 << index, precision)

@@ -162,11 +162,21 @@ def read(graph: DataflowGraph, match: Match) -> Attention | str:
     return Attention(match, match.root, calls, q, k, v, result)
 
 
+Refused = Callable[[DataflowGraph, Attention], str | None]
+"""Why a library has no kernel for an attention; None: it has."""
+
+
+def reason_against(graph: DataflowGraph, match: Match, refused: Refused) -> str | None:
+    """Why a match of the pattern is no attention that a library runs."""
+    found = read(graph, match)
+    return found if isinstance(found, str) else refused(graph, found)
+
+
 def within(
     graph: DataflowGraph,
     nodes: IndexSet,
     leaving: IndexSet,
-    refused: Callable[[DataflowGraph, Attention], str | None],
+    refused: Refused,
 ) -> list[Attention]:
     """Attentions that lie in a set, closed but for their result; the larger of two that overlap."""
     found: list[Attention] = []
