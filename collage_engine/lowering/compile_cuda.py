@@ -9,9 +9,7 @@ each sample and has it taken again when the device's clocks have moved (``machin
 
 from __future__ import annotations
 
-import ctypes
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -22,23 +20,18 @@ from collage_engine.lowering.tensors import numpy_dtype, to_numpy
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.cuda_guard import SOURCE, Guard, GuardKernel
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
-from collage_engine.records.errors import MeasureError, ToolchainError
+from collage_engine.machine.cuda_timer import DeviceTimer
+from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:
     import numpy as np
 
-GRAPH_S = 0.001
-"""A graph holds as many calls as last about this long: launching it then costs nothing."""
-MOST_CALLS = 64
-"""Of one graph."""
 MOST_COPIES = 12
 """Of a candidate's weights."""
 CACHES = 2.0
 """So many times the last-level cache must pass between two uses of the same weights."""
-WARM_S = 0.005
-"""Before the first timing: clocks rise when work comes."""
 
 
 def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
@@ -53,88 +46,6 @@ def weight_bytes(function: Function) -> int:
     """Bytes of the constants inside."""
     nodes = (function.graph.nodes[index] for index in function.members)
     return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
-
-
-class DeviceTimer:
-    """Times calls on a stream of its own: graphs of them, or one by one."""
-
-    def __init__(
-        self,
-        calls: Sequence[Callable[[], object]],
-        cuda: CudaRuntime,
-        use_stream: Callable[[ctypes.c_void_p], Any],
-        guard: Guard | None = None,
-    ) -> None:
-        """``calls`` do the same work with different copies of the weights, in turns;
-        ``use_stream`` makes a stream the current one for as long as its context lasts; ``guard``
-        has samples taken again while the device's clocks drift."""
-        self._guard = guard
-        self._calls = calls
-        self._cuda = cuda
-        self._use = use_stream
-        self._stream = cuda.stream()
-        self._begin, self._end = cuda.event(), cuda.event()
-        self._graph: ctypes.c_void_p | None = None
-        self.captured = 0
-        """Calls in the graph; 0: it could not be captured."""
-        self.refused: str | None = None
-        """Why not."""
-        with self._use(self._stream):
-            once = self._warm()
-        count = max(1, min(MOST_CALLS, round(GRAPH_S / once))) if once > 0 else MOST_CALLS
-        count = -(-count // len(calls)) * len(calls)
-        try:
-            with self._use(self._stream):
-                self._graph = cuda.capture(self._stream, lambda: self._issue(count))
-            self.captured = count
-        except MeasureError as error:
-            self.refused = str(error)
-            cuda.synchronize()
-
-    def close(self) -> None:
-        if self._graph is not None:
-            self._cuda.destroy_graph(self._graph)
-            self._graph = None
-
-    def _issue(self, count: int) -> None:
-        for number in range(count):
-            self._calls[number % len(self._calls)]()
-
-    def _warm(self) -> float:
-        """Seconds of one call, once the clocks have risen."""
-        self._issue(len(self._calls))
-        self._cuda.synchronize()
-        began, done = time.perf_counter(), 0
-        while True:
-            self._issue(len(self._calls))
-            self._cuda.synchronize()
-            done += len(self._calls)
-            taken = time.perf_counter() - began
-            if taken >= WARM_S:
-                return taken / done
-
-    def __call__(self, calls: int) -> float:
-        """Total seconds of so many calls, whatever multiple of them was run for it."""
-        if self._guard is None:
-            return self._sample(calls)
-        return self._guard.sample(lambda: self._sample(calls))
-
-    def _sample(self, calls: int) -> float:
-        with self._use(self._stream):
-            if self._graph is not None:
-                launches = -(-calls // self.captured)
-                self._cuda.record(self._begin, self._stream)
-                for _ in range(launches):
-                    self._cuda.launch(self._graph, self._stream)
-                self._cuda.record(self._end, self._stream)
-                seconds = self._cuda.seconds_between(self._begin, self._end)
-                return seconds * calls / (launches * self.captured)
-            start = time.perf_counter()
-            self._cuda.record(self._begin, self._stream)
-            self._issue(calls)
-            issued = time.perf_counter() - start
-            self._cuda.record(self._end, self._stream)
-            return max(issued, self._cuda.seconds_between(self._begin, self._end))
 
 
 def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> DeviceTimer:

@@ -67,7 +67,7 @@ Problems = Callable[[list[CandidateRecord]], Problem]
 def worth_tuning(workspace: Workspace, menu: Menu, settings: RunSettings) -> bool:
     """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
     offers = [o for o in menu.offers if o.instance.toolchain == TUNABLE and not o.instance.config]
-    if not any(o.instance.device == "cpu" for o in offers):
+    if not offers:
         return False
     return settings.tune_budget_s > 0 or TuningRecords(workspace.store, menu.keys, TUNABLE).any()
 

@@ -41,7 +41,7 @@ class Hope:
 def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
     """Whether it is the plain form of a toolchain that has a tuner."""
     instance = record.instance
-    plain = not instance.config and instance.device == "cpu" and instance.precision == "float32"
+    plain = not instance.config and instance.precision == "float32"
     return instance.toolchain in toolchains and plain and record.cost.usable and bool(record.key)
 
 

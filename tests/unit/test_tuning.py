@@ -168,8 +168,10 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     assert not can_be_tuned(record(OTHER, (0,), 1.0), ("tvm",))
     assert not can_be_tuned(msgspec.structs.replace(plain, cost=Cost()), ("tvm",))
     assert not can_be_tuned(record(tuned_instance(TVM, "x"), (0,), 1.0), ("tvm",))
-    gpu = msgspec.structs.replace(TVM, device="cuda:0")
-    assert not can_be_tuned(record(gpu, (0,), 1.0), ("tvm",))
+    gpu = msgspec.structs.replace(TVM, device="cuda:0", architecture="sm_90a")
+    assert can_be_tuned(record(gpu, (0,), 1.0), ("tvm",))
+    reduced = msgspec.structs.replace(gpu, precision="tf32")
+    assert not can_be_tuned(record(reduced, (0,), 1.0), ("tvm",))
 
 
 def test_hand_overs_of_tuned_instances_cost_what_the_untuned_cost():

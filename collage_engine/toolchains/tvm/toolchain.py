@@ -136,7 +136,9 @@ class TvmToolchain(Toolchain):
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision
-                return cuda.lower_module(relax_module(function), architecture, precision).module
+                with using(choices_of(function.instance)):
+                    lowered = cuda.lower_module(relax_module(function), architecture, precision)
+                return lowered.module
             calls = LibraryCalls(function) if function.instance.library else None
             module = relax_module(function, calls)
             with using(choices_of(function.instance)):

@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.choices import plan_for
 from collage_engine.toolchains.tvm.cuda.indices import (
     both_sides,
     broadcast,
@@ -50,8 +51,15 @@ Plans = Callable[[Sizes, str], Plan]
 
 
 def planner(architecture: str) -> Plans:
-    """Plans by the model of ``tiles``."""
-    return lambda sizes, math: chosen(sizes, math, architecture)
+    """Plans of the table in use (``choices``), else by the model of ``tiles``."""
+
+    def plan(sizes: Sizes, math: str) -> Plan:
+        from collage_engine.toolchains.tvm.tuning.products import described
+
+        choice = plan_for(*described(sizes, math, architecture))
+        return Plan.from_record(choice) if choice else chosen(sizes, math, architecture)
+
+    return plan
 
 
 class Products:
@@ -240,14 +248,10 @@ class Products:
         plan = self.plans(sizes, math)
         dtype = dtype_of(operands[0])
         given = "float32" if plan.split > 1 else dtype
-        note = {
-            **how, **plan.record(), "item": 4 if dtype == "float32" else 2, "out": list(out),
-            "vectors": list(vectors), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
-        }  # fmt: skip
 
         def compute(x: Any, y: Any) -> Any:
             at_a, at_b = elements(x, y)
-            whole = product(at_a, at_b, sizes, plan, dtype, note)
+            whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
             shape = out if plan.split == 1 else (plan.split, *out)
 
             def element(*index: Any) -> Any:
@@ -269,6 +273,18 @@ class Products:
             lambda parts: added(parts, out, dtype), builder.emit(result),
             primfunc_name_hint=f"{name}_sum", primfunc_attrs={"op_pattern": 0},
         )  # fmt: skip
+
+
+def noted_product(
+    at_a: Element, at_b: Element, sizes: Sizes, plan: Plan, dtype: str, how: dict[str, Any],
+    out: tuple[int, ...], vectors: tuple[int, int],
+) -> Any:  # fmt: skip
+    """C, with what the schedule has to know noted on its block."""
+    note = {
+        **how, **plan.record(), "item": 4 if dtype == "float32" else 2, "out": list(out),
+        "vectors": list(vectors), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
+    }  # fmt: skip
+    return product(at_a, at_b, sizes, plan, dtype, note)
 
 
 def product(

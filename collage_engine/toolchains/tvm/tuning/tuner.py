@@ -29,6 +29,8 @@ class TvmTuner:
         from collage_engine.toolchains.tvm.target import cpu
         from collage_engine.toolchains.tvm.tuning.metaschedule import saved
 
+        if function.instance.architecture:
+            return _products_of(function)
         machine = cpu(function.instance.threads)
         try:
             with using(Choices()) as choices:
@@ -88,14 +90,41 @@ class TvmTuner:
     ) -> TuneRecord:
         """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
         so far, should this process not live to return (a choice without times is unconfirmed)."""
+        from collage_engine.toolchains.tvm.tuning import products
+
         begun = time.monotonic()
         known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
         deadline = begun + seconds
+        if task.description.get("family") == products.FAMILY:
+            return products.tune(task, known, deadline, about_to_try, better)
         if task.kind == "plan":
             return _climb(task, instance, known, deadline, begun, about_to_try, better)
         from collage_engine.toolchains.tvm.tuning.metaschedule import search
 
         return search(task, instance, known, deadline, about_to_try, better)
+
+
+def _products_of(function: Function) -> list[TuneTask]:
+    """The products of a candidate for an NVIDIA device; what DLight schedules is left as it is."""
+    from collage_engine.toolchains.tvm.choices import Choices, using
+    from collage_engine.toolchains.tvm.cuda.lowering import lower_module
+    from collage_engine.toolchains.tvm.rebuild import relax_module
+
+    instance = function.instance
+    try:
+        with using(Choices()) as choices:
+            lower_module(relax_module(function), instance.architecture, instance.precision)
+    except ToolchainError:
+        raise
+    except Exception as error:
+        raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
+    return [
+        TuneTask(
+            workload=workload, kind="plan", description=about, schedule=str(about["family"]),
+            weight=float(math.prod(about["sizes"])),
+        )
+        for workload, about in choices.asked.items()
+    ]  # fmt: skip
 
 
 SLOW = 40.0
