@@ -98,10 +98,10 @@ def _of_the_run(document: Document, node: int, labels: Labels) -> list[str]:
     )
     if ours is not None and took is not None:
         text += (
-            f": end to end it took {took:.4g} µs, the search's best cover {ours:.4g} µs"
+            f": end to end it took {us(took)}, the search's best cover {us(ours)}"
             if took <= ours
-            else f": it is tied with the search's best cover end to end ({took:.4g} and "
-            f"{ours:.4g} µs) and simpler"
+            else f": it is tied with the search's best cover end to end ({us(took)} and "
+            f"{us(ours)}) and simpler"
         )
     return [text + ". The costs below are of partitions alone."]
 
