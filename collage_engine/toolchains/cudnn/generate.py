@@ -13,7 +13,17 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cudnn import attention, quantized
-from collage_engine.toolchains.cudnn.plan import Ints, Plan, View, dense, row_major
+from collage_engine.toolchains.cudnn.plan import Plan, View, dense, row_major
+from collage_engine.toolchains.cudnn.spatial import (
+    SPACE,
+    deconvolution_end,
+    in_order,
+    ints,
+    over_space,
+    pads,
+    with_row,
+    with_row_post,
+)
 from collage_engine.toolchains.native import attention as written_out
 from collage_engine.toolchains.native.places import Constants, blank
 
@@ -32,8 +42,6 @@ COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
 FUSED = 4
 """Pointwise operations behind a convolution; engines fuse few."""
-
-_SPACE = "DHW"
 
 
 class Generator:
@@ -69,7 +77,7 @@ class Generator:
             self._convolution(node)
         elif node.op in POOLS:
             self._pool(node)
-        elif node.op == "nn.adaptive_avg_pool2d" or (node.op == "mean" and _over_space(node)):
+        elif node.op == "nn.adaptive_avg_pool2d" or (node.op == "mean" and over_space(node)):
             self._global_pool(node)
         elif node.op in ("nn.softmax", "nn.log_softmax"):
             self._softmax(node)
@@ -87,16 +95,16 @@ class Generator:
     def _convolution(self, node: Node) -> None:
         plan, attributes = self.plan, node.attributes
         rank = len(node.type.shape) - 2
-        logical = "NC" + _SPACE[3 - rank :]
+        logical = "NC" + SPACE[3 - rank :]
         layout = str(attributes.get("data_layout", logical))
         transposed = node.op in DECONVOLUTIONS
         groups = int(attributes.get("groups", 1))
-        x = _in_order(plan.view(node.inputs[0]), layout, logical, node.op)
+        x = in_order(plan.view(node.inputs[0]), layout, logical, node.op)
         weights_node = self.graph.nodes[node.inputs[1]]
         if weights_node.form != "constant":
             raise UnsupportedError(f"{node.op}: weights that are computed")
         array = plan.constants(node.inputs[1])
-        wanted = ("IO" if transposed else "OI") + _SPACE[3 - rank :]
+        wanted = ("IO" if transposed else "OI") + SPACE[3 - rank :]
         kernel_layout = str(attributes["kernel_layout"])
         if sorted(kernel_layout) != sorted(wanted):
             raise UnsupportedError(f"{node.op}: cuDNN has no kernel layout {kernel_layout}")
@@ -108,17 +116,17 @@ class Generator:
             w = stored.permuted((0, rank + 1, *range(1, rank + 1)))
         else:
             w = plan.constant(array)
-        strides, dilation = (_ints(attributes[k], rank) for k in ("strides", "dilation"))
-        begin, end = _pads(attributes["padding"], rank)
+        strides, dilation = (ints(attributes[k], rank) for k in ("strides", "dilation"))
+        begin, end = pads(attributes["padding"], rank)
         if transposed:
             if groups != 1 and array.shape[0] % groups:
                 raise UnsupportedError(f"{node.op}: groups that do not divide the channels")
-            end = _deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
+            end = deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
         last, posts = self._posts(node)
-        y = _in_order(plan.result(last.index), layout, logical, node.op)
+        y = in_order(plan.result(last.index), layout, logical, node.op)
         if rank == 1:  # cuDNN convolves images: a signal is one row
-            x, w, y = (_with_row(v) for v in (x, w, y))
-            posts = [_with_row_post(p) for p in posts]
+            x, w, y = (with_row(v) for v in (x, w, y))
+            posts = [with_row_post(p) for p in posts]
             strides, dilation = (1, *strides), (1, *dilation)
             begin, end = (0, *begin), (0, *end)
         plan.emit(
@@ -202,16 +210,16 @@ class Generator:
     def _pool(self, node: Node) -> None:
         attributes = node.attributes
         rank = len(node.type.shape) - 2
-        logical = "NC" + _SPACE[3 - rank :]
+        logical = "NC" + SPACE[3 - rank :]
         layout = str(attributes["layout"])
-        x = _in_order(self.plan.view(node.inputs[0]), layout, logical, node.op)
+        x = in_order(self.plan.view(node.inputs[0]), layout, logical, node.op)
         window, strides, dilation = (
-            _ints(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
+            ints(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
         )
-        begin, end = _pads(attributes["padding"], rank)
+        begin, end = pads(attributes["padding"], rank)
         if set(dilation) != {1}:
             raise UnsupportedError(f"{node.op}: windows with gaps")
-        y = _in_order(self.plan.result(node.index), layout, logical, node.op)
+        y = in_order(self.plan.result(node.index), layout, logical, node.op)
         average = ".avg" in node.op
         include = bool(attributes.get("count_include_pad"))
         floor = tuple(
@@ -221,7 +229,7 @@ class Generator:
             raise UnsupportedError(f"{node.op}: padding that differs at both ends")
         mode = "max" if not average else "avg_include" if include else "avg"
         if rank == 1:
-            x, y = _with_row(x), _with_row(y)
+            x, y = with_row(x), with_row(y)
             window, strides, begin = (1, *window), (1, *strides), (0, *begin)
         self.plan.emit(
             "pool",
@@ -247,7 +255,7 @@ class Generator:
         y = View(y.place, shape, row_major(shape), y.dtype)
         window = x.dims[2:]
         if rank == 1:
-            x, y, window = _with_row(x), _with_row(y), (1, *window)
+            x, y, window = with_row(x), with_row(y), (1, *window)
         self.plan.emit(
             "pool",
             node.name or f"{node.op} {node.index}",
@@ -299,60 +307,6 @@ class Generator:
         if self.leaving >> node.index & 1:
             raise UnsupportedError(f"{node.op}: a result that is only another view of an operand")
         return self.plan.view(node.inputs[0]).reshaped(tuple(node.type.shape))
-
-
-def _over_space(node: Node) -> bool:
-    """Whether a mean is over all axes of space of a batch of images."""
-    axes = node.attributes.get("axis")
-    found = [axes] if isinstance(axes, int) else list(axes or ())
-    rank = (
-        len(node.type.shape)
-        if node.attributes.get("keepdims")
-        else len(node.type.shape) + len(found)
-    )
-    return 3 <= rank <= 5 and sorted(int(a) % rank for a in found) == list(range(2, rank))
-
-
-def _in_order(view: View, layout: str, logical: str, op: str) -> View:
-    """A view in batch, channels, space, whatever the operator's layout is."""
-    if sorted(layout) != sorted(logical):
-        raise UnsupportedError(f"{op}: cuDNN has no layout {layout}")
-    return view.permuted(tuple(layout.index(c) for c in logical))
-
-
-def _with_row(view: View) -> View:
-    dims, strides = view.dims, view.strides
-    return View(
-        view.place, (*dims[:2], 1, dims[2]), (*strides[:2], strides[2] * dims[2], strides[2]),
-        view.dtype,
-    )  # fmt: skip
-
-
-def _with_row_post(post: dict[str, Any]) -> dict[str, Any]:
-    other = post.get("other")
-    return {**post, "other": _with_row(other)} if isinstance(other, View) else post
-
-
-def _ints(value: Any, rank: int) -> Ints:
-    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
-
-
-def _pads(value: Any, rank: int) -> tuple[Ints, Ints]:
-    pads = _ints(value, rank)
-    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
-
-
-def _deconvolution_end(
-    node: Node, x: View, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints, layout: str
-) -> Ints:
-    """Padding behind, so that the result has its size: output padding is less of it."""
-    rank = len(kernel)
-    logical = "NC" + _SPACE[3 - rank :]
-    sizes = [node.type.shape[layout.index(c)] for c in logical[2:]]
-    return tuple(
-        (x.dims[2 + d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - sizes[d]
-        for d in range(rank)
-    )
 
 
 def plan_of(

@@ -17,6 +17,7 @@ from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.plan import Plan, View
+from collage_engine.toolchains.cudnn.spatial import ints, pads
 from collage_engine.toolchains.native.requantized import LARGEST_FLOAT, Requantized, requantized
 
 KINDS: tuple[Kind, ...] = ("conv",)
@@ -69,7 +70,7 @@ def emit(plan: Plan, found: Quantized) -> None:
         return view
 
     x = image(plan.view(found["data"]))
-    begin, end = _pads(node.attributes["padding"])
+    begin, end = pads(node.attributes["padding"], 2)
     numbers = Numbers(plan.graph, found, plan.constants)
     made = _numbers(plan, numbers, found, padded=any((*begin, *end)))
     order = str(node.attributes["kernel_layout"])
@@ -80,7 +81,7 @@ def emit(plan: Plan, found: Quantized) -> None:
     plan.emit(
         "conv", node.name or f"{node.op} {node.index}", x=x.as_json(),
         w=stored.permuted((0, 3, 1, 2)).as_json(), y=y.as_json(), pre=list(begin), post=list(end),
-        stride=_pair(node.attributes["strides"]), dilation=_pair(node.attributes["dilation"]),
+        stride=list(ints(node.attributes["strides"], 2)), dilation=list(ints(node.attributes["dilation"], 2)),
         groups=1, sums="int32", posts=posts,
     )  # fmt: skip
 
@@ -116,14 +117,3 @@ def _numbers(plan: Plan, numbers: Numbers, found: Quantized, *, padded: bool) ->
     channels = np.ones(1, np.float32)
     limits = (-LARGEST_FLOAT, LARGEST_FLOAT)
     return Requantized(np.zeros(shape, np.int8), channels, channels, 0.0, *limits)
-
-
-def _pair(value: Any) -> list[int]:
-    return list(map(int, value)) if isinstance(value, (list, tuple)) else [int(value)] * 2
-
-
-def _pads(value: Any) -> tuple[list[int], list[int]]:
-    """Before and behind, rows and columns."""
-    found = list(map(int, value)) if isinstance(value, (list, tuple)) else [int(value)]
-    found = found * 4 if len(found) == 1 else found * 2 if len(found) == 2 else found
-    return found[:2], found[2:]

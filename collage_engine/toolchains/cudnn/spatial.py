@@ -1,0 +1,65 @@
+"""Axes, paddings and views of operators over space: convolutions and pools of 1 to 3 dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.cudnn.plan import Ints, View
+
+SPACE = "DHW"
+
+
+def over_space(node: Node) -> bool:
+    """Whether a mean is over all axes of space of a batch of images."""
+    axes = node.attributes.get("axis")
+    found = [axes] if isinstance(axes, int) else list(axes or ())
+    rank = (
+        len(node.type.shape)
+        if node.attributes.get("keepdims")
+        else len(node.type.shape) + len(found)
+    )
+    return 3 <= rank <= 5 and sorted(int(a) % rank for a in found) == list(range(2, rank))
+
+
+def in_order(view: View, layout: str, logical: str, op: str) -> View:
+    """A view in batch, channels, space, whatever the operator's layout is."""
+    if sorted(layout) != sorted(logical):
+        raise UnsupportedError(f"{op}: cuDNN has no layout {layout}")
+    return view.permuted(tuple(layout.index(c) for c in logical))
+
+
+def with_row(view: View) -> View:
+    dims, strides = view.dims, view.strides
+    return View(
+        view.place, (*dims[:2], 1, dims[2]), (*strides[:2], strides[2] * dims[2], strides[2]),
+        view.dtype,
+    )  # fmt: skip
+
+
+def with_row_post(post: dict[str, Any]) -> dict[str, Any]:
+    other = post.get("other")
+    return {**post, "other": with_row(other)} if isinstance(other, View) else post
+
+
+def ints(value: Any, rank: int) -> Ints:
+    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
+
+
+def pads(value: Any, rank: int) -> tuple[Ints, Ints]:
+    pads = ints(value, rank)
+    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
+
+
+def deconvolution_end(
+    node: Node, x: View, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints, layout: str
+) -> Ints:
+    """Padding behind, so that the result has its size: output padding is less of it."""
+    rank = len(kernel)
+    logical = "NC" + SPACE[3 - rank :]
+    sizes = [node.type.shape[layout.index(c)] for c in logical[2:]]
+    return tuple(
+        (x.dims[2 + d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - sizes[d]
+        for d in range(rank)
+    )
