@@ -81,7 +81,8 @@ def emit(plan: Plan, found: Quantized) -> None:
     plan.emit(
         "conv", node.name or f"{node.op} {node.index}", x=x.as_json(),
         w=stored.permuted((0, 3, 1, 2)).as_json(), y=y.as_json(), pre=list(begin), post=list(end),
-        stride=list(ints(node.attributes["strides"], 2)), dilation=list(ints(node.attributes["dilation"], 2)),
+        stride=list(ints(node.attributes["strides"], 2)),
+        dilation=list(ints(node.attributes["dilation"], 2)),
         groups=1, sums="int32", posts=posts,
     )  # fmt: skip
 
