@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.builder import RuntimeSource
 from collage_engine.toolchains.native.cuda import (
+    LICENCE,
     RuledCudaToolchain,
     cudart_library,
     find_file,
@@ -17,6 +20,7 @@ from collage_engine.toolchains.native.cuda import (
 )
 
 FRONTEND = ("nvidia-cudnn-frontend",)
+NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 
 
 class CudnnToolchain(RuledCudaToolchain):
@@ -42,7 +46,15 @@ class CudnnToolchain(RuledCudaToolchain):
     def source(self) -> RuntimeSource:
         main = Path(__file__).parent / "src" / "cudnn_module.cc"
         frontend = find_file(FRONTEND, "cudnn_frontend.h").parent
-        return self.runtime_source(main, self.header().parent, frontend)
+        source = self.runtime_source(main, self.header().parent, frontend)
+        beside = {name: file for name, file in source.beside}
+        beside.update((file.name, file) for file in (*self.parts(), *nvrtc()))
+        return replace(source, beside=tuple(beside.items()))
+
+    def parts(self) -> list[Path]:
+        """libcudnn.so.9 opens the libraries of its engines by name, and ends the process where
+        they do not lie beside it."""
+        return sorted(self.library().parent.glob("libcudnn*.so.9"))
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return FORMATS
@@ -57,7 +69,16 @@ class CudnnToolchain(RuledCudaToolchain):
         )  # fmt: skip
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """libcudnn.so.9 opens the libraries of its engines by name: they lie beside it."""
-        folder = self.library().parent
-        libraries = [self.carried(path) for path in sorted(folder.glob("libcudnn*.so.9"))]
-        return (*libraries, cudart_library(self.name), self.own_library())
+        libraries = [self.carried(path) for path in self.parts()]
+        compiler = [self.carried(path, licence=LICENCE) for path in nvrtc()]
+        return (*libraries, *compiler, cudart_library(self.name), self.own_library())
+
+
+def nvrtc() -> list[Path]:
+    """The compiler that some of its engines call, opened by name too; empty where it is not here:
+    cuDNN then has fewer engines."""
+    try:
+        library = find_file(NVRTC, "libnvrtc.so.13")
+    except ToolchainError:
+        return []
+    return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]

@@ -126,11 +126,11 @@ class CudaToolchain(NativeToolchain):
             shared=(SHARED,), beside=tuple(libraries),
         )  # fmt: skip
 
-    def carried(self, file: Path, *, name: str = "") -> RuntimeLibrary:
+    def carried(self, file: Path, *, name: str = "", licence: str = "") -> RuntimeLibrary:
         """A file of the library's, as an artifact carries it."""
         return RuntimeLibrary(
             file=str(file), name=name or file.name, toolchain=self.name, version=self.version(),
-            licence=self.licence,
+            licence=licence or self.licence,
         )  # fmt: skip
 
     def probe(self) -> ToolchainState:
