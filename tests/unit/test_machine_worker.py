@@ -193,7 +193,7 @@ def test_map_in_children_keeps_order_and_isolates_failures():
         {"do": "sleep", "s": 60},
         {"do": "env", "name": "COLLAGE_N"},
     ]
-    found = map_in_children(DO, requests, workers=2, timeout_s=2, env={"COLLAGE_N": "5"})
+    found = map_in_children(DO, requests, workers=2, timeout_s=10, env={"COLLAGE_N": "5"})
     assert found[0] == found[4] == "5"
     assert [type(f) for f in found[1:4]] == [WorkerCrashed, ToolchainError, WorkerTimeout]
 
