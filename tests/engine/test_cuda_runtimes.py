@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,3 +84,25 @@ def test_cudnn() -> None:
     assert [s["what"] for s in made_and_loaded("cudnn", function("cudnn", half))] == ["attention"]
     small = function("cudnn", quantized_conv(TensorProto.INT8, 0, residual=True), nhwc=True)
     assert [s["what"] for s in made_and_loaded("cudnn", small)] == ["conv"]
+
+
+def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:
+    """It opens them by name when first called, and aborts where they are not there."""
+    toolchain: Any = get("cudnn")
+    try:
+        source = toolchain.source()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    for name, file in source.beside:
+        (tmp_path / name).symlink_to(file)
+    code = (
+        "import ctypes, sys; library = ctypes.CDLL(sys.argv[1]); "
+        "library.cudnnGetVersion.restype = ctypes.c_size_t; print(library.cudnnGetVersion())"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / toolchain.library_name)],
+        capture_output=True, text=True, env=clean,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 90000
