@@ -154,6 +154,7 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         ("largest while loading", seen.load_peak_bytes),
         ("largest while running", seen.run_peak_bytes),
         ("before the model is loaded", seen.base_bytes),
+        ("of the model's memory on huge pages", seen.huge_bytes or None),
         ("the model's weights", memory.weights_bytes),
         *((f"weights held by {name}", size) for name, size in seen.held.items()),
         ("weights stored once more", memory.repeated_bytes or None),
