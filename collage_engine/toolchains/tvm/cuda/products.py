@@ -16,6 +16,7 @@ from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
 from collage_engine.toolchains.tvm.choices import plan_for
+from collage_engine.toolchains.tvm.cuda.fragments import ELEMENTS
 from collage_engine.toolchains.tvm.cuda.indices import (
     both_sides,
     broadcast,
@@ -26,7 +27,7 @@ from collage_engine.toolchains.tvm.cuda.indices import (
     where,
     worthwhile,
 )
-from collage_engine.toolchains.tvm.cuda.intrinsics import ELEMENTS, ROUND_TF32
+from collage_engine.toolchains.tvm.cuda.intrinsics import ROUND_TF32
 from collage_engine.toolchains.tvm.cuda.precisions import math_of
 from collage_engine.toolchains.tvm.cuda.tiles import (
     PLAIN,

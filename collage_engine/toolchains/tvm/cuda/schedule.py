@@ -15,14 +15,8 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.tvm.cuda.intrinsics import (
-    ELEMENTS,
-    RESULT,
-    SHARED,
-    STAND_IN,
-    finish_sources,
-    intrinsics,
-)
+from collage_engine.toolchains.tvm.cuda.fragments import ELEMENTS, RESULT, SHARED, STAND_IN
+from collage_engine.toolchains.tvm.cuda.intrinsics import finish_sources, intrinsics
 from collage_engine.toolchains.tvm.cuda.products import PRODUCT
 from collage_engine.toolchains.tvm.cuda.tiles import FRAGMENT, PLAIN, TF32, WARP, Plan, Tile
 

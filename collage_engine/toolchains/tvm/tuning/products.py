@@ -19,7 +19,7 @@ import msgspec
 from collage_engine.machine.cuda_runtime import DeviceFault
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.toolchains.tvm.cuda.intrinsics import ELEMENTS
+from collage_engine.toolchains.tvm.cuda.fragments import ELEMENTS
 from collage_engine.toolchains.tvm.cuda.tiles import PLAIN, Plan, Sizes, chosen, plans
 
 FAMILY = "product"
