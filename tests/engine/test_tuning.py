@@ -217,13 +217,14 @@ def unscheduled() -> TuneTask:
 
 @LONG
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
     from collage_engine.toolchains.tvm.tuning.metaschedule import loaded
     from collage_engine.toolchains.tvm.verify import verify
 
     task = unscheduled()
     with Worker(JOB, env=TvmToolchain().environment(1, False)) as worker:
-        record = worker.call(Tune(task, TVM, None, 75.0), timeout_s=240)
+        record = worker.call(Tune(task, TVM, None, 75.0), timeout_s=500)
     assert record.choice and record.tuned_us < record.default_us / 2
     record = msgspec.json.decode(msgspec.json.encode(record), type=TuneRecord)
     function = loaded(task.description["function"])
