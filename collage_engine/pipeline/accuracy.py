@@ -101,6 +101,8 @@ class _Procedure:
         self.errors = errors
         self.reduced = reduced
         self.tolerance = tolerance
+        self.refused_us = math.inf
+        """The fastest whole-model candidate that breaks the tolerance by itself."""
         self.problem = self._admitted(problem)
         self.measure = measure
         self.left = tries
@@ -109,25 +111,30 @@ class _Procedure:
     def _admitted(self, problem: Problem) -> Problem:
         """Without whole-model candidates that break the tolerance by themselves."""
         everything = len(problem.nodes)
-        kept = tuple(
-            c
-            for c in problem.candidates
-            if len(c.nodes) < everything or self.errors.get(c.id, 0.0) <= self.tolerance
-        )
-        return msgspec.structs.replace(problem, candidates=kept)
+        kept = []
+        for c in problem.candidates:
+            if len(c.nodes) < everything or self.errors.get(c.id, 0.0) <= self.tolerance:
+                kept.append(c)
+            elif c.cost_us is not None:
+                self.refused_us = min(self.refused_us, c.cost_us)
+        return msgspec.structs.replace(problem, candidates=tuple(kept))
 
     def run(self, weigh: Weigh) -> Kept:
         free = BurdenedSearch(self.problem, {}).fastest()
         full: Bounded | None = None
         if free is not None:
             first = self._try(free)
-            if not first.keeps(self.tolerance):
+            if not first.keeps(self.tolerance) or self.refused_us < first.cost_us:
                 wider, errors = weigh()
+                self.errors = {**errors, **self.errors}
                 self.problem = self._admitted(wider)
                 known = {c.id for c in self.problem.candidates}
                 full = self._full()
                 search = BurdenedSearch(self.problem, errors)
-                if known.issuperset(first.cover):
+                best = search.fastest()
+                if first.keeps(self.tolerance) and best is not None:
+                    first = self._try(best)
+                if not first.keeps(self.tolerance) and known.issuperset(first.cover):
                     first = replace(first, burden=search.burden(first.cover))
                     self._bisect(search, first, full)
         full = full or self._full()

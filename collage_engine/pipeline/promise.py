@@ -16,6 +16,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, keep_tolerance
+from collage_engine.pipeline.mixing import products_of
 from collage_engine.pipeline.refining import EndToEnd
 from collage_engine.pipeline.rivals import part_of
 from collage_engine.pipeline.stages import StageReport
@@ -36,6 +37,13 @@ WEIGH_S = 20.0
 """For following errors through the model, at most."""
 COVERS = 2
 """Covers within the tolerance that are confirmed, the one in float32 not counted."""
+
+
+Mixed = Callable[
+    [Sequence[CandidateRecord], Mapping[int, float], Mapping[tuple[str, ...], float]],
+    tuple[Problem, Sequence[CandidateRecord]],
+]
+"""Records, factors of errors by graph index, errors of covers → the problem with more records."""
 
 
 def is_promised(settings: RunSettings) -> bool:
@@ -62,12 +70,13 @@ def covers_within(
     tolerance: float,
     folder: Path,
     report: StageReport,
-    widened: Callable[[], tuple[Problem, Sequence[CandidateRecord]]],
+    widened: Callable[[], Sequence[CandidateRecord]],
+    mixed: Mixed,
 ) -> Kept:
     """Covers of the problem within the tolerance on all samples, the fastest of them among them.
 
-    ``widened`` gives the problem with what lazy measuring had left out: asked when the fastest
-    cover breaks the tolerance.
+    Asked when the fastest cover breaks the tolerance: ``widened`` measures what lazy measuring had
+    left out; ``mixed`` adds candidates in two precisions and gives the problem of all.
     """
     by_id = {record.id: record for record in records}
     scratch = Path(tempfile.mkdtemp(prefix="accuracy-", dir=folder))
@@ -77,23 +86,29 @@ def covers_within(
         samples[0].inputs, samples[0].truth, tolerance, scratch, samples[1:],
     )  # fmt: skip
     done = 0
+    found: dict[tuple[str, ...], float] = {}
 
     def measure(cover: Sequence[CandidateId]) -> float | str:
         nonlocal done
         cancel.check()
         report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
         done += 1
-        return whole.error(tuple(cover))
+        error = whole.error(tuple(cover))
+        if isinstance(error, float):
+            found[tuple(map(str, cover))] = error
+        return error
 
     reduced = [record.id for record in records if is_reduced(record.instance)]
 
     def weigh() -> tuple[Problem, Mapping[CandidateId, float]]:
         report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
-        wider, all_records = widened()
-        by_id.update({record.id: record for record in all_records})
+        wider = widened()
         report.progress(done, max(TRIES, done + 1), "how far errors are carried")
-        inputs = [sample.inputs for sample in samples]
-        return wider, weighed(model, all_records, isolated(all_records), inputs)
+        factors = factors_of(model, wider, [sample.inputs for sample in samples])
+        report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
+        problem, all_records = mixed(wider, factors, found)
+        by_id.update({record.id: record for record in all_records})
+        return problem, weighed(model.graph, all_records, factors)
 
     try:
         kept = keep_tolerance(problem, isolated(records), reduced, tolerance, measure, weigh=weigh)
@@ -116,29 +131,41 @@ def isolated(records: Sequence[CandidateRecord]) -> dict[CandidateId, float]:
     }
 
 
-def weighed(
+def factors_of(
     model: ImportedModel,
     records: Sequence[CandidateRecord],
-    errors: Mapping[CandidateId, float],
     samples: Sequence[Mapping[str, np.ndarray]],
-) -> dict[CandidateId, float]:
-    """Isolated errors times how far the model carries errors from the candidates' outputs."""
+) -> dict[int, float]:
+    """How far errors are carried from every node, by graph index, as far as candidates ask it."""
     graph = model.graph
-    outputs = {
-        record.id: graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
+    errors = isolated(records)
+    wanted = {
+        index
         for record in records
         if errors.get(record.id, 0.0) > NOTICED
+        for index in graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
     }
-    wanted = {index for found in outputs.values() for index in found}
+    wanted.update(products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
     factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
-    everywhere = downstream(graph, factor)
-    return {
-        record.id: errors[record.id]
-        * math.sqrt(sum(everywhere[index] ** 2 for index in outputs.get(record.id, ())) or 1.0)
-        for record in records
-        if record.id in errors
-    }
+    return downstream(graph, factor)
+
+
+def weighed(
+    graph: DataflowGraph, records: Sequence[CandidateRecord], factors: Mapping[int, float]
+) -> dict[CandidateId, float]:
+    """Isolated errors times how far the model carries errors from the candidates' outputs."""
+    errors = isolated(records)
+    found: dict[CandidateId, float] = {}
+    for record in records:
+        error = errors.get(record.id)
+        if error is None:
+            continue
+        found[record.id] = error
+        if error > NOTICED:
+            outputs = graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
+            found[record.id] *= math.sqrt(sum(factors[index] ** 2 for index in outputs) or 1.0)
+    return found
 
 
 def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, float]:

@@ -7,7 +7,7 @@ placements.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import cast
 
 from collage_engine.model.index_set import members
@@ -30,9 +30,11 @@ from collage_engine.records.settings import RunSettings
 COLLAGE = "collage"
 
 
-def cover_of(placement: Placement, menu: Menu) -> tuple[CoverPart, ...]:
-    """A placement as the builder takes it."""
-    instances = menu.instances
+def cover_of(
+    placement: Placement, menu: Menu, records: Iterable[CandidateRecord] = ()
+) -> tuple[CoverPart, ...]:
+    """A placement as the builder takes it; ``records`` know instances that no menu offers."""
+    instances = {r.instance.id: r.instance for r in records} | menu.instances
     by_candidate = {part.candidate: part.candidate.rpartition(":")[0] for part in
                     placement.partitions}  # fmt: skip
     return tuple(

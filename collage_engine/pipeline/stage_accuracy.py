@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
+from collage_engine.measure.keys import KeyContext
 from collage_engine.pipeline.accuracy import Kept
 from collage_engine.pipeline.measuring import Measuring
+from collage_engine.pipeline.mixing import (
+    LEVELS,
+    burdens,
+    efforts,
+    mixed_records,
+    products_of,
+    to_mix,
+)
 from collage_engine.pipeline.problem import make_placement
-from collage_engine.pipeline.promise import chosen_covers, covers_within
+from collage_engine.pipeline.promise import chosen_covers, covers_within, isolated
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.placement.rival import Sample
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import Problem
+from collage_engine.toolchains.registry import get
+
+MIXED_S = 60.0
+"""For measuring candidates in two precisions, where the budget has less left."""
+WORSE = 1.1
+"""The error on the worst of several samples over that on one, about."""
 
 
 def keep_tolerance(
@@ -23,15 +39,26 @@ def keep_tolerance(
     Where none keeps it, the placements as they were, with a warning.
     """
 
-    def widened() -> tuple[Problem, Sequence[CandidateRecord]]:
+    def widened() -> Sequence[CandidateRecord]:
         # Nothing was left out for being slower than what turned out to be inadmissible.
         state.records = measuring.rest(state.records, state.budget.deadline)
+        return state.records
+
+    def mixed(
+        records: Sequence[CandidateRecord],
+        factors: Mapping[int, float],
+        errors: Mapping[tuple[str, ...], float],
+    ) -> tuple[Problem, Sequence[CandidateRecord]]:
+        new = _mixed(state, measuring.keys, records, factors, errors)
+        if new:
+            deadline = max(state.budget.deadline, time.monotonic() + MIXED_S)
+            state.records = [*state.records, *measuring.add(new, deadline)]
         return state.problem(), state.records
 
     with state.stages.stage("accuracy") as report:
         kept = covers_within(
             state.model, state.problem(), state.records, (sample, *state.further),
-            state.tolerance, state.workspace.folder, report, widened,
+            state.tolerance, state.workspace.folder, report, widened, mixed,
         )  # fmt: skip
     best = [{part.candidate for part in p.partitions} for p in placements]
     by_id = state.by_id()
@@ -46,3 +73,33 @@ def keep_tolerance(
     if not found:
         state.warn(f"no cover was found that keeps the tolerance of {state.tolerance:g}")
     return kept, found or placements
+
+
+def _mixed(
+    state: RunState,
+    keys: KeyContext,
+    records: Sequence[CandidateRecord],
+    factors: Mapping[int, float],
+    errors: Mapping[tuple[str, ...], float],
+) -> list[CandidateRecord]:
+    """Candidates in two precisions that could keep the tolerance where these covers broke it."""
+    model, tolerance = state.model, state.tolerance
+    alone = isolated(records)
+    products = products_of(model)
+    burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
+    effort = efforts(products, records)
+    able = [name for name in {r.instance.toolchain for r in records} if get(name).careful]
+    cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
+    found: dict[str, CandidateRecord] = {}
+    for parts in to_mix(records, cover, len(model.graph.operators), able):
+        # A cover's error is known on all samples; a whole model's, alone, on the run's inputs.
+        here = errors.get(tuple(p.id for p in parts))
+        if here is None:
+            here = alone[parts[0].id] if len(parts) == 1 else error
+        if len(parts) == 1 and len(parts[0].nodes) == len(model.graph.operators):
+            here = max(here, WORSE * alone[parts[0].id])
+        ratio = (tolerance / here) ** 2 if here > 0 else 1.0
+        shares = [level * ratio for level in LEVELS if level * ratio < 1]
+        new = mixed_records(model, records, parts, shares, burden, effort, keys.key)
+        found.update({record.id: record for record in new})
+    return list(found.values())

@@ -32,7 +32,7 @@ def confirm_placements(
             Rival(
                 name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
                 kind="collage",
-                cover=cover_of(placement, menu),
+                cover=cover_of(placement, menu, state.records),
                 order=place,
             )
             for place, placement in enumerate(placements)
