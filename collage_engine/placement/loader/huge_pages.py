@@ -9,11 +9,10 @@ the processor's address caches hold; on a virtual machine every miss walks two p
     moved = pages.collapse()      # Moved(bytes=18874368, seconds=0.009, reason=None)
 
 Only anonymous private memory that appeared in between is touched, so nothing of the program around
-it, and only extents at least half of which are in use, so the resident size grows little (by at most 2 MB where
-``tests/benchmarks/bench_huge_pages.py`` measured it). Moving costs up to about 3 ms of CPU time a
-MB, once. What the whole process frees and takes again later may come to lie there, too.
-COLLAGE_HUGE_PAGES=0 in the environment switches it off. Standard library only: artifacts carry this
-file beside their loader.
+it, and only extents at least half of which are in use, so the resident size grows little (by a few
+MB where it was measured). Moving costs up to about 3 ms of CPU time a MB, once. What is freed there
+and taken again comes as huge pages, too. COLLAGE_HUGE_PAGES=0 in the environment switches it off.
+Standard library only: artifacts carry this file beside their loader.
 """
 
 from __future__ import annotations
