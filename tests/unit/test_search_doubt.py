@@ -128,9 +128,7 @@ def test_drift_is_learnt_from_what_was_measured_twice() -> None:
         assert held >= 0.86 * 200
 
 
-def test_a_small_sample_of_sittings_is_held_throughout_and_a_large_one_somewhat_above_the_level() -> (
-    None
-):
+def test_a_small_sample_of_sittings_is_held_throughout_a_large_one_a_little_above_level() -> None:
     """Of sittings that differ by 1, 2, … % one in ten may lie outside: with few, none does."""
 
     def drift(count: int) -> float:
