@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
 from collage_gui import pins_file
 from collage_gui.document_look import LookActions
@@ -132,9 +133,9 @@ class PinActions(LookActions):
         for problem in applied.problems:
             document.add_log("warning", problem)
         if applied.problems:
-            text = f"{len(pins)} pins applied; " + "; ".join(applied.problems[:3])
+            text = f"{counted(len(pins), 'pin')} applied; " + "; ".join(applied.problems[:3])
             if len(applied.problems) > 3:
                 text += f"; and {len(applied.problems) - 3} more, in the log"
             self.banner.say(text, "warning")
         else:
-            self.banner.say(f"{len(pins)} pins applied, all of them match", "info")
+            self.banner.say(f"{counted(len(pins), 'pin')} applied, all of them match", "info")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
@@ -81,7 +82,8 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
             raise UsageError(f"pin {number} of the file is malformed: {error}") from error
         gone = [n for n in names if n not in by_name]
         if not found:
-            problems.append(f"pin {number}: none of its {len(names)} nodes is in this model")
+            what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"
+            problems.append(f"pin {number}: {what} in this model")
             continue
         if gone and pin.kind in ("exactly", "together"):
             problems.append(
@@ -95,8 +97,10 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
         pins.append(pin)
     kept = {name: toolchain for name, toolchain in placement.items() if name in by_name}
     if len(kept) < len(placement):
+        lost = len(placement) - len(kept)
         problems.append(
-            f"placement: {len(placement) - len(kept)} of {len(placement)} nodes are gone"
+            f"placement: {lost} of {counted(len(placement), 'node')} "
+            f"{'is' if lost == 1 else 'are'} gone"
         )
     return Applied(tuple(pins), kept, tuple(problems))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import Signal
 
+from collage_engine.drawing.words import counted
 from collage_engine.records.answers import (
     ExplainAnswer,
     InsideAnswer,
@@ -101,15 +102,15 @@ class Asking(RunsOfDocument):
             self.mark_unsaved()
             self.candidates_changed.emit()
             good = [c for c in answer.candidates if c.cost.usable]
-            text = f"measured {len(answer.candidates)} candidates, {len(good)} of them valid"
-            self.add_log("info", text)
+            count = counted(len(answer.candidates), "candidate")
+            self.add_log("info", f"measured {count}, {len(good)} of them valid")
             self.progress_changed.emit()
             self._ask.start()
 
         params = protocol.MeasureNow(
             document=self.handle, nodes=tuple(sorted(nodes)), toolchains=toolchains, longer=longer
         )
-        self.add_log("info", f"measuring {len(params.nodes)} operators now")
+        self.add_log("info", f"measuring {counted(len(params.nodes), 'operator')} now")
         self._request("measure.now", params, arrived)
 
     # -- pins --------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.looks import MODES
+from collage_engine.drawing.words import counted
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.actions import ACTIONS, MENUS, ActionSpec, is_single
 from collage_gui.banner import Banner
@@ -323,7 +324,7 @@ class WindowChrome(QMainWindow):
         model = document.model
         if document.primary is None:
             folded = f" · {len(model.folded)} ONNX nodes folded" if model and model.folded else ""
-            return f"{graph.count} operators{folded}"
+            return f"{counted(graph.count, 'operator')}{folded}"
         name = graph.name(document.primary)
         more = len(document.selection) - 1
         return name + (f" and {more} more" if more else "")

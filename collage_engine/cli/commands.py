@@ -333,12 +333,12 @@ def _store(options: argparse.Namespace) -> int:
             output.print_store(info)
     elif options.action == "export":
         count = store.export(Path(options.file))
-        say(f"{count} measurements written to {options.file}")
+        say(f"{counted(count, 'measurement')} written to {options.file}")
     elif options.action == "import":
         count = store.import_(Path(options.file))
-        say(f"{count} new measurements taken from {options.file}")
+        say(f"{counted(count, 'new measurement')} taken from {options.file}")
     else:
-        say(f"{store.clear()} measurements forgotten")
+        say(f"{counted(store.clear(), 'measurement')} forgotten")
     return 0
 
 

@@ -168,7 +168,8 @@ def _tuning(counts: TuneCounts) -> list[Fact]:
     return [
         Fact("Tuning", "kernels that could matter", str(counts.workloads)),
         Fact("Tuning", "tuned in this run",
-             f"{counts.tuned}, {counts.tried} variants in {duration_text(counts.seconds)}"),
+             f"{counts.tuned}, {counted(counts.tried, 'variant')} "
+             f"in {duration_text(counts.seconds)}"),
         Fact("Tuning", "known from earlier runs", str(counts.from_store)),
         Fact("Tuning", "better than untuned", str(counts.improved)),
         Fact("Tuning", "tuned candidates offered", str(counts.candidates)),

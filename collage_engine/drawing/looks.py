@@ -19,6 +19,7 @@ from collage_engine.drawing.palette import (
     toolchain_title,
 )
 from collage_engine.drawing.scene import Scene
+from collage_engine.drawing.words import counted
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition, Placement
 
@@ -268,7 +269,7 @@ def _plain(shown: Scene, box, owner, total: float, estimated: bool) -> BoxLook:
         title = "+".join(names) + ("…" if len(box.members) > 3 else "")
     return BoxLook(
         title=title,
-        detail=f"{len(box.members)} operators",
+        detail=counted(len(box.members), "operator"),
         value=value,
         dashed=dashed,
         kind="group",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from collage_engine.records.counted import counted as counted
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.memory import MemoryUse
 
@@ -54,11 +55,6 @@ def gain_text(now: float | None, before: float | None) -> str:
         return f"▲ ×{significant(now / before)}"
     sign = MINUS if share < 0 else "+"
     return f"{'▼' if share < 0 else '▲'} {sign}{abs(share):.1f} %"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 partition``, ``2 partitions``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration_text(seconds: float | None) -> str:

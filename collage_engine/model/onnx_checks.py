@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from collage_engine.model.draft import node_name
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 
 _CONTROL_FLOW = {"If", "Loop", "Scan"}
@@ -164,7 +165,7 @@ def _match(
 ) -> None:
     dims = tensor.shape.dim
     if len(dims) != len(shape):
-        raise UsageError(f"{wanted}: the input '{name}' has {len(dims)} dimensions.")
+        raise UsageError(f"{wanted}: the input '{name}' has {counted(len(dims), 'dimension')}.")
     for place, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if _known(dim) and dim.dim_value != size:
             raise UsageError(

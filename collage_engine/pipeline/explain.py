@@ -8,6 +8,7 @@ from collage_engine.pipeline.conversions import conversions_of
 from collage_engine.pipeline.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.search.api import Search, k_best, reuse, solve
@@ -125,7 +126,7 @@ def _label(c: CandidateRecord, names: dict[int, str]) -> str:
     said = c.label.replace("nn.", "")
     if len(c.nodes) > LISTED:
         ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-        said = f"group of {len(c.nodes)} operators, {ends}"
+        said = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
     return said + (f" ({words})" if words else "")
 
 

@@ -26,6 +26,7 @@ from collage_engine.pipeline.measuring import Measuring, in_order, with_costs
 from collage_engine.placement.build import CoverPart
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.counted import counted
 from collage_engine.search.bounds import lazy, outlook
 from collage_engine.search.limit_verdicts import without
 from collage_engine.search.limits import in_words
@@ -217,9 +218,10 @@ class Needed:
         left = sum(key not in self._costs for key in self._members)
         if not left:
             return None
+        be = "is" if left == 1 else "are"
         if not self.certified:
-            return f"{left} candidates are left unmeasured: the budget was spent"
-        said = [f"{left} of {len(self._members)} candidates are left unmeasured"]
+            return f"{counted(left, 'candidate')} {be} left unmeasured: the budget was spent"
+        said = [f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"]
         if self.proven:
             said.append(f"{len(self.proven)} proven not to matter by bytes and operations")
         if self.assumed:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.records.counted import counted
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -143,7 +144,7 @@ def _beyond(kind: ConstraintName, limits: Constraints, used: set[str]) -> str:
     if kind == "allow":
         return f"{', '.join(sorted(used - set(limits.allow or ())))} is not among the runtimes"
     if kind == "max_runtimes":
-        return f"{len(used)} runtimes"
+        return counted(len(used), "runtime")
     if kind == "max_bytes":
         return f"{limits.bytes_of(used) / 1e6:.4g} MB"
     if kind == "licences":

@@ -24,6 +24,7 @@ from collage_engine.placement.confirm import Confirmation
 from collage_engine.placement.rival import Sample
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
 from collage_engine.records.precision import FLOAT32, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -116,7 +117,7 @@ def covers_within(
         whole.close()
         shutil.rmtree(scratch, ignore_errors=True)
     best = kept.within[0] if kept.within else None
-    report.detail = f"{len(kept.tried)} covers run for their error"
+    report.detail = f"{counted(len(kept.tried), 'cover')} run for their error"
     if best is not None and best.max_rel_error is not None:
         report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
     return kept

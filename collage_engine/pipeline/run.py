@@ -24,6 +24,7 @@ from collage_engine.pipeline.stages import Emit, Stages
 from collage_engine.pipeline.unmeasured import compile_only
 from collage_engine.pipeline.workspace import Workspace
 from collage_engine.placement.rival import Sample
+from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.doubt import BUSY_DRIFT
@@ -46,7 +47,7 @@ def run(
     stages = Stages(emit)
     with stages.stage("import") as report:
         workspace = open_workspace()
-        report.detail = f"{workspace.model.record.nodes} operators"
+        report.detail = counted(workspace.model.record.nodes, "operator")
     # Opened before the run or in it: what reading the model took is told either way.
     stages.seconds["import"] = workspace.import_s
     return _go_through(RunState(workspace, stages, settings, pins, out, run_id))

@@ -17,6 +17,7 @@ from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.confirm import Confirmation, confirm
 from collage_engine.placement.rival import Rival, Sample
+from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 
 
@@ -41,8 +42,7 @@ def confirm_placements(
         others = [
             _judged(state, rival) for rival in baselines(calls, menu, state.settings, len(covers))
         ]
-        many = "" if len(covers) == 1 else "s"
-        report.detail = f"{len(covers)} cover{many}, {len(others)} baselines"
+        report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
     with state.stages.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
         confirmation = confirm(

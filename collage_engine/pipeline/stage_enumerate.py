@@ -11,6 +11,7 @@ from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import check_placements
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.workspace import Menu
+from collage_engine.records.counted import counted
 from collage_engine.search.api import solve
 
 
@@ -25,7 +26,7 @@ def enumerate_candidates(state: RunState) -> Menu:
         menu = state.workspace.menu(state.settings)
         state.records = menu.records
         distinct = len({record.key for record in menu.records})
-        report.detail = f"{len(menu.records)} candidates, {distinct} distinct"
+        report.detail = f"{counted(len(menu.records), 'candidate')}, {distinct} distinct"
         state.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
         names = [toolchain.name for toolchain in menu.states]
         check_placements(state.graph, state.model.record.folded, state.settings, names)

@@ -29,6 +29,7 @@ from collage_engine.pipeline.stages import StageReport
 from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.rival import Sample
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.search.api import check, solve
 from collage_engine.search.problem import Answer, Problem
@@ -106,10 +107,11 @@ class _Settling:
                 break
             if not self.look(cover, report, len(starts) + TURNS):
                 break
-        pieces = "1 partition" if len(self.best) == 1 else f"{len(self.best)} partitions"
         report.detail = (
-            f"{len(self.looked)} covers run, {len(self.taken)} of their candidates seen in them; "
-            f"the best took {self.whole_us / 1000:.3g} ms in {pieces}"
+            f"{counted(len(self.looked), 'cover')} run, "
+            f"{counted(len(self.taken), 'candidate')} seen there; "
+            f"the best took {self.whole_us / 1000:.3g} ms "
+            f"in {counted(len(self.best), 'partition')}"
         )
         return self.with_best(found)
 
@@ -148,7 +150,7 @@ class _Settling:
         if frozenset(cover) in self.looked:
             return True
         cancel.check()
-        now = f"cover {len(self.looked) + 1}, {len(cover)} partitions"
+        now = f"cover {len(self.looked) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
             now += f" (the best so far took {self.whole_us / 1000:.3g} ms)"
         report.progress(len(self.looked), most, now)

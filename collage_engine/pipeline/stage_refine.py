@@ -12,6 +12,7 @@ from collage_engine.pipeline.refining import EndToEnd, refine_covers
 from collage_engine.pipeline.rivals import part_of
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.placement.rival import Sample
+from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.search.api import check
 from collage_engine.search.refine import Trial
@@ -41,7 +42,7 @@ def refine_placements(
         found = refine_covers(problem, start, whole, state.settings.refine_budget_s, on_trial, None)
         shutil.rmtree(folder, ignore_errors=True)
         cancel.check()
-        report.detail = f"{len(found.trials)} covers measured whole"
+        report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
         if found.us is not None and found.start_us:
             gain = (1 - found.us / found.start_us) * 100
             report.detail += f", best {gain:.1f} % faster than the start"

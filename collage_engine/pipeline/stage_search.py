@@ -8,6 +8,7 @@ from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.problem import UNDECIDED, best_placements
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.workspace import Menu
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.search.api import reuse, solve
@@ -23,7 +24,7 @@ def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]
     with state.stages.stage("search") as report:
         answer, placements = find_covers(state, menu)
         count = len(placements[0].partitions)
-        report.detail = f"{count} partition{'' if count == 1 else 's'}"
+        report.detail = counted(count, "partition")
     return answer, placements
 
 

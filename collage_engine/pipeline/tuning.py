@@ -37,6 +37,7 @@ from collage_engine.pipeline.tuning_turns import SILENCE_S, Turns
 from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts, TuneTask
@@ -75,8 +76,9 @@ def worth_tuning(workspace: Workspace, menu: Menu, settings: RunSettings) -> boo
 def told(counts: TuneCounts) -> str:
     """The stage in a line."""
     return (
-        f"{counts.tuned} kernels tuned, {counts.from_store} from the store, "
-        f"{counts.improved} of {counts.workloads} improved, {counts.candidates} candidates offered"
+        f"{counted(counts.tuned, 'kernel')} tuned, {counts.from_store} from the store, "
+        f"{counts.improved} of {counts.workloads} improved, "
+        f"{counted(counts.candidates, 'candidate')} offered"
     )
 
 

@@ -30,6 +30,7 @@ from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import BuiltModule
 from collage_engine.placement.rival import Rival
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
@@ -84,7 +85,7 @@ def compile_only(
     with stages.stage("build") as report:
         chosen, folder, built, refused = _build_first(workspace, honouring)
         count = len(built.parts)
-        report.detail = f"{chosen.name}, {count} partition{'' if count == 1 else 's'}"
+        report.detail = f"{chosen.name}, {counted(count, 'partition')}"
     records = _records(workspace, menu, built)
     placement = make_placement(
         workspace.model.graph.record, {r.id: r for r in records}, [r.id for r in records], None

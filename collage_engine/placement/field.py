@@ -28,6 +28,7 @@ from collage_engine.placement.rival_job import (
     ProfileRival,
     RunRound,
 )
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import Cancelled, CollageError
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ class Field:
             if steps:
                 self.total += number >= count
                 self.step(f"round {number + 1} of {max(count, number + 1)}, "
-                          f"{len(live) - len(sitting)} rivals")  # fmt: skip
+                          f"{counted(len(live) - len(sitting), 'rival')}")  # fmt: skip
             for outcome in shuffle.sample(live, len(live)):
                 if id(outcome) in sitting:
                     taken[id(outcome)].append((math.nan, []))

@@ -22,6 +22,7 @@ from collage_engine.placement.npz import read_npz
 from collage_engine.placement.python_parts import run_python_parts
 from collage_engine.placement.python_session import open_session
 from collage_engine.placement.stopwatch import time_kernels
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32
 
@@ -208,7 +209,7 @@ def _errors(request: OpenRival, folder: str, results: list[np.ndarray]) -> tuple
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):
-        raise ToolchainError(f"{len(results)} outputs came back, {len(names)} were expected")
+        raise ToolchainError(f"{counted(len(results), 'output')} came back, not {len(names)}")
     return worst(zip(results, [truth[name] for name in names], strict=True))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from collage_engine.records.errors import UsageError
-from collage_engine.report.numbers import against_text, time_text
+from collage_engine.report.numbers import against_text, counted, time_text
 
 OURS = "collage"
 FLOAT32 = "float32"
@@ -218,7 +218,7 @@ def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
 def headings(result: PeersResult) -> list[str]:
     """Machine, versions and settings."""
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
-    return [f"{result.machine}, {result.cores} cores; {versions}", *result.settings]
+    return [f"{result.machine}, {counted(result.cores, 'core')}; {versions}", *result.settings]
 
 
 def milliseconds(us: float) -> str:

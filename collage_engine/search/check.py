@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from collage_engine.records.counted import counted
 from collage_engine.search.problem import HOST, PLAIN, toolchain_matches
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _breaks_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | Non
     if limits.allow is not None and not used.issubset(limits.allow):
         return f"it uses {', '.join(sorted(used.difference(limits.allow)))}, which is not allowed"
     if limits.max_runtimes is not None and len(used) > limits.max_runtimes:
-        return f"it uses {len(used)} runtimes; at most {limits.max_runtimes} are allowed"
+        return f"it uses {counted(len(used), 'runtime')}; at most {limits.max_runtimes} are allowed"
     known = {name: limits.runtimes[name] for name in used if name in limits.runtimes}
     size = limits.base_bytes + sum(runtime.bytes for runtime in known.values())
     if limits.max_bytes is not None and size > limits.max_bytes:

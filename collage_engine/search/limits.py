@@ -21,6 +21,7 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 
 ConstraintName = Literal["allow", "max_runtimes", "max_bytes", "licences", "conflicts"]
@@ -99,7 +100,7 @@ def in_words(constraints: Constraints) -> dict[ConstraintName, str]:
         found["allow"] = f"only the runtimes {', '.join(constraints.allow) or '(none)'}"
     if constraints.max_runtimes is not None:
         most = constraints.max_runtimes
-        found["max_runtimes"] = f"at most {most} runtime{'' if most == 1 else 's'}"
+        found["max_runtimes"] = f"at most {counted(most, 'runtime')}"
     if constraints.max_bytes is not None:
         found["max_bytes"] = f"at most {constraints.max_bytes / 1e6:.4g} MB"
     if constraints.licences is not None:

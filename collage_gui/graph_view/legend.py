@@ -7,6 +7,7 @@ from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QP
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.words import counted
 from collage_gui.graph_view.painter import BRUSHES, Style
 
 ROW = 22
@@ -22,8 +23,10 @@ class _Row(QWidget):
         self.chosen = False
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setAccessibleName(f"{entry.label}: {entry.count} operators")
-        self.setToolTip(f"{entry.label}: {entry.count} operators. Click to see only these.")
+        self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'operator')}")
+        self.setToolTip(
+            f"{entry.label}: {counted(entry.count, 'operator')}. Click to see only these."
+        )
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:

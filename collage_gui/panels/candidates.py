@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import DASH, duration_text, significant, time_text
+from collage_engine.drawing.words import DASH, counted, duration_text, significant, time_text
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
@@ -43,12 +43,12 @@ def cost_tip(cost: Cost) -> str:
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
         return "Not measured yet"
-    lines = [f"Median {time_text(cost.median_us)} of {cost.count} repeats"]
+    lines = [f"Median {time_text(cost.median_us)} of {counted(cost.count, 'repeat')}"]
     if cost.in_place:
         how = "as seen in covers that were run" if cost.in_place == "seen" else "as predicted"
         lines = [
             f"{time_text(cost.median_us)} within the model, {how}",
-            f"Median alone {time_text(cost.alone_us)} of {cost.count} repeats",
+            f"Median alone {time_text(cost.alone_us)} of {counted(cost.count, 'repeat')}",
         ]
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
@@ -57,7 +57,7 @@ def cost_tip(cost: Cost) -> str:
     if cost.max_rel_error is not None:
         lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
     if cost.threads is not None:
-        lines.append(f"{cost.threads} threads, device {cost.fingerprint or DASH}")
+        lines.append(f"{counted(cost.threads, 'thread')}, device {cost.fingerprint or DASH}")
     if cost.measured_at:
         lines.append(f"Measured {cost.measured_at}{', from the store' if cost.from_store else ''}")
     return "\n".join(lines)
@@ -66,7 +66,7 @@ def cost_tip(cost: Cost) -> str:
 def operators_tip(record: CandidateRecord) -> str:
     """All operators of a candidate, and which of them are one library call."""
     calls = f"\nlibrary calls: {record.calls_text}" if record.composites else ""
-    return f"{operators_text(record)}\n{len(record.nodes)} operators{calls}"
+    return f"{operators_text(record)}\n{counted(len(record.nodes), 'operator')}{calls}"
 
 
 class CandidatesPanel(QWidget):
@@ -230,7 +230,9 @@ class CandidatesPanel(QWidget):
         total = len(self.model.rows)
         shown = self.model.rowCount()
         known = sum(document.cost(r.id).state != "unknown" for r in self.model.rows)
-        self.count.setText(f"{shown} of {total} candidates · {known} measured" if total else "")
+        self.count.setText(
+            f"{shown} of {counted(total, 'candidate')} · {known} measured" if total else ""
+        )
         if not document.candidates:
             self.hint.setText(self._empty_text())
         elif not document.selection:

@@ -236,7 +236,9 @@ class ModelTree(QTreeWidget):
                 self._label(entry)
             else:
                 scope = groups[entry]
-                item = QTreeWidgetItem([scope.label, f"{len(scope.members)} operators", "", ""])
+                item = QTreeWidgetItem(
+                    [scope.label, counted(len(scope.members), "operator"), "", ""]
+                )
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
                 item.setChildIndicatorPolicy(QTreeWidgetItem.ChildIndicatorPolicy.ShowIndicator)
             parent.addChild(item)

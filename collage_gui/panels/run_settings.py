@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.words import duration_text
+from collage_engine.drawing.words import counted, duration_text
 from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, short
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
@@ -273,8 +273,8 @@ class RunSettingsPanel(QWidget):
         if found is None or graph is None:
             return
         lines = [
-            f"{found.candidates} candidates, {found.distinct} of them distinct.",
-            f"{found.stored} are already measured.",
+            f"{counted(found.candidates, 'candidate')}, {found.distinct} of them distinct.",
+            f"{found.stored} {'is' if found.stored == 1 else 'are'} already measured.",
             f"Expected: {duration_text(found.expected_s)}.",
         ]
         if found.uncovered:

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import counted
 from collage_engine.records.placement import Placement
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import chip
@@ -58,7 +59,9 @@ class TransitionMatrix(QTableWidget):
                 count = found.get((a, b), 0)
                 item = QTableWidgetItem(str(count) if count else "·")
                 item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
-                item.setToolTip(f"{count} values from {toolchain_title(a)} to {toolchain_title(b)}")
+                item.setToolTip(
+                    f"{counted(count, 'value')} from {toolchain_title(a)} to {toolchain_title(b)}"
+                )
                 self.setItem(row, column, item)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import gain_text, node_shapes, signed_time, time_text
+from collage_engine.drawing.words import counted, gain_text, node_shapes, signed_time, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_gui.session import Document
@@ -65,8 +65,9 @@ class WhyPanel(QWidget):
                 f"<p><span style='background:{look.colour};color:{look.text}'>"
                 f"&nbsp;{look.tag}&nbsp;</span>"
                 f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
-                f" <a href='partition:{partition.id}'>{partition.id}</a> of {len(partition.nodes)}"
-                f" operators, {time_text(partition.estimated_us)}{estimated}"
+                f" <a href='partition:{partition.id}'>{partition.id}</a> of "
+                f"{counted(len(partition.nodes), 'operator')}, "
+                f"{time_text(partition.estimated_us)}{estimated}"
                 + (
                     f", {time_text(partition.in_place_us)} in the run"
                     if partition.in_place_us is not None

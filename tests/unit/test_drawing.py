@@ -193,7 +193,9 @@ def test_gains_are_signed_percentages_with_an_arrow() -> None:
     assert words.gain_text(101.1, 100.0) == "▲ +1.1 %"
     assert words.gain_text(None, 100.0) == "–"
     assert words.gain_text(12_700.0, 22.9) == "▲ ×555"
-    assert [words.counted(n, "partition") for n in (0, 1)] == ["0 partitions", "1 partition"]
+    assert [words.counted(n, "partition") for n in (0, 1, 2)] == [
+        "0 partitions", "1 partition", "2 partitions",
+    ]  # fmt: skip
 
 
 def test_layout_request_counts_the_display_boxes() -> None:

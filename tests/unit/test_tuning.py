@@ -18,7 +18,7 @@ from collage_engine.pipeline import cancel
 from collage_engine.pipeline import tuning_turns as turns
 from collage_engine.pipeline.problem import make_placement
 from collage_engine.pipeline.tuned_tables import put_tables_back, tables_of
-from collage_engine.pipeline.tuning import Tuning, worth_tuning
+from collage_engine.pipeline.tuning import Tuning, told, worth_tuning
 from collage_engine.pipeline.tuning_choice import (
     apart,
     can_be_tuned,
@@ -35,7 +35,7 @@ from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
 from collage_engine.toolchains.tvm.choices import Choices, digest_of, read_table, write_table
 from collage_engine.toolchains.tvm.tuning.climb import climb, name_of
@@ -428,3 +428,10 @@ def test_a_cancel_is_answered_while_a_variant_hangs(store):
     assert time.monotonic() - begun < 15.0
     kept = TuningRecords(store, context(), "tvm").records(["kernel 0"])
     assert not kept or kept["kernel 0"].choice, "what was found before is kept"
+
+
+def test_the_stage_counts_in_words():
+    assert told(TuneCounts(tuned=1, workloads=3, improved=1, candidates=1)) == (
+        "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate offered"
+    )
+    assert told(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")

@@ -1,0 +1,8 @@
+"""Numbers of things in sentences, for every room."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``; nouns whose plural takes an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
