@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from collage_engine.search.check import check_cover
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.tolerance import Bounded, BurdenedSearch
 
@@ -34,7 +35,20 @@ NEAR = 1.15
 WORTHWHILE = 0.005
 """Nothing more is tried when at most this share of the cost is left to win."""
 
-Weigh = Callable[[], tuple[Problem, Mapping[CandidateId, float]]]
+
+@dataclass(frozen=True, kw_only=True)
+class Wider:
+    """All that could matter, known once the fastest cover breaks the tolerance."""
+
+    problem: Problem
+    errors: Mapping[CandidateId, float]
+    """Isolated ones."""
+    arriving: Mapping[CandidateId, float]
+    """The same as they arrive at the model's outputs."""
+    reduced: Iterable[CandidateId]
+
+
+Weigh = Callable[[], Wider]
 
 Measure = Callable[[Sequence[CandidateId]], "float | str"]
 """The largest error of a cover over all samples, or the reason why it cannot be run."""
@@ -50,9 +64,6 @@ class Tried:
     max_rel_error: float | None
     reason: str | None = None
     """Why there is no error: it could not be built or run."""
-
-    def keeps(self, tolerance: float) -> bool:
-        return self.max_rel_error is not None and self.max_rel_error <= tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +90,14 @@ def keep_tolerance(
     """Try covers of the problem until the fastest within the tolerance is bracketed.
 
     ``errors``: isolated error by candidate; ``reduced``: candidates that compute in less than
-    float32. ``weigh`` gives the problem with all that could matter now, and the errors as they
-    arrive at the model's outputs; it is asked only when the fastest cover breaks the tolerance.
-    A candidate that is the whole model breaks the
-    tolerance by itself when its isolated error does: it is left out at once.
+    float32. A candidate that is the whole model breaks the tolerance by itself when its isolated
+    error does: it is left out at once. ``weigh`` is asked for all that could matter when the
+    fastest cover breaks the tolerance, or would have been slower than one so left out.
     """
-    procedure = _Procedure(problem, errors, frozenset(reduced), tolerance, measure, tries)
-    return procedure.run(weigh or (lambda: (problem, errors)))
+    few = frozenset(reduced)
+    same = Wider(problem=problem, errors=errors, arriving=errors, reduced=few)
+    procedure = _Procedure(problem, errors, few, tolerance, measure, tries)
+    return procedure.run(weigh or (lambda: same))
 
 
 class _Procedure:
@@ -102,7 +114,8 @@ class _Procedure:
         self.reduced = reduced
         self.tolerance = tolerance
         self.refused_us = math.inf
-        """The fastest whole-model candidate that breaks the tolerance by itself."""
+        """The fastest whole-model candidate that breaks the tolerance by itself, of those that
+        pins and limits admit."""
         self.problem = self._admitted(problem)
         self.measure = measure
         self.left = tries
@@ -115,33 +128,38 @@ class _Procedure:
         for c in problem.candidates:
             if len(c.nodes) < everything or self.errors.get(c.id, 0.0) <= self.tolerance:
                 kept.append(c)
-            elif c.cost_us is not None:
-                self.refused_us = min(self.refused_us, c.cost_us)
+                continue
+            alone = check_cover(problem, (c.id,))
+            if isinstance(alone, float):
+                self.refused_us = min(self.refused_us, alone)
         return msgspec.structs.replace(problem, candidates=tuple(kept))
 
     def run(self, weigh: Weigh) -> Kept:
         free = BurdenedSearch(self.problem, {}).fastest()
+        first = self._try(free) if free is not None else None
         full: Bounded | None = None
-        if free is not None:
-            first = self._try(free)
-            if not first.keeps(self.tolerance) or self.refused_us < first.cost_us:
-                wider, errors = weigh()
-                self.errors = {**errors, **self.errors}
-                self.problem = self._admitted(wider)
-                known = {c.id for c in self.problem.candidates}
-                full = self._full()
-                search = BurdenedSearch(self.problem, errors)
-                best = search.fastest()
-                if first.keeps(self.tolerance) and best is not None:
-                    first = self._try(best)
-                if not first.keeps(self.tolerance) and known.issuperset(first.cover):
-                    first = replace(first, burden=search.burden(first.cover))
-                    self._bisect(search, first, full)
+        kept_us = first.cost_us if first is not None and self._keeps(first) else math.inf
+        if self.refused_us < kept_us or (first is not None and not self._keeps(first)):
+            wider = weigh()
+            self.errors, self.reduced = wider.errors, frozenset(wider.reduced)
+            self.problem = self._admitted(wider.problem)
+            full = self._full()
+            search = BurdenedSearch(self.problem, wider.arriving)
+            best = search.fastest()
+            if best is not None and (first is None or self._keeps(first)):
+                first = self._try(best)
+            known = {c.id for c in self.problem.candidates}
+            if first is not None and not self._keeps(first) and known.issuperset(first.cover):
+                first = replace(first, burden=search.burden(first.cover))
+                self._bisect(search, first, full)
         full = full or self._full()
         careful = self._try(full, counted=False) if full is not None else None
         tried = tuple(self.tried.values())
-        within = sorted((t for t in tried if t.keeps(self.tolerance)), key=lambda t: t.cost_us)
+        within = sorted(filter(self._keeps, tried), key=lambda t: t.cost_us)
         return Kept(tried=tried, within=tuple(within), full=careful)
+
+    def _keeps(self, tried: Tried) -> bool:
+        return tried.max_rel_error is not None and tried.max_rel_error <= self.tolerance
 
     def _full(self) -> Bounded | None:
         """The fastest cover without reduced precision."""
@@ -153,7 +171,8 @@ class _Procedure:
     def _bisect(self, search: BurdenedSearch, first: Tried, full: Bounded | None) -> None:
         """Covers between the fastest, which breaks the tolerance, and those that keep it."""
         over, under = first.burden, 0.0
-        worst = full.cost_us if full is not None else math.inf
+        kept = [t.cost_us for t in self.tried.values() if self._keeps(t)]
+        worst = min(kept + ([full.cost_us] if full is not None else []), default=math.inf)
         bound = self._expected(first, over)
         while self.left > 0 and over > under * NEAR:
             found = search.fastest(bound)
@@ -163,14 +182,14 @@ class _Procedure:
                 continue
             known = frozenset(found.cover) in self.tried
             result = self._try(found)
-            if result.keeps(self.tolerance):
+            if self._keeps(result):
                 worst = min(worst, result.cost_us)
                 under = max(bound, under)
                 if worst - first.cost_us <= WORTHWHILE * worst:
                     return
             else:
                 over = min(over, result.burden)
-            if result.cost_us >= worst and not result.keeps(self.tolerance):
+            if result.cost_us >= worst and not self._keeps(result):
                 return  # slower than what keeps the tolerance already
             guess = math.nan if known else self._expected(result, bound)
             middle = math.sqrt(under * over) if under > 0 else over / 4

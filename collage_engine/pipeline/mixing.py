@@ -101,8 +101,10 @@ def left_full(
     chosen: list[int] = []
     left = total
     for number in order:
-        if left <= allowed or burden[number] < SMALLEST * total:
+        if left <= allowed:
             break
+        if burden[number] < SMALLEST * total:
+            continue
         chosen.append(number)
         left -= burden[number]
     for number in sorted(chosen, key=lambda n: effort[n], reverse=True):
@@ -153,8 +155,8 @@ def to_mix(
 ) -> list[list[CandidateRecord]]:
     """Sets of partitions to mix in: each able toolchain's whole model, and the cover's partitions.
 
-    A partition of a toolchain that is not ``able`` is stood in for by an able one's on the same
-    operators, where there is one.
+    A partition of a toolchain that is not ``able`` is stood in for by the fastest able one's on
+    the same operators, where there is one.
     """
     names = frozenset(able)
     usable = [
@@ -164,14 +166,22 @@ def to_mix(
     ]  # fmt: skip
     sets = [[r] for r in usable if len(r.nodes) == operators]
     by_id = {record.id: record for record in records}
-    same = {(r.nodes, tuple(r.takes.items()), tuple(r.gives.items())): r for r in usable}
+    mixable = {record.id for record in usable}
+    same: dict[object, CandidateRecord] = {}
+    for record in sorted(usable, key=lambda r: r.cost.at()):
+        same.setdefault(_work(record), record)
     parts = [by_id[name] for name in cover if name in by_id]
     found = [
-        same[at]
-        for p in parts
-        if (at := (p.nodes, tuple(p.takes.items()), tuple(p.gives.items()))) in same
-        and is_reduced(p.instance)
+        part if part.id in mixable else same[_work(part)]
+        for part in parts
+        if is_reduced(part.instance) and _work(part) in same
     ]
     if found and [r.id for r in found] not in [[r.id for r in each] for each in sets]:
         sets.append(found)
     return sets
+
+
+def _work(record: CandidateRecord) -> object:
+    """Equal where one candidate can stand in for another in any cover."""
+    takes, gives = sorted(record.takes.items()), sorted(record.gives.items())
+    return record.nodes, record.device, tuple(takes), tuple(gives)

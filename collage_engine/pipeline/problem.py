@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from collage_engine.pipeline.conversions import conversions_of, format_transitions
+from collage_engine.pipeline.hand_overs import hand_overs
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.limits import constraints_of, limit_verdicts
 from collage_engine.records.answers import SearchAnswer
@@ -39,8 +40,6 @@ UNDECIDED = (
 )
 
 LAUNCH = "launch"
-PAIR = "pair:"
-"""``pair:<from>:<to>`` in the transition constants."""
 
 
 def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
@@ -92,24 +91,13 @@ def make_problem(
         candidates=tuple(problem_candidate(c, settings.percentile) for c in candidates),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
-            pairs=tuple(
-                (source, target, us)
-                for name, us in sorted(constants.items())
-                if name.startswith(PAIR)
-                for source, target in [split_pair(name)]
-            ),
+            pairs=hand_overs(constants, {c.instance for c in candidates}),
             formats=format_transitions(graph, candidates, constants, constants.get(LAUNCH, 0.0)),
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
         constraints=constraints_of(settings, constants, {c.instance for c in candidates}),
     )
-
-
-def split_pair(name: str) -> tuple[str, str]:
-    """``pair:a:b`` → (a, b); instance ids hold no colon."""
-    _, source, target = name.split(":")
-    return source, target
 
 
 def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
-from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, keep_tolerance
+from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
 from collage_engine.pipeline.mixing import products_of
 from collage_engine.pipeline.refining import EndToEnd
 from collage_engine.pipeline.rivals import part_of
@@ -99,9 +99,7 @@ def covers_within(
             found[tuple(map(str, cover))] = error
         return error
 
-    reduced = [record.id for record in records if is_reduced(record.instance)]
-
-    def weigh() -> tuple[Problem, Mapping[CandidateId, float]]:
+    def weigh() -> Wider:
         report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
         wider = widened()
         report.progress(done, max(TRIES, done + 1), "how far errors are carried")
@@ -109,10 +107,15 @@ def covers_within(
         report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
         problem, all_records = mixed(wider, factors, found)
         by_id.update({record.id: record for record in all_records})
-        return problem, weighed(model.graph, all_records, factors)
+        return Wider(
+            problem=problem, errors=isolated(all_records), reduced=reduced_of(all_records),
+            arriving=weighed(model.graph, all_records, factors),
+        )  # fmt: skip
 
     try:
-        kept = keep_tolerance(problem, isolated(records), reduced, tolerance, measure, weigh=weigh)
+        kept = keep_tolerance(
+            problem, isolated(records), reduced_of(records), tolerance, measure, weigh=weigh
+        )
     finally:
         whole.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -130,6 +133,11 @@ def isolated(records: Sequence[CandidateRecord]) -> dict[CandidateId, float]:
         for record in records
         if record.cost.usable and record.cost.max_rel_error is not None
     }
+
+
+def reduced_of(records: Sequence[CandidateRecord]) -> list[CandidateId]:
+    """Candidates that compute in less than float32."""
+    return [record.id for record in records if is_reduced(record.instance)]
 
 
 def factors_of(
@@ -155,7 +163,8 @@ def factors_of(
 def weighed(
     graph: DataflowGraph, records: Sequence[CandidateRecord], factors: Mapping[int, float]
 ) -> dict[CandidateId, float]:
-    """Isolated errors times how far the model carries errors from the candidates' outputs."""
+    """Isolated errors times how far the model carries errors from the candidates' outputs; the
+    whole model's outputs carry theirs no further."""
     errors = isolated(records)
     found: dict[CandidateId, float] = {}
     for record in records:
@@ -163,7 +172,7 @@ def weighed(
         if error is None:
             continue
         found[record.id] = error
-        if error > NOTICED:
+        if error > NOTICED and len(record.nodes) < len(graph.operators):
             outputs = graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
             found[record.id] *= math.sqrt(sum(factors[index] ** 2 for index in outputs) or 1.0)
     return found

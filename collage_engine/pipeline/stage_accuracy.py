@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,7 @@ from collage_engine.pipeline.mixing import (
     products_of,
     to_mix,
 )
-from collage_engine.pipeline.problem import make_placement
+from collage_engine.pipeline.problem import make_placement, with_conversions
 from collage_engine.pipeline.promise import chosen_covers, covers_within, isolated
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.placement.rival import Sample
@@ -69,7 +70,8 @@ def keep_tolerance(
             found.append(placements[best.index(set(names))])
         else:
             percentile = state.settings.percentile
-            found.append(make_placement(state.graph, by_id, names, tried.cost_us, percentile))
+            made = make_placement(state.graph, by_id, names, tried.cost_us, percentile)
+            found.append(with_conversions(made, state.problem()))
     if not found:
         state.warn(f"no cover was found that keeps the tolerance of {state.tolerance:g}")
     return kept, found or placements
@@ -92,14 +94,13 @@ def _mixed(
     cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
     found: dict[str, CandidateRecord] = {}
     for parts in to_mix(records, cover, len(model.graph.operators), able):
-        # A cover's error is known on all samples; a whole model's, alone, on the run's inputs.
-        here = errors.get(tuple(p.id for p in parts))
-        if here is None:
-            here = alone[parts[0].id] if len(parts) == 1 else error
-        if len(parts) == 1 and len(parts[0].nodes) == len(model.graph.operators):
-            here = max(here, WORSE * alone[parts[0].id])
-        ratio = (tolerance / here) ** 2 if here > 0 else 1.0
-        shares = [level * ratio for level in LEVELS if level * ratio < 1]
+        here = errors.get(tuple(p.id for p in parts), error)
+        if len(parts[0].nodes) == len(model.graph.operators) and (parts[0].id,) not in errors:
+            # A cover's error is known on all samples; a whole model's, alone, on the run's inputs.
+            here = WORSE * alone.get(parts[0].id, 0.0)
+        if here <= tolerance or not math.isfinite(here):
+            continue  # admitted as it is, nothing known of it, or wrong altogether
+        shares = [level * (tolerance / here) ** 2 for level in LEVELS]
         new = mixed_records(model, records, parts, shares, burden, effort, keys.key)
         found.update({record.id: record for record in new})
     return list(found.values())

@@ -1,0 +1,45 @@
+"""What handing a value from one partition to the next costs: constants → the search's pairs.
+
+Imports records only (see ``pipeline.problem``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from collage_engine.records.precision import careful
+from collage_engine.records.toolchain import ToolchainInstance
+
+PAIR = "pair:"
+"""``pair:<from>:<to>`` in the transition constants."""
+
+
+def hand_overs(
+    constants: Mapping[str, float], instances: Iterable[ToolchainInstance]
+) -> tuple[tuple[str, str, float], ...]:
+    """(from, to, µs) for the pairs of instances in the constants.
+
+    An instance that leaves some products in float32 came after these were measured: it hands over
+    and takes as the one does that leaves none so.
+    """
+    alike: dict[str, list[str]] = {}
+    for instance in sorted(instances, key=lambda i: i.id):
+        origin = careful(instance, ()).id
+        if origin != instance.id:
+            alike.setdefault(origin, []).append(instance.id)
+    found = []
+    for name, us in sorted(constants.items()):
+        if name.startswith(PAIR):
+            source, target = split_pair(name)
+            found += [
+                (one, other, us)
+                for one in (source, *alike.get(source, ()))
+                for other in (target, *alike.get(target, ()))
+            ]
+    return tuple(found)
+
+
+def split_pair(name: str) -> tuple[str, str]:
+    """``pair:a:b`` → (a, b); instance ids hold no colon."""
+    _, source, target = name.split(":")
+    return source, target
