@@ -119,7 +119,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
 
 
 def test_progress_goes_to_standard_error_only(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--no-in-place", cache=cache)
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
     assert "against →" in done.stdout
@@ -137,7 +137,8 @@ def test_the_artifact_runs_and_agrees(placed, cache):
 
 def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
     pins = ("--pin", "convolution*=onednn", "--pin", "pooling66=!onnxruntime")
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *pins, cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--no-in-place", *pins,
+                   cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     for part in document["placement"]["partitions"]:
@@ -182,7 +183,7 @@ def test_representative_inputs_are_used_and_checked(placed, cache, tmp_path):
     good = tmp_path / "good.npz"
     name = onnx.load(MNIST).graph.input[0].name
     np.savez(good, **{name: np.ones((1, 1, 28, 28), np.float32)})
-    assert collage("place", MNIST, "-o", tmp_path / "a", "--inputs", good,
+    assert collage("place", MNIST, "-o", tmp_path / "a", "--no-in-place", "--inputs", good,
                    cache=cache).returncode == 0  # fmt: skip
     bad = tmp_path / "bad.npz"
     np.savez(bad, **{name: np.ones((1, 1, 28, 27), np.float32)})
@@ -196,7 +197,8 @@ def test_a_placement_of_the_users_own_is_a_baseline(placed, cache, tmp_path):
     mine = {n: "onednn" for part in document["placement"]["partitions"] for n in part["onnx_nodes"]}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(mine))
-    done = collage("place", MNIST, "-o", tmp_path / "a", "--json", "--placement", path, cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "a", "--json", "--no-in-place",
+                   "--placement", path, cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     user = [b for b in json.loads(done.stdout)["baselines"] if b["kind"] == "user"]
     assert len(user) == 1 and user[0]["measured_us"] > 0
@@ -256,8 +258,8 @@ def test_memory_and_size_are_told(placed):
 
 
 def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--max-runtimes", "1",
-                   cache=cache)  # fmt: skip
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--no-in-place",
+                   "--max-runtimes", "1", cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     parts = document["placement"]["partitions"]
