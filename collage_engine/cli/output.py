@@ -58,10 +58,11 @@ def run_document(run: Run) -> dict[str, Any]:
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """What is here with its version; what is missing with its reason and how to get it."""
-    made = Columns("toolchain", "version", "devices", "state")
+    made = Columns("toolchain", "version", "targets", "devices", "state")
     for state in states:
         words = "available" if state.available else "no device" if state.builds else "missing"
-        made.add(state.name, state.version or "–", ", ".join(state.devices) or "–", words)
+        targets, devices = (", ".join(names) or "–" for names in (state.targets, state.devices))
+        made.add(state.name, state.version or "–", targets, devices, words)
     show(made.table)
     for state in states:
         if not state.available:

@@ -8,20 +8,15 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UsageError
 from collage_engine.records.precision import (
     BFLOAT16,
-    FLOAT16,
+    DEVICE_ONLY,
     FLOAT32,
     INT8,
-    TF32,
     is_reduced,
     short,
 )
 from collage_engine.records.toolchain import ToolchainInstance
 
 QUANTISED = {"quantize", "dequantize"}
-
-
-DEVICE_ONLY = (TF32, FLOAT16)
-"""Precisions that only toolchains for NVIDIA devices compute in."""
 
 
 def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -> None:

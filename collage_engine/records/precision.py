@@ -21,6 +21,9 @@ TF32 = "tf32"
 """Float32 whose products' operands are rounded to ten bits of mantissa: NVIDIA's tensor cores."""
 FLOAT16 = "float16"
 
+DEVICE_ONLY = (TF32, FLOAT16)
+"""Precisions that only toolchains for NVIDIA devices compute in."""
+
 FULL = "float32"
 """Option of a reduced instance: operators whose products it leaves in float32."""
 

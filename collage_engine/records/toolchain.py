@@ -61,6 +61,12 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     licence: str | None = None
     builds: bool = False
     """Not available, for want of a device; but what it compiles for one can be exported here."""
+    targets: tuple[str, ...] = ()
+    """Kinds of devices that it compiles for, cpu and cuda; empty: an older engine did not say."""
+
+    def serves(self, kind: str) -> bool:
+        """Whether it may have something for a kind of device, cpu or cuda."""
+        return not self.targets or kind in self.targets
 
 
 class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):

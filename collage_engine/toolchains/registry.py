@@ -124,6 +124,7 @@ def probe(name: str, timeout_s: float = PROBE_SECONDS, *, anew: bool = False) ->
         known = None if anew else recall(name, TOOLCHAINS[name])
         if known is None:
             known = _probe_in_child(name, timeout_s)
+        known = msgspec.structs.replace(known, targets=targets_of(name))
         with _probing:
             known = _probed.setdefault(name, known)
     return known

@@ -7,6 +7,7 @@ import os
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
+    QCheckBox,
     QComboBox,
     QDoubleSpinBox,
     QFileDialog,
@@ -22,31 +23,15 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.words import counted, duration_text
-from collage_engine.records.precision import BFLOAT16, FLOAT32, INT8, short
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
+from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.session import Document
 from collage_gui.theme import Theme, inset
-
-
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """``input=1,3,224,224; mask=1,128``. Raises ValueError with a sentence."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for part in text.replace("\n", ";").split(";"):
-        if not part.strip():
-            continue
-        name, equals, sizes = part.rpartition("=")
-        try:
-            extents = tuple(int(size) for size in sizes.split(","))
-        except ValueError:
-            extents = ()
-        if not equals or not name.strip() or not extents or min(extents) < 1:
-            raise ValueError(f"{part.strip()!r}: sizes are written NAME=1,3,224,224")
-        shapes[name.strip()] = extents
-    return shapes
 
 
 class RunSettingsPanel(QWidget):
@@ -66,6 +51,9 @@ class RunSettingsPanel(QWidget):
         self.device.setWordWrap(True)
         self.target = QLineEdit("cpu")
         self.target.setObjectName("target")
+        self.target.setToolTip("cpu, cuda (this machine's device), or cuda:sm_80 for another")
+        self.target.textChanged.connect(self._show_target)
+        self.target.editingFinished.connect(self._target_edited)
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
         self.threads.setObjectName("threads")
         self.threads.setSpecialValueText("physical cores")
@@ -84,11 +72,14 @@ class RunSettingsPanel(QWidget):
         self.measure.setObjectName("measureWhat")
         self.measure.addItem("what can matter", "needed")
         self.measure.addItem("every candidate", "all")
-        self.precision = QComboBox()
-        self.precision.setObjectName("precision")
-        self.precision.setToolTip("The lowest that candidates may compute in")
-        for precision in (FLOAT32, BFLOAT16, INT8):
-            self.precision.addItem(short(precision), precision)
+        self.in_place = QCheckBox("Look into whole covers")
+        self.in_place.setChecked(True)
+        self.in_place.setObjectName("inPlace")
+        self.in_place.setToolTip(
+            "Build and run the best covers, take what their partitions cost there, predict the "
+            "other costs from it, and search again.\nOff: costs stay those of candidates alone."
+        )
+        self.precision = PrecisionChoice()
         self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
         self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
@@ -135,13 +126,13 @@ class RunSettingsPanel(QWidget):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
             ("Device", self.device), ("Target", self.target), ("Threads", self.threads),
-            ("Budget", self.budget), ("Measure", self.measure), ("Tuning", self.tune),
-            ("Refining", self.refine), ("Precision", self.precision),
+            ("Budget", self.budget), ("Measure", self.measure), ("Costs", self.in_place),
+            ("Tuning", self.tune), ("Refining", self.refine), ("Precision", self.precision),
             ("Tolerance", self.tolerance), ("Input sizes", self.shapes),
             ("Inputs", self.inputs), ("Name", self.name),
         ):  # fmt: skip
             form.addRow(label, field)
-            field.setAccessibleName(label)
+            field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
         box.addLayout(form)
         limits_heading = QLabel("Limits on what is deployed")
         limits_heading.setProperty("heading", True)
@@ -180,6 +171,18 @@ class RunSettingsPanel(QWidget):
     def show_device(self, text: str) -> None:
         self.device.setText(text)
 
+    def _show_target(self, text: str) -> None:
+        """What has nothing for the target cannot be chosen; half-typed names change nothing."""
+        kind = {"llvm": "cpu"}.get(name := text.strip().partition(":")[0], name)
+        if kind in ("cpu", "cuda"):
+            self.toolchains.show_target(kind)
+            self.precision.show_target(kind)
+            self._changed()
+
+    def _target_edited(self) -> None:
+        if not self.target.text().strip():
+            self.target.setText("cpu")
+
     def _changed(self) -> None:
         self.report.setText("")
         self._enable()
@@ -194,7 +197,8 @@ class RunSettingsPanel(QWidget):
             threads=self.threads.value(),
             budget_s=self.budget.value() * 60.0,
             tune_budget_s=self.tune.value() * 60.0,
-            precision=self.precision.currentData(),
+            in_place=self.in_place.isChecked(),
+            precision=self.precision.precision(),
             tolerance=self.tolerance.value() / 100 or None,
             inputs_npz=self._inputs,
             placements=self.document.own_placements,
@@ -216,12 +220,13 @@ class RunSettingsPanel(QWidget):
     def _restored(self) -> None:
         """Show the settings of an opened session; threads and budget as near as fields allow."""
         settings = self.document.settings
+        self.target.setText(settings.target)  # before what depends on it
         self.show_toolchains(self._states)
-        self.target.setText(settings.target)
         self.threads.setValue(settings.threads)
         self.budget.setValue(max(1, round(settings.budget_s / 60)))
         self.tune.setValue(round(settings.tune_budget_s / 60))
-        self.precision.setCurrentIndex(max(0, self.precision.findData(settings.precision)))
+        self.in_place.setChecked(settings.in_place)
+        self.precision.choose(settings.precision)
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
         self.refine.setValue(round(settings.refine_budget_s / 60))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))

@@ -9,15 +9,24 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.tables import chip
 
+NAME = Qt.ItemDataRole.UserRole
+ON = Qt.ItemDataRole.UserRole + 1
+"""Whether an item is to be checked where the target lets it."""
+DEVICES = {"cpu": "processors", "cuda": "NVIDIA devices"}
+
 
 class ToolchainList(QListWidget):
     """Checked ones are used, from top to bottom; missing ones say what installs them.
 
-    One without its device can be checked, for a run that only compiles (``--target cuda``).
+    One without its device can be checked, for a run that only compiles (``--target cuda``). One
+    that has nothing for the run's target cannot, and is none of the run's; its check comes back
+    with the target.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._kind = "cpu"
+        self._states: dict[str, ToolchainState] = {}
         self.setObjectName("toolchainList")
         self.setAccessibleName("Toolchains, in the order of greedy partitioning")
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
@@ -27,42 +36,71 @@ class ToolchainList(QListWidget):
 
     def show_states(self, states: tuple[ToolchainState, ...], chosen: tuple[str, ...]) -> None:
         """The probed toolchains: those that are here first, in the chosen order."""
+        self._states = {state.name: state for state in states}
         self.blockSignals(True)
         self.clear()
         order = {name: at for at, name in enumerate(chosen)}
         for state in sorted(
             states, key=lambda s: (not s.available, not s.builds, order.get(s.name, 99))
         ):
-            text = toolchain_title(state.name)
-            if state.available:
-                text += f"  {state.version or ''}"
-            elif state.builds:
-                text += (
-                    f"  {state.version or ''}\nno device here: compiles for one, without measuring"
-                )
-            else:
-                text += f"\n{state.reason or 'not available'}" + (
-                    f"\n{state.install}" if state.install else ""
-                )
-            item = QListWidgetItem(chip(state.name), text)
-            item.setData(Qt.ItemDataRole.UserRole, state.name)
+            item = QListWidgetItem(chip(state.name), "")
+            item.setData(NAME, state.name)
             item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
-            flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
-            if state.available or state.builds:
-                flags |= Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
-                on = state.name in chosen if chosen else state.available
-                item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
-            item.setFlags(flags)
+            # What was chosen for one target says nothing about toolchains that are not for it.
+            said = bool(chosen) and state.serves(self._kind)
+            item.setData(ON, state.name in chosen if said else state.available)
+            self._dress(item)
             self.addItem(item)
         self.blockSignals(False)
+        self._fit()
+
+    def show_target(self, kind: str) -> None:
+        """Let only toolchains be checked that have something for a kind of device."""
+        if kind == self._kind:
+            return
+        for item in self._checkable():
+            item.setData(ON, item.checkState() == Qt.CheckState.Checked)
+        self._kind = kind
+        self.blockSignals(True)
+        for at in range(self.count()):
+            self._dress(self.item(at))
+        self.blockSignals(False)
+        self._fit()
+
+    def _dress(self, item: QListWidgetItem) -> None:
+        """Words, flags and check of an item, by its toolchain's state and the target."""
+        state = self._states[item.data(NAME)]
+        item.setText("\n".join(self._lines(state)))
+        flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
+        if state.serves(self._kind) and (state.available or state.builds):
+            flags |= Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
+            on = Qt.CheckState.Checked if item.data(ON) else Qt.CheckState.Unchecked
+            item.setCheckState(on)
+        else:
+            item.setData(Qt.ItemDataRole.CheckStateRole, None)
+        item.setFlags(flags)
+
+    def _lines(self, state: ToolchainState) -> list[str]:
+        title = toolchain_title(state.name)
+        if state.available or state.builds:
+            title = f"{title}  {state.version or ''}"
+        if not state.serves(self._kind):
+            return [title, f"only for {' and '.join(DEVICES.get(t, t) for t in state.targets)}"]
+        if state.available:
+            return [title]
+        if state.builds:
+            return [title, "no device here: compiles for one, without measuring"]
+        return [title, state.reason or "not available", *filter(None, [state.install])]
+
+    def _fit(self) -> None:
+        lines = sum(len(self._lines(state)) for state in self._states.values())
         metrics = self.fontMetrics().lineSpacing()
-        lines = sum(1 if s.available else 2 + bool(s.install and not s.builds) for s in states)
-        self.setFixedHeight(min(300, lines * metrics + len(states) * 10 + 8))
+        self.setFixedHeight(min(300, lines * metrics + len(self._states) * 10 + 8))
 
     def names(self) -> tuple[str, ...]:
         """The checked ones, in order."""
         return tuple(
-            item.data(Qt.ItemDataRole.UserRole)
+            item.data(NAME)
             for item in self._checkable()
             if item.checkState() == Qt.CheckState.Checked
         )
@@ -71,7 +109,7 @@ class ToolchainList(QListWidget):
         """Check exactly these toolchains; returns the names that are unknown or missing."""
         wanted = list(toolchains)
         for item in self._checkable():
-            name = item.data(Qt.ItemDataRole.UserRole)
+            name = item.data(NAME)
             item.setCheckState(
                 Qt.CheckState.Checked if name in toolchains else Qt.CheckState.Unchecked
             )

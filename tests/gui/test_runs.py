@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.words import DASH
 from collage_gui.panels.charts import Bar, axis_end
-from collage_gui.panels.run_settings import parse_shapes
+from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.transitions import transitions
 from collage_gui.session import Reference
 

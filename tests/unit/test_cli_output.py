@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from collage_engine.cli import output, screen
@@ -96,11 +98,14 @@ def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys)
 def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
     output.print_toolchains(
         [
-            ToolchainState(name="tvm", available=True, version="1", devices=("cpu",)),
+            ToolchainState(
+                name="tvm", available=True, version="1", devices=("cpu",), targets=("cpu", "cuda")
+            ),
             ToolchainState(name="x", available=False, reason="no", install="pip install 'x[cpu]'"),
         ]
     )
     said = capsys.readouterr().out
+    assert re.search(r"tvm +1 +cpu, cuda +cpu +available", said)
     assert "x is missing: no\n  to install it: pip install 'x[cpu]'\n" in said
 
 

@@ -108,6 +108,7 @@ def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_probe_in_child", answer)
     states = registry.probe_all()
     assert [s.name for s in states] == list(registry.all_names())
+    assert [s.targets for s in states] == [registry.targets_of(s.name) for s in states]
     registry.probe_all(["onednn", "tvm"])
     assert sorted(asked) == sorted(registry.all_names())
 

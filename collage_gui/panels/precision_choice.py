@@ -1,0 +1,54 @@
+"""The lowest precision candidates may compute in: those that mean something for the target."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox
+
+from collage_engine.records.precision import (
+    BFLOAT16,
+    DEVICE_ONLY,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    TF32,
+    short,
+)
+
+WORDS = {
+    FLOAT32: "float32 everywhere",
+    TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
+    FLOAT16: "operands of products rounded to half precision, where that is faster",
+    BFLOAT16: "operands of products rounded to bfloat16, where that is faster",
+    INT8: "for models that say themselves what is rounded to 8 bits (QDQ)",
+}
+"""Precisions in the order in which they are offered, and what they mean."""
+
+
+class PrecisionChoice(QComboBox):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("precision")
+        self.setToolTip("The lowest that candidates may compute in, within the tolerance")
+        self.show_target("cpu")
+
+    def show_target(self, kind: str) -> None:
+        """Offer what is for a kind of device, cpu or cuda; what was chosen stays if it is."""
+        chosen = self.precision()
+        offered = [p for p in WORDS if kind == "cuda" or p not in DEVICE_ONLY]
+        if offered == [self.itemData(at) for at in range(self.count())]:
+            return
+        self.blockSignals(True)
+        self.clear()
+        for at, precision in enumerate(offered):
+            self.addItem(short(precision), precision)
+            self.setItemData(at, WORDS[precision], Qt.ItemDataRole.ToolTipRole)
+        self.blockSignals(False)
+        self.choose(chosen)
+
+    def precision(self) -> str:
+        return self.currentData() or FLOAT32
+
+    def choose(self, precision: str) -> None:
+        """Take a precision; float32 where it is not offered."""
+        self.setCurrentIndex(max(0, self.findData(precision)))

@@ -1,0 +1,98 @@
+"""What can be chosen for a target: toolchains, precisions; and looking into whole covers."""
+
+from __future__ import annotations
+
+import msgspec
+from PySide6.QtCore import Qt
+
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui.panels.precision_choice import PrecisionChoice
+from collage_gui.panels.toolchain_list import ToolchainList
+
+STATES = (
+    ToolchainState(name="tvm", available=True, version="1", builds=True, targets=("cpu", "cuda")),
+    ToolchainState(name="onednn", available=True, version="3", targets=("cpu",)),
+    ToolchainState(name="cublas", available=True, version="13", targets=("cuda",)),
+    ToolchainState(name="cudnn", available=False, builds=True, reason="no driver",
+                   targets=("cuda",)),
+    ToolchainState(name="openvino", available=True, version="2026"),
+)  # fmt: skip
+"""The last one is as an older engine tells it, which names no targets."""
+
+
+def _item(toolchains: ToolchainList, name: str):
+    return next(
+        item for at in range(toolchains.count())
+        if (item := toolchains.item(at)).data(Qt.ItemDataRole.UserRole) == name
+    )  # fmt: skip
+
+
+def _words(precision: PrecisionChoice) -> list[str]:
+    return [precision.itemText(at) for at in range(precision.count())]
+
+
+def test_only_toolchains_for_the_target_are_of_the_run(qtbot) -> None:
+    toolchains = ToolchainList()
+    qtbot.addWidget(toolchains)
+    toolchains.show_states(STATES, ())
+    assert toolchains.names() == ("tvm", "onednn", "openvino")
+    assert "only for NVIDIA devices" in _item(toolchains, "cublas").text()
+    assert toolchains.choose(("tvm", "cublas")) == ["cublas"], "it cannot be checked"
+    toolchains.show_target("cuda")
+    assert toolchains.names() == ("tvm", "cublas")
+    onednn = _item(toolchains, "onednn")
+    assert "only for processors" in onednn.text()
+    assert not onednn.flags() & Qt.ItemFlag.ItemIsEnabled
+    assert onednn.data(Qt.ItemDataRole.CheckStateRole) is None
+    assert _item(toolchains, "cudnn").flags() & Qt.ItemFlag.ItemIsUserCheckable
+    _item(toolchains, "cudnn").setCheckState(Qt.CheckState.Checked)
+    toolchains.show_target("cpu")
+    assert toolchains.names() == ("tvm",), "as they were left"
+    toolchains.show_target("cuda")
+    assert set(toolchains.names()) == {"tvm", "cublas", "cudnn"}
+
+
+def test_what_was_chosen_for_one_target_says_nothing_about_the_others(qtbot) -> None:
+    toolchains = ToolchainList()
+    qtbot.addWidget(toolchains)
+    toolchains.show_target("cuda")
+    toolchains.show_states(STATES, ("cublas",))
+    assert toolchains.names() == ("cublas",)
+    toolchains.show_target("cpu")
+    assert toolchains.names() == ("onednn",)
+
+
+def test_precisions_of_devices_are_offered_for_devices(qtbot) -> None:
+    precision = PrecisionChoice()
+    qtbot.addWidget(precision)
+    assert _words(precision) == ["float32", "tf32", "fp16", "bf16", "int8"]
+    precision.choose("float16")
+    precision.show_target("cpu")
+    assert precision.precision() == "float32", "no toolchain computes in it on a processor"
+
+
+def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(drive) -> None:
+    d = drive()
+    page = d.open()
+    panel = page.run_settings
+    page.show_toolchains(STATES)
+    assert panel.settings().in_place and panel.in_place.isChecked()
+    panel.target.setText("cuda:sm_80")
+    panel.precision.choose("tf32")
+    panel.in_place.setChecked(False)
+    panel.target.setText("cuda:sm_9")  # on the way to another one
+    wanted = panel.settings()
+    assert (wanted.precision, wanted.in_place) == ("tf32", False)
+    assert wanted.toolchains == ("tvm", "cublas", "openvino")
+    saved = msgspec.to_builtins(wanted)  # as a run of the session holds it
+    page.document.settings = RunSettings()
+    page.document.settings_restored.emit()
+    assert panel.settings().in_place and panel.settings().precision == "float32"
+    assert "onednn" in panel.settings().toolchains
+    page.document.settings = msgspec.convert(saved, RunSettings)
+    page.document.settings_restored.emit()
+    assert panel.settings() == wanted
+    panel.target.setText("")
+    panel.target.editingFinished.emit()
+    assert panel.settings().target == "cpu" and "cublas" not in panel.settings().toolchains
