@@ -66,6 +66,10 @@ def test_what_was_chosen_for_one_target_says_nothing_about_the_others(qtbot) -> 
 def test_precisions_of_devices_are_offered_for_devices(qtbot) -> None:
     precision = PrecisionChoice()
     qtbot.addWidget(precision)
+    assert _words(precision) == ["float32", "bf16", "int8"]
+    precision.choose("bfloat16")
+    precision.show_target("cuda")
+    assert precision.precision() == "bfloat16"
     assert _words(precision) == ["float32", "tf32", "fp16", "bf16", "int8"]
     precision.choose("float16")
     precision.show_target("cpu")
