@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,22 +24,27 @@ from collage_engine.pipeline import cancel
 from collage_engine.pipeline.in_place import RunCovers
 from collage_engine.pipeline.problem import make_placement, with_conversions
 from collage_engine.pipeline.rivals import part_of
-from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.stage_search import find_covers
 from collage_engine.pipeline.stages import StageReport
-from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.rival import Sample
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
+from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
-from collage_engine.search.api import check, solve
+from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.problem import Answer, Problem
+
+if TYPE_CHECKING:
+    from collage_engine.pipeline.run_state import RunState
+    from collage_engine.pipeline.workspace import Menu
 
 TURNS = 16
 """Proposals of the corrected search that are looked into."""
-SHARE = 0.15
+SHARE = 0.25
 """Of the measuring budget; at least ``LEAST_S``."""
 LEAST_S = 10.0
+LEANING = 0.5
+"""Of that time, at most, for finding covers to begin with."""
 AVOIDED = 8.0
 """A cover that leans on one toolchain takes others only where they cost so many times less."""
 WORTH = 1.6
@@ -81,16 +87,18 @@ class _Settling:
         self.taken: dict[str, list[float]] = {}
         """By candidate: what it took in each cover that was looked into."""
         self.looked: set[frozenset[str]] = set()
+        self.failed: set[frozenset[str]] = set()
+        """Those of them that could not be built or run."""
         self.whole_us = 0.0
-        """Least sum of a cover's partitions so far."""
+        """Least time of a cover so far: its partitions, and what is between them."""
         self.best: list[str] = []
         """The cover that had it."""
-        self.end = time.monotonic() + max(LEAST_S, SHARE * state.settings.budget_s)
+        self.seconds = max(LEAST_S, SHARE * state.settings.budget_s)
+        self.end = time.monotonic() + self.seconds
 
     def go(
         self, found: tuple[Answer, list[Placement]], report: StageReport
     ) -> tuple[Answer, list[Placement]]:
-        state = self.state
         starts = [ids(found[1][0]), *self.leaning(found[1][0].estimated_us)]
         for number, cover in enumerate(starts):
             if number and time.monotonic() > self.end:
@@ -99,21 +107,44 @@ class _Settling:
         if not self.taken:
             report.detail = "no cover could be looked into; costs stay those alone"
             return found
-        for _ in range(TURNS):
-            state.records = self.corrected(fit(self.seen()))
-            found = find_covers(state, self.menu)
-            cover = ids(found[1][0])
-            if frozenset(cover) in self.looked or time.monotonic() > self.end:
+        for turn in range(TURNS + 1):  # after the last look, a search
+            again = self.search()
+            if again is None:
                 break
-            if not self.look(cover, report, len(starts) + TURNS):
+            found = again
+            if turn == TURNS or not self.look_further(found[1], report, len(starts) + TURNS):
                 break
         report.detail = (
-            f"{counted(len(self.looked), 'cover')} run, "
+            f"{counted(len(self.looked - self.failed), 'cover')} run, "
             f"{counted(len(self.taken), 'candidate')} seen there; "
             f"the best took {self.whole_us / 1000:.3g} ms "
             f"in {counted(len(self.best), 'partition')}"
         )
         return self.with_best(found)
+
+    def search(self) -> tuple[Answer, list[Placement]] | None:
+        """The search's answer on what is known now; None, and costs as they were, where the graph
+        is too wide to find a cover on these."""
+        before = self.state.records
+        self.state.records = self.corrected(fit(self.seen()))
+        try:
+            return find_covers(self.state, self.menu)
+        except InfeasibleError as error:
+            self.state.records = before
+            self.state.stages.say(f"no search on the costs within the model: {error}")
+            return None
+
+    def look_further(self, placements: Sequence[Placement], report: StageReport, most: int) -> bool:
+        """Look into the best of these covers; where that cannot be run, into the next. False when
+        there is nothing left to learn from them, or no time."""
+        for cover in map(ids, placements):
+            if frozenset(cover) in self.failed:
+                continue
+            if frozenset(cover) in self.looked or time.monotonic() > self.end:
+                return False
+            if self.look(cover, report, most):
+                return True
+        return False
 
     def with_best(self, found: tuple[Answer, list[Placement]]) -> tuple[Answer, list[Placement]]:
         """Also the cover that took least when looked into, for the confirmation to decide: the
@@ -137,18 +168,21 @@ class _Settling:
         names = dict.fromkeys(c.instance.toolchain for c in self.alone.values() if c.cost.usable)
         covers: list[tuple[float, list[str]]] = []
         for name in names:
-            answer = solve(_leaning_on(problem, name, self.alone, limit))
-            if answer.infeasible is not None or not answer.cover:
-                continue
-            us = check(problem, answer.cover)
-            if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):
-                covers.append((us, [str(identity) for identity in answer.cover]))
+            cancel.check()
+            seconds = LEANING * self.seconds / len(names)
+            leant = _leaning_on(problem, name, self.alone, limit)
+            search = Search(leant, time_limit_s=seconds)
+            search.until = time.monotonic() + seconds
+            for rival in k_best(leant, 1, previous=search):
+                us = check(problem, rival.cover)
+                if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):
+                    covers.append((us, [str(identity) for identity in rival.cover]))
         return [cover for _, cover in sorted(covers)]
 
     def look(self, cover: Sequence[str], report: StageReport, most: int) -> bool:
         """Run a cover and note what its partitions take; whether it could be run."""
         if frozenset(cover) in self.looked:
-            return True
+            return frozenset(cover) not in self.failed
         cancel.check()
         now = f"cover {len(self.looked) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
@@ -156,13 +190,14 @@ class _Settling:
         report.progress(len(self.looked), most, now)
         self.looked.add(frozenset(cover))
         parts = [self.alone[name] for name in cover]
-        times = self.covers.look(tuple(map(part_of, parts)))
-        if isinstance(times, str):
-            self.state.stages.say(f"a cover could not be looked into: {times}")
+        looked = self.covers.look(tuple(map(part_of, parts)))
+        if isinstance(looked, str):
+            self.failed.add(frozenset(cover))
+            self.state.stages.say(f"a cover could not be looked into: {looked}")
             return False
-        total = 0.0
+        total = looked.between_us
         for record in parts:
-            us = times.get((record.instance.id, record.nodes))
+            us = looked.parts.get((record.instance.id, record.nodes))
             if us is not None and us > 0:
                 self.taken.setdefault(record.id, []).append(us)
                 total += us
