@@ -78,7 +78,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     A("colour_toolchain", "Colour by toolchain", "Graph", ".set_mode", ("1",), "", "graph", True, "colour", "toolchain"),
     A("colour_cost", "Colour by cost", "Graph", ".set_mode", ("2",), "", "graph", True, "colour", "cost"),
     A("colour_gain", "Colour by gain over the baseline", "Graph", ".set_mode", ("3",), "", "graph", True, "colour", "gain"),
-    A("colour_in_place", "Colour by in place against isolated", "Graph", ".set_mode", ("4",), "", "graph", True, "colour", "in-place"),
+    A("colour_in_place", "Colour by in place against estimated", "Graph", ".set_mode", ("4",), "", "graph", True, "colour", "in-place"),
     A("colour_state", "Colour by measured or estimated", "Graph", ".set_mode", ("5",), "", "graph", True, "colour", "state"),
     A("colour_device", "Colour by device", "Graph", ".set_mode", ("6",), "", "graph", True, "colour", "device"),
     A("colour_changes", "Colour by changes between runs", "Graph", ".set_mode", ("7",), "", "graph", True, "colour", "changes"),

@@ -268,7 +268,8 @@ def print_explanation(answer: ExplainAnswer) -> None:
         )  # fmt: skip
     say()
     show(made.table)
-    say("→ chosen   = as good within the spread   regret: what the best cover with it costs more")
+    say("→ chosen   regret: what the best cover with it costs more   = a tie: the repeats scatter "
+        "by more than that")  # fmt: skip
     if within:
         say("cost: within the model, seen in covers that were run, or predicted from these where "
             "alone has a ~")  # fmt: skip

@@ -29,7 +29,7 @@ MODES: dict[Mode, str] = {
     "toolchain": "Toolchain",
     "cost": "Cost",
     "gain": "Gain over baseline",
-    "in-place": "In place against isolated",
+    "in-place": "In place against estimated",
     "state": "Measured or estimated",
     "device": "Device",
     "changes": "Changes between runs",
@@ -55,7 +55,7 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
 _BANDS = {
     "faster": diverging(-0.6), "faster in place": diverging(-0.6),
     "slower": diverging(0.6), "slower in place": diverging(0.6),
-    "same": diverging(0.0), "as isolated": diverging(0.0),
+    "same": diverging(0.0), "as estimated": diverging(0.0),
 }  # fmt: skip
 """Legend colours of what is a scale in the picture."""
 _DEVICES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
@@ -190,7 +190,7 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
                 if share > 0.1
                 else "faster in place"
                 if share < -0.1
-                else "as isolated"
+                else "as estimated"
             )
             return replace(
                 look, colour=colour, text=text_on(colour), filled=True,
@@ -303,7 +303,7 @@ def _with_tie(look: BoxLook, found: list[Partition], ties: Mapping[str, str]) ->
         look,
         tied=toolchain_look(other).colour,
         note=f"{toolchain_title(found[0].toolchain)} is chosen; {toolchain_title(other)} is tied "
-        "with it, within the spread of the measurements",
+        "with it: it would lose less than the repeats scatter",
     )
 
 

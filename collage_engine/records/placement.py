@@ -29,7 +29,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...]
     onnx_nodes: tuple[str, ...]
     estimated_us: float | None
-    """Isolated cost, without launch and transitions."""
+    """What its candidate costs (within the model, where covers were looked into; else alone),
+    without launch and transitions."""
     in_place_us: float | None = None
     """Time inside the real run, where it was profiled."""
     right: float | None = None

@@ -210,7 +210,9 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
         if regret == 0:
             text = f"{who}{alone} is in a cover that costs exactly as much: a tie"
         elif tie:
-            text = f"{who}{alone} loses by {us(regret)}, within the spread: a tie"
+            text = (
+                f"{who}{alone} loses by {us(regret)}; the repeats scatter by more than that: a tie"
+            )
         else:
             text = f"{who}{alone} loses by {us(regret)}"
     measured = candidate.state == "measured" and candidate.spread_us is not None

@@ -14,15 +14,17 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import DASH, counted, duration_text, significant, time_text
+from collage_engine.drawing.words import DASH, counted, duration_text, significant
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
 from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.cost_words import ALONE, ESTIMATED, alone_us, cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
+ALONE_COLUMN = 3
+"""Hidden where all costs are those alone."""
 STATES = (
     ("", "All states"),
     ("measured", "Measured"),
@@ -35,32 +37,6 @@ def operators_text(record: CandidateRecord) -> str:
     """Operators of a candidate, and its formats where they are not plain."""
     words = border_words(record.takes, record.gives)
     return record.label.replace("nn.", "") + (f" ({words})" if words else "")
-
-
-def cost_tip(cost: Cost) -> str:
-    """Median, spread, repeats, when, on what."""
-    if cost.state == "invalid":
-        return f"Invalid: {cost.reason}"
-    if cost.state == "unknown":
-        return "Not measured yet"
-    lines = [f"Median {time_text(cost.median_us)} of {counted(cost.count, 'repeat')}"]
-    if cost.in_place:
-        how = "as seen in covers that were run" if cost.in_place == "seen" else "as predicted"
-        lines = [
-            f"{time_text(cost.median_us)} within the model, {how}",
-            f"Median alone {time_text(cost.alone_us)} of {counted(cost.count, 'repeat')}",
-        ]
-    if cost.low_us is not None and cost.high_us is not None:
-        lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
-    if cost.cold_us is not None:
-        lines.append(f"With cold weights {time_text(cost.cold_us)}")
-    if cost.max_rel_error is not None:
-        lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
-    if cost.threads is not None:
-        lines.append(f"{counted(cost.threads, 'thread')}, device {cost.fingerprint or DASH}")
-    if cost.measured_at:
-        lines.append(f"Measured {cost.measured_at}{', from the store' if cost.from_store else ''}")
-    return "\n".join(lines)
 
 
 def operators_tip(record: CandidateRecord) -> str:
@@ -87,10 +63,12 @@ class CandidatesPanel(QWidget):
                        text=lambda r: toolchain_title(r.instance.id),
                        tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
                        width=150),
-                Column("Cost", lambda r: d.cost(r.id).at(), "time",
+                Column("Cost", lambda r: d.cost(r.id).at(), "time", about=ESTIMATED,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=76),
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
+                Column("Alone", lambda r: alone_us(d.cost(r.id)), "time", about=ALONE,
+                       tip=lambda r: cost_tip(d.cost(r.id)), width=76),
                 Column("Operators", lambda r: r.label.replace("nn.", ""), width=130,
                        text=operators_text, tip=operators_tip),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
@@ -230,6 +208,8 @@ class CandidatesPanel(QWidget):
         total = len(self.model.rows)
         shown = self.model.rowCount()
         known = sum(document.cost(r.id).state != "unknown" for r in self.model.rows)
+        within = any(document.cost(r.id).in_place for r in self.model.rows)
+        self.table.setColumnHidden(ALONE_COLUMN, not within)
         self.count.setText(
             f"{shown} of {counted(total, 'candidate')} · {known} measured" if total else ""
         )

@@ -19,8 +19,8 @@ from collage_engine.drawing.words import counted, node_shapes, short_operator, t
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
-from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.copying import Copying
+from collage_gui.panels.cost_words import DIFFERENCE, ESTIMATED, IN_PLACE, cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table, chip
 from collage_gui.session import Document
 from collage_gui.theme import Theme
@@ -42,7 +42,7 @@ class PartitionsTable(QWidget):
                 Column("Toolchain", lambda r: r.instance, toolchain=lambda r: r.toolchain,
                        text=lambda r: toolchain_title(r.instance), width=146,
                        tip=lambda r: toolchain_title(r.instance)),
-                Column("Cost", lambda r: r.estimated_us, "time", width=74,
+                Column("Cost", lambda r: r.estimated_us, "time", width=74, about=ESTIMATED,
                        tip=lambda r: cost_tip(document.cost(r.candidate))),
                 Column("Operators", self._label, width=124,
                        tip=lambda r: "\n".join(
@@ -52,10 +52,8 @@ class PartitionsTable(QWidget):
                 Column("Precision", lambda r: short(r.precision), width=84,
                        tip=lambda r: precision_text(r.precision, r.max_rel_error)),
                 Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
-                Column("In place", lambda r: r.in_place_us, "time", width=96,
-                       tip=lambda r: "Time inside the real run"),
-                Column("Δ", self._difference, "signed-time", width=78,
-                       tip=lambda r: "In place less isolated"),
+                Column("In place", lambda r: r.in_place_us, "time", width=96, about=IN_PLACE),
+                Column("Δ", self._difference, "signed-time", width=78, about=DIFFERENCE),
                 Column("Baseline", lambda r: self._reference.get(r.id), "time", width=100,
                        tip=lambda r: "The same operators in what is compared with"),
                 Column("Next", self._regret, "signed-time", width=80,

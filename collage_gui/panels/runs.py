@@ -29,6 +29,7 @@ from collage_engine.drawing.words import (
 )
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.cost_words import DIFFERENCE, ESTIMATED, IN_PLACE
 from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.panels.transitions import TransitionMatrix
@@ -58,7 +59,7 @@ class _Difference:
 
     name: str
     toolchain: str | None
-    isolated_us: float | None
+    estimated_us: float | None
     in_place_us: float | None
     nodes: tuple[int, ...] = ()
 
@@ -66,7 +67,7 @@ class _Difference:
     def delta(self) -> float | None:
         if self.in_place_us is None:
             return None
-        return self.in_place_us - (self.isolated_us or 0.0)
+        return self.in_place_us - (self.estimated_us or 0.0)
 
 
 class RunsPanel(QWidget):
@@ -136,9 +137,9 @@ class RunsPanel(QWidget):
                     width=156,
                 ),
                 Column("Partition", lambda r: r.name, width=120),
-                Column("Isolated", lambda r: r.isolated_us, "time", width=90),
-                Column("In place", lambda r: r.in_place_us, "time", width=90),
-                Column("Difference", lambda r: r.delta, "signed-time", width=116),
+                Column("Estimated", lambda r: r.estimated_us, "time", width=108, about=ESTIMATED),
+                Column("In place", lambda r: r.in_place_us, "time", width=90, about=IN_PLACE),
+                Column("Difference", lambda r: r.delta, "signed-time", width=116, about=DIFFERENCE),
             ]
         )
         self.partitions = Table(self.partitions_model, "inPlaceTable", "Partitions in place", theme)
@@ -296,9 +297,9 @@ class RunsPanel(QWidget):
         parts = [shown.title, counted(len(placement.partitions), "partition")]
         if placement.measured_us is not None:
             total = sum(p.estimated_us or 0 for p in placement.partitions)
-            parts.append(f"sum of isolated costs {time_text(total)}")
+            parts.append(f"the partitions' estimates add up to {time_text(total)}")
             parts.append(
-                f"estimate {time_text(placement.estimated_us)}, "
+                f"with hand-overs {time_text(placement.estimated_us)}, "
                 f"off by {signed_time(placement.additive_error_us)}"
             )
         if run is not None and shown.run == run.id:

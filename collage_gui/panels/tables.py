@@ -54,6 +54,8 @@ class Column:
     toolchain: Callable[[Any], str | None] | None = None
     """A toolchain whose chip is drawn before the text."""
     width: int = 90
+    about: str = ""
+    """What the column is: the tip of its header."""
 
 
 class RowsModel(QAbstractTableModel):
@@ -196,6 +198,8 @@ class RowsModel(QAbstractTableModel):
             return f"{self.columns[section].title}, {unit}" if unit else self.columns[section].title
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self._alignment(section)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self.columns[section].about or None
         return None
 
     def _alignment(self, section: int) -> int:

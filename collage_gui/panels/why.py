@@ -11,6 +11,7 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import counted, gain_text, node_shapes, signed_time, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
+from collage_gui.panels.cost_words import partition_words
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
@@ -60,19 +61,13 @@ class WhyPanel(QWidget):
         partition = document.partition_of(document.primary)
         if partition is not None:
             look = toolchain_look(partition.toolchain)
-            estimated = " (estimated)" if document.shown and document.shown.estimated else ""
             out.append(
                 f"<p><span style='background:{look.colour};color:{look.text}'>"
                 f"&nbsp;{look.tag}&nbsp;</span>"
                 f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
                 f" <a href='partition:{partition.id}'>{partition.id}</a> of "
                 f"{counted(len(partition.nodes), 'operator')}, "
-                f"{time_text(partition.estimated_us)}{estimated}"
-                + (
-                    f", {time_text(partition.in_place_us)} in the run"
-                    if partition.in_place_us is not None
-                    else ""
-                )
+                f"{partition_words(partition, document.cost(partition.candidate))}"
                 + self._formats(partition)
                 + "</p>"
             )
@@ -94,7 +89,10 @@ class WhyPanel(QWidget):
                     for t in found.ties if t in document.candidates
                 )  # fmt: skip
                 if names:
-                    out.append(f"<h3>Tied</h3><p>Spreads overlap with {names}.</p>")
+                    out.append(
+                        f"<h3>Tied</h3><p>As good: {names}. The repeats scatter by more than any "
+                        "of them loses.</p>"
+                    )
             out += self._runner_up(found.runner_up)
             if found.not_offered:
                 out.append("<h3>Not offered</h3><table>")
