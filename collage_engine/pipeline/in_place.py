@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collage_engine.machine.worker import Worker
-from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.built import MODULE_FILE, attribute_kernels
 from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.rival import Outcome, Rival, Sample
+from collage_engine.records.errors import Cancelled, CollageError
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
 
 PASSES = 5
 """Profiles of a cover, in turn with the reference's."""
@@ -20,13 +25,26 @@ RUNS = 5
 
 PartKey = tuple[str, tuple[int, ...]]
 """Instance id and operators."""
+ROUNDED = 1.0
+"""Of a cover in reduced precision only the times are wanted, unless its numbers are nonsense:
+whether it keeps the run's tolerance is found out later, on more samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What a cover took; times in µs."""
+
+    parts: dict[PartKey, float]
+    between_us: float
+    """Conversions and copies between its partitions."""
 
 
 class RunCovers:
     """Builds covers and profiles them, each in a child process of its own.
 
     The first one is the reference: it stays loaded and is profiled in turn with every other one,
-    whose times are told as they were had the machine been as fast as it was for the first.
+    whose times are told as they were had the machine been as fast as it was for the first. Should
+    it fail, the next cover takes its place.
     """
 
     def __init__(
@@ -37,6 +55,7 @@ class RunCovers:
             cancel.EVENT, lambda done, total, now: None,
         )  # fmt: skip
         self._record = model.record
+        self._tolerance = tolerance
         self._builder = Worker("collage_engine.placement.build_job:BuildJob", name="collage-build")
         self._count = 0
         self._reference: Outcome | None = None
@@ -49,11 +68,12 @@ class RunCovers:
         self._builder.close()
         self._field.close()
 
-    def look(self, cover: tuple[CoverPart, ...]) -> dict[PartKey, float] | str:
-        """µs of every partition within the cover; the reason when it cannot be built or run."""
+    def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
+        """What the cover took; the reason when it cannot be built or run."""
         self._count += 1
         outcome = Outcome(rival=Rival(name=f"cover {self._count}", kind="collage", cover=cover))
         field = self._field
+        field.tolerance = max(ROUNDED, self._tolerance) if outcome.reduced else self._tolerance
         field.build_one(
             self._builder, self._count, outcome, self._record.path, dict(self._record.shapes)
         )
@@ -63,33 +83,55 @@ class RunCovers:
             return outcome.reason or "it was not built"
         try:
             passes = self._passes(outcome)
+        except Cancelled:
+            raise
+        except CollageError as error:
+            return str(error)
         finally:
             if outcome is not self._reference:
                 self._leave(outcome)
-        parts = outcome.built.parts
-        taken = zip(*passes, strict=True)
-        return {
-            (part.instance.id, part.operators): statistics.median(times)
-            for part, times in zip(parts, taken, strict=False)
-        }
+        *parts, between = (statistics.median(times) for times in zip(*passes, strict=True))
+        return Looked(
+            parts={
+                (part.instance.id, part.operators): us
+                for part, us in zip(outcome.built.parts, parts, strict=True)
+            },
+            between_us=between,
+        )
 
     def _passes(self, outcome: Outcome) -> list[list[float]]:
-        """µs of every partition, pass by pass, at the reference's first speed."""
+        """What ``_profile`` says, pass by pass, at the reference's first speed."""
+        passes: list[list[float]] = []
+        while self._reference is not None and len(passes) < PASSES:
+            speed = self._speed(self._reference)
+            if speed is not None:
+                passes.append([us / speed for us in self._profile(outcome)])
         if self._reference is None:
             passes = [self._profile(outcome) for _ in range(PASSES)]
             self._reference = outcome
             self._reference_us = statistics.median(map(sum, passes))
-            return passes
-        passes = []
-        for _ in range(PASSES):
-            speed = sum(self._profile(self._reference)) / self._reference_us
-            passes.append([us / speed for us in self._profile(outcome)])
         return passes
 
+    def _speed(self, reference: Outcome) -> float | None:
+        """What the reference takes now over what it took first; None: it failed, and is gone."""
+        try:
+            us = sum(self._profile(reference))
+        except Cancelled:
+            raise
+        except CollageError:
+            self._leave(reference)
+            self._reference = None
+            return None
+        return us / self._reference_us if us > 0 and self._reference_us > 0 else 1.0
+
     def _profile(self, outcome: Outcome) -> list[float]:
-        assert outcome.built is not None
+        """µs of every partition, and last of what is between them."""
+        built = outcome.built
+        assert built is not None
         seen = [(kernel.kernel, kernel.us) for kernel in self._field.profile(outcome, RUNS)]
-        return attribute_kernels(outcome.built.kernels, seen)[0]
+        taken, outside = attribute_kernels(built.kernels, seen)
+        taken += [0.0] * (len(built.parts) - len(taken))  # the last ones may be views only
+        return [*taken, sum(us for _, us in outside)]
 
     def _leave(self, outcome: Outcome) -> None:
         worker = self._field.workers.pop(id(outcome), None)

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from collage_engine.measure.keys import KeyMaker
-from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_record
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
 
 LEVELS = (1.0, 0.8, 0.64, 0.5, 0.36, 0.25)
 """Shares of the burden that would just keep the tolerance, at which partitions are offered."""

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
 from collage_engine.pipeline.mixing import products_of
@@ -29,6 +29,9 @@ from collage_engine.records.precision import FLOAT32, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import CandidateId, Problem
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
 
 MORE_SAMPLES = 3
 """Further random inputs on which the tolerance must be kept; the user's own are taken as said."""

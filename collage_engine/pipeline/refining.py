@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collage_engine.machine.worker import Worker
-from collage_engine.model.importer import ImportedModel
 from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.built import MODULE_FILE
@@ -22,6 +22,9 @@ from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Cover, Refinement, Trial, refine
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
 
 ROUNDS = 7
 """Per trial, each against the start in the same round."""

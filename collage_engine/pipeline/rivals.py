@@ -8,7 +8,7 @@ placements.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
@@ -16,7 +16,6 @@ from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.pipeline.workspace import Menu
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.python_session import has_session
 from collage_engine.placement.rival import Rival
@@ -26,6 +25,9 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
+
+if TYPE_CHECKING:
+    from collage_engine.pipeline.workspace import Menu
 
 COLLAGE = "collage"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from collage_engine.measure.keys import KeyContext
 from collage_engine.pipeline.accuracy import Kept
-from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.mixing import (
     LEVELS,
     burdens,
@@ -19,12 +19,15 @@ from collage_engine.pipeline.mixing import (
 )
 from collage_engine.pipeline.problem import make_placement, with_conversions
 from collage_engine.pipeline.promise import chosen_covers, covers_within, isolated
-from collage_engine.pipeline.run_state import RunState
 from collage_engine.placement.rival import Sample
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import Problem
 from collage_engine.toolchains.registry import get
+
+if TYPE_CHECKING:
+    from collage_engine.pipeline.measuring import Measuring
+    from collage_engine.pipeline.run_state import RunState
 
 MIXED_S = 60.0
 """For measuring candidates in two precisions, where the budget has less left."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.problem import UNDECIDED, best_placements
-from collage_engine.pipeline.run_state import RunState
-from collage_engine.pipeline.workspace import Menu
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
+
+if TYPE_CHECKING:
+    from collage_engine.pipeline.run_state import RunState
+    from collage_engine.pipeline.workspace import Menu
 
 
 def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]:
