@@ -23,7 +23,7 @@ TITLES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
-    "in-place": "Measuring in place",
+    "in-place": "Looking into whole covers",
     "accuracy": "Keeping the tolerance",
     "refine": "Refining end to end",
     "build": "Building",

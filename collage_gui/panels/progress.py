@@ -15,7 +15,7 @@ STAGES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
-    "in-place": "Measuring in place",
+    "in-place": "Looking into whole covers",
     "accuracy": "Keeping the tolerance",
     "refine": "Refining end to end",
     "build": "Building",
