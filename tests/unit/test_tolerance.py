@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
-from collage_engine.pipeline.accuracy import TRIES, Kept, keep_tolerance
-from collage_engine.search.problem import CandidateId, Problem, problem_from
+from collage_engine.pipeline.accuracy import TRIES, Kept, Wider, keep_tolerance
+from collage_engine.search.problem import (
+    CandidateId,
+    Problem,
+    ProblemCandidate,
+    ProblemNode,
+    ProblemPin,
+    problem_from,
+)
 from collage_engine.search.tolerance import BurdenedSearch
 from tests.search_graphs import problem_on, residual
 from tests.search_instances import BruteForce, random_problem
@@ -180,3 +187,121 @@ def test_a_whole_model_candidate_over_the_tolerance_is_not_even_built() -> None:
 
     found = keep_tolerance(problem, errors, errors, 0.01, measure)
     assert found.within and "whole" not in seen
+
+
+# ------------------------------------------------- what is asked for when a whole model is refused
+
+TOLERANCE = 0.01
+NODES = (0, 1)
+
+
+def offer(name: str, us: float, nodes: tuple[int, ...] = NODES) -> ProblemCandidate:
+    return ProblemCandidate(id=name, nodes=nodes, toolchain=name.partition(":")[0], cost_us=us)
+
+
+def two_nodes(*candidates: ProblemCandidate, pins: tuple[ProblemPin, ...] = ()) -> Problem:
+    nodes = (ProblemNode(id=0), ProblemNode(id=1, inputs=(0,)))
+    return Problem(nodes=nodes, outputs=(1,), candidates=candidates, pins=pins)
+
+
+class Asked:
+    """``weigh`` with canned additions, and ``measure`` with canned errors of covers."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        errors: Mapping[CandidateId, float],
+        more: Sequence[ProblemCandidate] = (),
+    ) -> None:
+        self.problem, self.errors = problem, errors
+        self.more = tuple(more)
+        self.weighed = 0
+        self.tried: list[tuple[CandidateId, ...]] = []
+        self.covers: dict[frozenset[CandidateId], float | str] = {}
+
+    def reduced(self, candidates: Sequence[ProblemCandidate]) -> list[CandidateId]:
+        return [c.id for c in candidates if str(c.id).startswith(("low", "mixed"))]
+
+    def weigh(self) -> Wider:
+        self.weighed += 1
+        every = (*self.problem.candidates, *self.more)
+        problem = msgspec.structs.replace(self.problem, candidates=every)
+        return Wider(
+            problem=problem, errors=self.errors, arriving=self.errors, reduced=self.reduced(every)
+        )
+
+    def measure(self, cover: Sequence[CandidateId]) -> float | str:
+        self.tried.append(tuple(cover))
+        alone = max(self.errors.get(name, 0.0) for name in cover)
+        return self.covers.get(frozenset(cover), alone)
+
+    def keep(self) -> Kept:
+        known = {c.id for c in self.problem.candidates}
+        first = {name: e for name, e in self.errors.items() if name in known}
+        few = self.reduced(self.problem.candidates)
+        return keep_tolerance(self.problem, first, few, TOLERANCE, self.measure, weigh=self.weigh)
+
+
+def test_a_refused_whole_model_that_is_faster_is_asked_for_in_two_precisions() -> None:
+    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
+    more = [offer("mixed:a", 5.0), offer("mixed:b", 7.0)]
+    asked = Asked(problem, {"low": 0.03, "mixed:a": 0.02, "mixed:b": 0.008}, more)
+    found = asked.keep()
+    assert asked.weighed == 1
+    # What breaks the tolerance alone is not built: neither the first nor what came later.
+    assert {name for cover in asked.tried for name in cover} == {"full", "mixed:b"}
+    assert [t.cover for t in found.within] == [("mixed:b",), ("full",)]
+    assert found.full is not None and found.full.cover == ("full",)
+
+
+def test_a_mixed_candidate_is_not_the_cover_without_reduced_precision() -> None:
+    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.009}, [offer("mixed", 5.0)])
+    asked.covers[frozenset({"mixed"})] = 0.012  # on all samples
+    found = asked.keep()
+    # It breaks the tolerance once it is run; float32 is there to remain.
+    assert ("mixed",) in asked.tried and [t.cover for t in found.within] == [("full",)]
+    assert found.full is not None and found.full.cover == ("full",)
+
+
+@pytest.mark.parametrize("us", [4.0, 12.0])
+def test_a_refused_whole_model_that_is_slower_or_barred_is_not_asked_for(us: float) -> None:
+    pins = () if us > 10 else (ProblemPin(nodes=(1,), not_toolchain="low"),)
+    problem = two_nodes(offer("full", 10.0), offer("low", us), pins=pins)
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.001}, [offer("mixed", 1.0)])
+    found = asked.keep()
+    assert asked.weighed == 0 and [t.cover for t in found.within] == [("full",)]
+
+
+def test_where_refused_whole_models_are_all_there_is_more_is_asked_for() -> None:
+    asked = Asked(two_nodes(offer("low", 4.0)), {"low": 0.03, "mixed": 0.005}, [offer("mixed", 5)])
+    found = asked.keep()
+    assert asked.weighed == 1 and [t.cover for t in found.within] == [("mixed",)]
+    assert found.full is None
+    nothing = Asked(two_nodes(offer("low", 4.0)), {"low": 0.03})
+    assert nothing.keep() == Kept(tried=(), within=(), full=None)
+    without = Asked(two_nodes(offer("full", 4.0, (0,))), {})
+    assert without.keep() == Kept(tried=(), within=(), full=None) and without.weighed == 0
+
+
+def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> None:
+    problem = two_nodes(
+        offer("full", 10.0), offer("low", 4.0), offer("low:0", 3.0, (0,)),
+        offer("full:0", 5.0, (0,)), offer("full:1", 6.0, (1,)),
+    )  # fmt: skip
+    errors = {"low": 0.03, "low:0": 0.009, "mixed": 0.0095}
+    asked = Asked(problem, errors, [offer("mixed", 5.0)])
+    asked.covers[frozenset({"mixed"})] = 0.02
+    found = asked.keep()
+    assert asked.tried[:2] == [("low:0", "full:1"), ("mixed",)]
+    assert [t.cover for t in found.within] == [("low:0", "full:1"), ("full",)]
+    assert all((t.max_rel_error or 0) <= TOLERANCE for t in found.within)
+
+
+def test_a_mixed_one_that_cannot_be_run_is_passed_over() -> None:
+    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.005}, [offer("mixed", 5.0)])
+    asked.covers[frozenset({"mixed"})] = "it crashed"
+    found = asked.keep()
+    assert [t.reason for t in found.tried] == [None, "it crashed"]
+    assert [t.cover for t in found.within] == [("full",)]
