@@ -50,6 +50,7 @@ def test_candidates_have_a_column_of_times_alone_where_costs_are_others(drive) -
     assert "alone" in header(ALONE_COLUMN, horizontal, tip)
     document = page.document
     chosen = document.shown.placement.partitions[0].candidate
+    d.until(lambda: document.cost(chosen).usable)
     cost = document.cost(chosen)
     document.costs[chosen] = cost.among_others(2 * cost.median_us, "seen")
     document.costs_changed.emit()
