@@ -29,6 +29,7 @@ from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
@@ -257,7 +258,7 @@ class _Collector:
     def records(self) -> list[CandidateRecord]:
         name = self.offer.instance.id
         for reason, times in self.refused.items():
-            self.notes.append(f"{name}: {times} candidates refused for {reason}")
+            self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
         ordered = sorted(self.found.items(), key=lambda f: (f[0] & -f[0], f[0].bit_count(), f[0]))
         return [
             make_record(
