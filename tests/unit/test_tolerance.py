@@ -289,7 +289,7 @@ def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> 
         offer("full", 10.0), offer("low", 4.0), offer("low:0", 3.0, (0,)),
         offer("full:0", 5.0, (0,)), offer("full:1", 6.0, (1,)),
     )  # fmt: skip
-    errors = {"low": 0.03, "low:0": 0.009, "mixed": 0.0095}
+    errors: dict[CandidateId, float] = {"low": 0.03, "low:0": 0.009, "mixed": 0.0095}
     asked = Asked(problem, errors, [offer("mixed", 5.0)])
     asked.covers[frozenset({"mixed"})] = 0.02
     found = asked.keep()
