@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from collage_engine.measure.assumed import ASSUMPTION, Parts
+from collage_engine.measure.assumed import ASSUMED, ASSUMPTION, PROVEN, Parts
 from collage_engine.measure.measurer import group_candidates
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.pipeline.measuring import Measuring, in_order, with_costs
@@ -44,8 +44,6 @@ SEARCH_S = 3.0
 """For one search of a graph too wide for exact search."""
 PINS_APART = 6
 """With more pins than this, verdicts are not made certain one by one."""
-PROVEN = "left unmeasured: bytes and operations prove that it cannot matter"
-ASSUMED = f"left unmeasured: it cannot matter, {ASSUMPTION}"
 
 MakeProblem = Callable[[Sequence[CandidateRecord]], Problem]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from collage_engine.lowering.reference import TrueValues
+from collage_engine.measure.assumed import ASSUMED, PROVEN
 from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.measurer import (
     Group,
@@ -168,7 +170,11 @@ class Measuring:
         if not unknown:
             return list(records)
         groups = in_order(group_candidates(unknown), self._workspace.model.record.nodes)
-        return with_costs(records, self.wave(groups, deadline, len({r.key for r in unknown})))
+        found = with_costs(records, self.wave(groups, deadline, len({r.key for r in unknown})))
+        reasons = {r.key: r.cost.reason for r in found if r.cost.state == "unknown"}
+        left = Counter(reasons.values())
+        self.counts = replace(self.counts, proven=left[PROVEN], assumed=left[ASSUMED])
+        return found
 
     def measure_groups(
         self, groups: Sequence[Group], deadline: float | None, again: bool = False
