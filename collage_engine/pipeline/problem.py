@@ -39,6 +39,11 @@ UNDECIDED = (
     "pin some nodes, or use fewer toolchains"
 )
 
+NOT_MEASURED = (
+    "what the pins ask for was left unmeasured, since it could not matter without them: "
+    "run again, which measures it"
+)
+
 LAUNCH = "launch"
 
 
@@ -238,6 +243,14 @@ def search_document(
         ), search
     if answer.infeasible is not None:
         details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
+        if _is_only_unmeasured(problem):
+            details["reason"] = NOT_MEASURED
+            verdicts = tuple(
+                msgspec.structs.replace(v, state="pending", reason=NOT_MEASURED)
+                if v.state == "infeasible"
+                else v
+                for v in verdicts
+            )
         return SearchAnswer(
             placement=None, infeasible=details, verdicts=verdicts,
             limits=tuple(limit_verdicts(answer)), seconds=answer.seconds,
@@ -254,6 +267,20 @@ def search_document(
         optimal=answer.optimal,
         seconds=answer.seconds,
     ), search
+
+
+def _is_only_unmeasured(problem: Problem) -> bool:
+    """Whether a problem without a cover has one of candidates that were left unmeasured."""
+    if all(candidate.state != "unknown" for candidate in problem.candidates):
+        return False
+    hoped = tuple(
+        msgspec.structs.replace(c, state="measured", cost_us=c.lower_bound_us or 0.0)
+        if c.state == "unknown"
+        else c
+        for c in problem.candidates
+    )
+    answer = solve(msgspec.structs.replace(problem, candidates=hoped))
+    return answer.infeasible is None and answer.cost_us is not None
 
 
 def best_placements(

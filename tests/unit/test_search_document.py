@@ -1,0 +1,56 @@
+"""Searching again on a document's costs: what pins get where candidates were left unmeasured."""
+
+from __future__ import annotations
+
+from collage_engine.partition.candidate import make_record
+from collage_engine.pipeline.problem import NOT_MEASURED, search_document
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.graph import ModelRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.session.document import Document
+from tests.graphs import chain
+
+GRAPH = chain("nn.relu", "nn.relu")
+
+
+def candidate(nodes: tuple[int, ...], cost: Cost) -> CandidateRecord:
+    made = make_record(GRAPH, ToolchainInstance(toolchain="onednn"), nodes, rule="region")
+    fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "cost"}
+    return CandidateRecord(**fields, cost=cost)
+
+
+def document(*candidates: CandidateRecord, pin: Pin) -> Document:
+    model = ModelRecord(path="m.onnx", sha256="00", nodes=2)
+    return Document(model=model, graph=GRAPH.record, candidates=list(candidates), pins=[pin])
+
+
+MEASURED = Cost(state="measured", median_us=3.0, low_us=2.9, high_us=3.1)
+FIRST_ALONE = Pin(kind="exactly", nodes=(0,), text="relu1=exactly")
+
+
+def test_a_pin_on_what_was_left_unmeasured_asks_for_another_run():
+    unmeasured = [candidate((0,), Cost()), candidate((1,), MEASURED)]
+    found, _ = search_document(
+        document(candidate((0, 1), MEASURED), *unmeasured, pin=FIRST_ALONE), RunSettings()
+    )
+    assert found.placement is None and found.infeasible is not None
+    assert found.infeasible["reason"] == NOT_MEASURED
+    assert (found.verdicts[0].state, found.verdicts[0].reason) == ("pending", NOT_MEASURED)
+
+
+def test_a_pin_that_nothing_can_honour_stays_infeasible():
+    other = [candidate((0, 1), MEASURED), candidate((1,), Cost())]
+    found, _ = search_document(document(*other, pin=FIRST_ALONE), RunSettings())
+    assert found.infeasible is not None and found.infeasible["reason"] != NOT_MEASURED
+    assert found.verdicts[0].state == "infeasible"
+
+
+def test_a_pin_on_what_was_measured_is_honoured_at_its_price():
+    each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
+    found, _ = search_document(
+        document(candidate((0, 1), MEASURED), *each, pin=FIRST_ALONE), RunSettings()
+    )
+    assert found.verdicts[0].state == "honoured" and found.verdicts[0].price_us == 3.0
