@@ -134,6 +134,8 @@ def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -
         ((2, 32, 5, 5), (32, 8, 3, 3), 2, 1, 1, 1, 2),
         ((1, 6, 11), (6, 5, 4), 3, 0, 0, 1, 1),
         ((1, 8, 6, 6), (8, 3, 3, 3), 1, 2, 0, 2, 1),
+        ((1, 64, 5, 5), (64, 16, 2, 2), 2, 0, 0, 1, 1),
+        ((1, 128, 4, 4), (128, 32, 3, 3), 2, 1, 1, 1, 1),
     ],
 )
 def test_transposed(data, weight, stride, padding, extra, dilation, groups) -> None:

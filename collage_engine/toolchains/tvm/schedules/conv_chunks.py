@@ -110,7 +110,8 @@ class _Chunks:
         tiles = self.tiles
         shape, groups, group_rows = tiles.shape, self.groups, self.per_group * self.height
         pitch = shape.ci + (tiles.lanes if shape.ci % 512 == 0 else 0)
-        turned = workspace((self.most * pitch,), name="turned")
+        length = self.most * pitch
+        turned = workspace((length + tiles.lanes,), name="turned")
         tiles.data = Prepared(turned, pitch, shape.size, None)
 
         def task(index: Any) -> Stmt:
@@ -121,6 +122,8 @@ class _Chunks:
                 held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
             return seq(
                 allocate(turned),
+                # Longer than any source, so never put in its place: see conv_shape.
+                store(turned, f32(0.0), int64(length + tiles.lanes - 1)),
                 self._turn(n, turned, pitch, held),
                 loop(tiles.blocks, lambda b: self._group(n, (), int64(0), b, group)),
             )

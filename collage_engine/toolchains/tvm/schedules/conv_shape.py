@@ -156,7 +156,8 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     size = shape.out if sampled else shape.padded
     step = shape.strides if sampled else (1,) * len(size)
     pitch = shape.ci + (lanes if shape.ci % 512 == 0 else 0)
-    buffer = workspace((shape.batch * product(size) * pitch,), name="prepared")
+    length = shape.batch * product(size) * pitch
+    buffer = workspace((length + lanes,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(shape.data)
     plane = product(shape.size)
@@ -223,6 +224,10 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
         )
 
     loops = seq(
+        # Keeps the buffer longer than its source, also after TVM has shortened it to what is
+        # used: StorageRewrite would put it in the place of a source of equal size, an
+        # intermediate of the kernel, while that is still read (its check misses bound values).
+        store(buffer, f32(0.0), int64(length + lanes - 1)),
         clear,
         share(shape.batch * blocks, block) if blocks else None,
         share(
