@@ -144,9 +144,7 @@ def test_half_precision_inside_is_near_and_borders_stay_single(name: str) -> Non
     check_border(function, made)
     half = library.api().trt.DataType.HALF
     layers = [made.network.get_layer(i) for i in range(made.network.num_layers)]
-    products = [
-        layer for layer in layers if layer.type.name in ("CONVOLUTION", "MATRIX_MULTIPLY")
-    ]
+    products = [layer for layer in layers if layer.type.name in ("CONVOLUTION", "MATRIX_MULTIPLY")]
     assert products and all(layer.get_output(0).dtype == half for layer in products)
     sums = [layer for layer in layers if layer.type.name in ("SOFTMAX", "NORMALIZATION")]
     assert all(layer.get_output(0).dtype != half for layer in sums)
@@ -300,9 +298,7 @@ class _Config:
         return self.cache
 
 
-def test_what_was_timed_is_kept_and_joined(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_timed_is_kept_and_joined(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     found = replace(library.api(), flavour=library.Flavour("tensorrt", rtx=False))
     file = cache_file(found, AMPERE)

@@ -137,7 +137,9 @@ def test_copies_of_a_candidate_are_one_engine(monkeypatch: pytest.MonkeyPatch) -
     built = []
     build = engine.build_engine
     monkeypatch.setattr(
-        engine, "build_engine", lambda *given: built.append(1) or build(*given)  # type: ignore[func-returns-value]
+        engine,
+        "build_engine",
+        lambda *given: built.append(1) or build(*given),  # type: ignore[func-returns-value]
     )
     toolchain, model = TensorrtToolchain(), import_onnx(zoo.build("tiny"))
     first, second = (whole(model, AMPERE) for _ in range(2))
@@ -297,9 +299,7 @@ def test_headers_of_another_release_are_refused(headers: Path) -> None:
     assert library.headers() == headers
 
 
-def test_a_folder_without_headers_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_headers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(library.INCLUDE, str(tmp_path))
     with pytest.raises(ToolchainError, match=r"holds no NvInferRuntime\.h"):
         library.headers()

@@ -227,9 +227,7 @@ def _resize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     modes = getattr(trt, "InterpolationMode", None) or trt.ResizeMode
     made.resize_mode = getattr(modes, METHODS[a["method"]])
     how = str(a["coordinate_transformation_mode"])
-    made.coordinate_transformation = getattr(
-        trt.ResizeCoordinateTransformation, COORDINATES[how]
-    )
+    made.coordinate_transformation = getattr(trt.ResizeCoordinateTransformation, COORDINATES[how])
     if how == "pytorch_half_pixel":
         made.selector_for_single_pixel = trt.ResizeSelector.UPPER
     if METHODS[a["method"]] == "NEAREST":
@@ -272,5 +270,3 @@ LAYERS: dict[str, Layer] = {
 def floor_size(size: int, window: int, stride: int, padding: int) -> int:
     """Windows that fit whole."""
     return (size + padding - window) // stride + 1
-
-

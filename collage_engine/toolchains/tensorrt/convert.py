@@ -261,4 +261,3 @@ class Converter:
         self.net.network.mark_output(tensor)
         if not self.api.strongly_typed:
             tensor.dtype = self.net.dtype(kind.dtype)
-

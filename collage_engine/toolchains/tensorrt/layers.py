@@ -20,9 +20,7 @@ def executed_layers(plan: bytes) -> list[dict[str, Any]]:
     engine = trt.Runtime(logger(found)).deserialize_cuda_engine(plan)
     if engine is None:
         return []
-    text = engine.create_engine_inspector().get_engine_information(
-        trt.LayerInformationFormat.JSON
-    )
+    text = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
     try:
         layers = json.loads(text).get("Layers", [])
     except ValueError:

@@ -117,9 +117,8 @@ def reason_against_architecture(architecture: str) -> str | None:
         here = cuda_probe().devices
         if here and bare(here[0].architecture) == bare(architecture):
             return None
-        return (
-            "TensorRT builds an engine only on the device that runs it: "
-            + (f"here that is {bare(here[0].architecture)}" if here else "there is none here")
+        return "TensorRT builds an engine only on the device that runs it: " + (
+            f"here that is {bare(here[0].architecture)}" if here else "there is none here"
         )
     if known and bare(architecture) not in known:
         return (
