@@ -13,7 +13,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.explain import Explanation, Labels, Line, explain_node, us
-from collage_engine.search.problem import Problem
+from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.session.document import Document
 
 MOST = 200
@@ -67,7 +67,7 @@ def explain_document(
         runner_up = with_conversions(runner_up, problem)
     return ExplainAnswer(
         words=(
-            *_of_the_run(document, node, labels),
+            *_of_the_run(document, node, labels, told.chosen),
             *told.text,
             *_calls(by_id.get(str(told.chosen))),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
@@ -81,18 +81,26 @@ def explain_document(
     ), search
 
 
-def _of_the_run(document: Document, node: int, labels: Labels) -> list[str]:
+def _of_the_run(
+    document: Document, node: int, labels: Labels, chosen: CandidateId | None
+) -> list[str]:
     """What the newest run exported for this node, where that is not the search's own cover."""
     run = document.runs[-1] if document.runs else None
-    if run is None or run.placement is None or run.winner == "collage":
+    if run is None or run.placement is None:
         return []
     part = next((p for p in run.placement.partitions if node in p.nodes), None)
-    if part is None:
+    if part is None or (run.winner == "collage" and part.candidate == str(chosen)):
         return []
     config = ",".join(f"{k}={v}" for k, v in part.config.items())
     instance = f"{part.toolchain}[{config}]" if config else part.toolchain
     ours = run.rivals[0].measured_us if run.rivals else None
     took = run.placement.measured_us
+    if run.winner == "collage":
+        return [
+            f"The run exported another of the search's covers, the fastest end to end: in it this "
+            f"node runs on {labels.toolchain(instance)} ({part.id}). What follows is about the "
+            f"cover with the least estimate."
+        ]
     text = (
         f"The run exported the baseline {run.winner}, so this node runs on "
         f"{labels.toolchain(instance)}"

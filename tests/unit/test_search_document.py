@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from collage_engine.partition.candidate import make_record
+from collage_engine.pipeline.explain import explain_document
 from collage_engine.pipeline.problem import NOT_MEASURED, search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
+from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.session.document import Document
@@ -54,3 +58,30 @@ def test_a_pin_on_what_was_measured_is_honoured_at_its_price():
         document(candidate((0, 1), MEASURED), *each, pin=FIRST_ALONE), RunSettings()
     )
     assert found.verdicts[0].state == "honoured" and found.verdicts[0].price_us == 3.0
+
+
+def test_explaining_says_when_another_cover_was_exported():
+    faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
+    each = [candidate((0,), faster), candidate((1,), faster)]
+    together = candidate((0, 1), MEASURED)
+    opened = document(together, *each, pin=FIRST_ALONE)
+    opened.pins = []
+    part = Partition(
+        id="p0", candidate=together.id, toolchain="onednn", config={}, nodes=(0, 1),
+        onnx_nodes=(), estimated_us=3.0,
+    )  # fmt: skip
+    opened.runs = [
+        Run(
+            id="r1", name="", model={}, target="cpu", threads=1, toolchains=[],
+            candidates=CandidateCounts(), placement=Placement(partitions=(part,), estimated_us=3.0),
+            baselines=[], winner="collage", pins=[], max_abs_error=0.0, max_rel_error=0.0,
+            seconds={},
+        )
+    ]  # fmt: skip
+    told, _ = explain_document(opened, 0)
+    assert told.words[0].startswith("The run exported another of the search's covers")
+    assert "oneDNN (p0)" in told.words[0]
+    own = msgspec.structs.replace(part, candidate=each[0].id, nodes=(0,))
+    opened.runs[0].placement = Placement(partitions=(own,), estimated_us=2.0)
+    told, _ = explain_document(opened, 0)
+    assert not told.words[0].startswith("The run exported")
