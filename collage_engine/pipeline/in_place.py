@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from collage_engine.machine.worker import Worker
 from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
-from collage_engine.placement.built import MODULE_FILE, attribute_kernels
+from collage_engine.placement.built import attribute_kernels
 from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.errors import Cancelled, CollageError
@@ -89,7 +89,7 @@ class RunCovers:
             return str(error)
         finally:
             if outcome is not self._reference:
-                self._leave(outcome)
+                self._field.leave(outcome)
         *parts, between = (statistics.median(times) for times in zip(*passes, strict=True))
         return Looked(
             parts={
@@ -119,7 +119,7 @@ class RunCovers:
         except Cancelled:
             raise
         except CollageError:
-            self._leave(reference)
+            self._field.leave(reference)
             self._reference = None
             return None
         return us / self._reference_us if us > 0 and self._reference_us > 0 else 1.0
@@ -132,10 +132,3 @@ class RunCovers:
         taken, outside = attribute_kernels(built.kernels, seen)
         taken += [0.0] * (len(built.parts) - len(taken))  # the last ones may be views only
         return [*taken, sum(us for _, us in outside)]
-
-    def _leave(self, outcome: Outcome) -> None:
-        worker = self._field.workers.pop(id(outcome), None)
-        if worker is not None:
-            worker.close()
-        if outcome.folder is not None:
-            (outcome.folder / MODULE_FILE).unlink(missing_ok=True)

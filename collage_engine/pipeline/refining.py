@@ -16,7 +16,6 @@ import numpy as np
 from collage_engine.machine.worker import Worker
 from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
-from collage_engine.placement.built import MODULE_FILE
 from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.cost import Cost, invalid
@@ -62,7 +61,7 @@ class EndToEnd:
     def error(self, cover: Cover) -> float | str:
         """The largest error of the whole model; the reason when it cannot be built or run."""
         outcome = self._opened(cover)
-        self._leave(outcome)
+        self._field.leave(outcome)
         found = outcome.max_rel_error
         return outcome.reason or "it has no error" if found is None else found
 
@@ -90,7 +89,7 @@ class EndToEnd:
             self._reference_us = statistics.median(times)
         else:
             times = self._against_reference(outcome)
-            self._leave(outcome)
+            self._field.leave(outcome)
         if not times:
             return invalid(outcome.reason or "it failed while it was timed")
         return Cost(
@@ -113,13 +112,6 @@ class EndToEnd:
             for (us, _), (base, _) in zip(ours, theirs, strict=False)
             if us == us and base == base
         ]
-
-    def _leave(self, outcome: Outcome) -> None:
-        worker = self._field.workers.pop(id(outcome), None)
-        if worker is not None:
-            worker.close()
-        if outcome.folder is not None:
-            (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
 
 
 def refine_covers(

@@ -348,6 +348,14 @@ class Field:
             return []
         return [s * 1e6 for s in seconds]
 
+    def leave(self, outcome: Outcome) -> None:
+        """End a rival's process and remove its module: its figures are known."""
+        worker = self.workers.pop(id(outcome), None)
+        if worker is not None:
+            worker.close()
+        if outcome.folder is not None:
+            (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
+
     # ------------------------------------------------------------------ looking inside
 
     def profile(self, outcome: Outcome, runs: int = 9) -> list[KernelTime]:

@@ -61,6 +61,9 @@ class Field:
         name = outcome.rival.name
         self.workers[id(outcome)] = SimpleNamespace(close=lambda: self.closed.append(name))
 
+    def leave(self, outcome: Outcome) -> None:
+        self.workers.pop(id(outcome)).close()
+
     def profile(self, outcome: Outcome, _: int) -> list[KernelTime]:
         error = self.ending.get(outcome.rival.name)
         if error is not None:
