@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -49,6 +49,33 @@ PRODUCT = "collage.product"
 
 Element = Callable[[Any, Any, Any], Any]
 Plans = Callable[[Sizes, str], Plan]
+
+
+class Window(NamedTuple):
+    """Sizes of a convolution or a transposed one; spatial lists have an entry per axis."""
+
+    shape: tuple[int, ...]
+    weight: tuple[int, ...]
+    out: tuple[int, ...]
+    groups: int
+    strides: list[int]
+    dilation: list[int]
+    padding: list[int]
+    """Before every axis, then after."""
+
+
+def window_of(call: Call, kernel_layout: str) -> Window | None:
+    """The sizes of a call; None where they are not known, or its layouts are not plain."""
+    data, kernel = call.args
+    shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
+    if shape is None or weight is None or out is None or not plain_layout(call, kernel_layout):
+        return None
+    attributes = call.attrs
+    return Window(
+        shape, weight, out, int(attributes.groups),
+        [int(v) for v in attributes.strides], [int(v) for v in attributes.dilation],
+        both_sides([int(v) for v in attributes.padding], len(shape) - 2),
+    )  # fmt: skip
 
 
 def planner(architecture: str) -> Plans:
@@ -128,21 +155,18 @@ class Products:
                           vectors=(a[-1], out[-1]))  # fmt: skip
 
     def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
-        data, kernel = call.args
-        shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
-        if shape is None or weight is None or out is None or not plain_layout(call, "OI"):
+        window = window_of(call, "OI")
+        if window is None:
             return None
-        dims = len(shape) - 2
-        attributes = call.attrs
-        groups = int(attributes.groups)
-        strides = [int(v) for v in attributes.strides]
-        dilation = [int(v) for v in attributes.dilation]
-        padding = both_sides([int(v) for v in attributes.padding], dims)
+        shape, weight, out = window.shape, window.weight, window.out
+        groups, strides = window.groups, window.strides
+        dilation, padding = window.dilation, window.padding
         simple = max(weight[2:]) == 1 and set(strides) == {1} and not any(padding)
 
         def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
+            before = padding[: len(strides)]
             at = [p * s + t * d - b for p, s, t, d, b
-                  in zip(pixel, strides, tap, dilation, padding[:dims], strict=True)]  # fmt: skip
+                  in zip(pixel, strides, tap, dilation, before, strict=True)]  # fmt: skip
             value = x(image, channel, *at)
             tests = []
             for i, e in enumerate(shape[2:]):
@@ -159,16 +183,12 @@ class Products:
 
     def transposed_convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
         """As a convolution that reads zeros between the pixels it spreads."""
-        data, kernel = call.args
-        shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
-        if shape is None or weight is None or out is None or not plain_layout(call, "IO"):
+        window = window_of(call, "IO")
+        if window is None:
             return None
-        dims = len(shape) - 2
-        attributes = call.attrs
-        groups = int(attributes.groups)
-        strides = [int(v) for v in attributes.strides]
-        dilation = [int(v) for v in attributes.dilation]
-        padding = both_sides([int(v) for v in attributes.padding], dims)
+        shape, weight, out = window.shape, window.weight, window.out
+        groups, strides = window.groups, window.strides
+        dilation, padding = window.dilation, window.padding
 
         def read(x: Any, image: Any, channel: Any, pixel: Sequence[Any], tap: Sequence[Any]) -> Any:
             tests, at = [], []
