@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import TensorProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.generate import plan_of
 from tests.cuda_plans import carried_out, model_of, node, normal, stored_formats, whole
@@ -244,7 +246,7 @@ def test_what_fits_in_no_epilogue_is_refused() -> None:
     assert refused(model) == "tanh: CUTLASS runs it only in a product's epilogue"
 
 
-def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read() -> None:
+def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read(monkeypatch) -> None:
     half = Family("gemm", "float16", "rows", "relu", 8)
     assert half.generations("sm_90a") == ("sm80", "sm90")
     assert half.generations("sm_80") == ("sm80",)
@@ -253,7 +255,10 @@ def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read() -> None
     assert Family("gemm", "tf32", "rows", "none", 4).generations("sm_90a") == ("sm80",)
     assert Family("gemm", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80", "sm90")
     conv = Family("conv", "float16", "columns", "none", 8)
+    monkeypatch.setattr(headers, "utilities", lambda: Path("util"))
     assert conv.generations("sm_90a") == ("sm80", "sm90")
+    monkeypatch.setattr(headers, "utilities", lambda: None)  # a CUTLASS without its tools
+    assert conv.generations("sm_90a") == ("sm80",)
     assert Family("conv", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80",)
     assert Family("group", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
     # Each takes a minute or so to compile: they are compiled side by side.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import shutil
@@ -181,7 +182,9 @@ def test_a_kernel_that_knows_no_collapse_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "enabled").write_text("always [madvise] never\n")
     (tmp_path / "hpage_pmd_size").write_text(f"{2 * MIB}\n")
     pages = HugePages()
-    held = bytearray(os.urandom(64)) * (1 << 20)
+    # A mapping of its own: a large object may lie where an earlier one was.
+    held = mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    held.write(os.urandom(64) * MIB)
     moved = pages.collapse()
     assert moved.bytes == 0 and "Invalid argument" in str(moved.reason)
     assert held[:64] == held[-64:]
