@@ -59,6 +59,8 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """``wall``, or ``cpu``: process CPU time, which others' load does not lengthen."""
     load: float = 0.0
     """Cores that other work kept busy during the rounds, on average."""
+    launches: int = 1
+    """How often every runtime was started anew, each time for its share of the rounds."""
     when: str = ""
     nodes: int = 0
     peers: tuple[PeerTime, ...] = ()

@@ -67,24 +67,55 @@ SAME = {"float32": (FLOAT32,), "bf16": ("bf16",), "int8": ("int8",)}
 
 
 def interleave(
-    peers: dict[str, Peer], rounds: int, options: argparse.Namespace
-) -> dict[str, Samples]:
-    """Rounds handed to the processes in turn, in changing order."""
-    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
-    order = random.Random(rounds)
-    sitting: set[str] = set()
-    for number in range(rounds):
-        if number == 3:
+    peers: dict[str, Peer],
+    samples: dict[str, list[tuple[float, float]]],
+    rounds: int,
+    options: argparse.Namespace,
+) -> None:
+    """Rounds handed to the processes in turn, in changing order; one that is gone sits out."""
+    order = random.Random(sum(map(len, samples.values())))
+    sitting = set(samples) - set(peers)
+    for _ in range(rounds):
+        done = max(map(len, samples.values()), default=0)
+        if done == 3:
             typical = {name: middle(column(s, "wall")) or 0.0 for name, s in samples.items()}
             fastest = min(typical.values())
-            sitting = {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
-        for name in order.sample(list(peers), len(peers)):
+            sitting |= {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
+        for name in order.sample(list(samples), len(samples)):
             if name in sitting:
                 samples[name].append((-1.0, -1.0))
                 continue
             time.sleep(options.rest)
             samples[name].append(peers[name].round(options.warm, options.seconds))
-    return dict(samples)
+
+
+def launched(
+    peers: dict[str, Peer],
+    specs: dict[str, dict[str, Any]],
+    keep: Path,
+    options: argparse.Namespace,
+) -> tuple[dict[str, Samples], float]:
+    """The rounds of all launches, and the cores that other work kept busy meanwhile.
+
+    Two processes with the same module differ by a few percent throughout (where their memory
+    came to lie), which no number of rounds would average out: so each runtime is started anew
+    for every launch. ``peers``: those of the first; what runs at the end is left in it.
+    """
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+    loads = []
+    for number in range(options.launches):
+        if number:
+            for name, peer in list(peers.items()):
+                peer.close()
+                del peers[name]
+                if samples[name][-1][0] >= 0:
+                    peers[name] = Peer(specs[name], keep)
+        load = Load()
+        load.start([peer.pid for peer in peers.values()])
+        least, more = divmod(options.rounds, options.launches)
+        interleave(peers, samples, least + (number < more), options)
+        loads.append(load.others())
+    return dict(samples), sum(loads) / len(loads)
 
 
 def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) -> PeerEntry:
@@ -100,7 +131,7 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     }
     times: dict[str, PeerTime] = {}
     peers: dict[str, Peer] = {}
-    load = Load()
+    specs: dict[str, dict[str, Any]] = {}
     try:
         for spec in specs_of(name, model, artifact, threads, keep, options):
             about = PeerTime(
@@ -108,6 +139,7 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
                 same_module=spec["name"] != OURS and is_same(spec.get("folder"), manifest),
             )  # fmt: skip
             try:
+                specs[spec["name"]] = spec | sample
                 peer = Peer(spec | sample, keep)
                 peers[spec["name"]] = peer
                 error = peer.error
@@ -121,16 +153,15 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
                 )
             except PeerFailed as failure:
                 times[spec["name"]] = msgspec.structs.replace(about, reason=str(failure))
-        load.start([peer.pid for peer in peers.values()])
-        samples = interleave(peers, options.rounds, options)
-        busy = load.others()
+        samples, busy = launched(peers, specs, keep, options)
     finally:
         for peer in peers.values():
             peer.close()
     clock = pick_clock(options.clock, threads, busy)
     entry = PeerEntry(
         model=name, threads=threads, precision=options.precision, tolerance=options.tolerance,
-        load=busy, clock=clock, when=datetime.now(UTC).isoformat(timespec="seconds"),
+        launches=options.launches, load=busy, clock=clock,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
         nodes=document["model"]["nodes"], samples=dict(samples), winner=document["winner"],
         peers=tuple(timed(about, samples.get(key, ()), clock) for key, about in times.items()),
         **placed(document),
@@ -174,7 +205,7 @@ def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:
 def judged(entry: PeerEntry) -> PeerEntry:
     """The entry with ours against the best other, and against the best float32 one."""
     best = best_other(entry.peers, entry.samples, entry.clock, SAME[entry.precision])
-    ratio = against(entry.samples, best, entry.clock)
+    ratio = against(entry.samples, best, entry.clock, entry.launches)
     if ratio is not None:
         entry = msgspec.structs.replace(
             entry, best_other=best, slowdown=ratio.middle - 1, slowdown_low=ratio.low - 1,
@@ -184,7 +215,9 @@ def judged(entry: PeerEntry) -> PeerEntry:
         plain = best_other(entry.peers, entry.samples, entry.clock, (FLOAT32,))
         if plain is not None:
             gain = paired_ratio(
-                column(entry.samples[plain], entry.clock), column(entry.samples[OURS], entry.clock)
+                column(entry.samples[plain], entry.clock),
+                column(entry.samples[OURS], entry.clock),
+                entry.launches,
             )
             if gain is not None:
                 entry = msgspec.structs.replace(
@@ -223,7 +256,8 @@ def versions() -> dict[str, str]:
 
 SETTINGS = (
     "every runtime has the same thread count and a process of its own, and sleeps while another "
-    "runs; rounds are interleaved in changing order, a round is the median of its calls",
+    "runs; rounds are interleaved in changing order, a round is the median of its calls; for each "
+    "launch of some rounds all processes are started anew",
     "onnxruntime: its Python session with all optimisations, inputs and outputs bound once; "
     "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; torch: "
     "eager; NAME alone: the whole model as one partition of that toolchain, in our artifact",
@@ -244,6 +278,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--threads", default="1,2", help="thread counts (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument(
+        "--launches", type=int, default=5, help="processes a runtime has, each for its rounds"
+    )
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a round")
     parser.add_argument("--warm", type=float, default=0.02, help="warm-up of a round, in seconds")
     parser.add_argument("--rest", type=float, default=0.02, help="between rounds, in seconds")
@@ -274,7 +311,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure also what --out holds")
     parser.add_argument("--out", type=Path, default=Path("peers.json"))
     parser.add_argument("--table", type=Path, metavar="FILE", help="only print this file's table")
-    return parser.parse_args()  # fmt: skip
+    options = parser.parse_args()
+    if not 1 <= options.launches <= options.rounds:
+        parser.error("--launches: at least 1, and no more than --rounds")
+    return options
 
 
 def main() -> None:

@@ -49,18 +49,36 @@ def spread(values: Sequence[float]) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
-def paired_ratio(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Ratio | None:
+def paired_ratio(
+    a: Sequence[float], b: Sequence[float], launches: int = 1, seed: int = 0
+) -> Ratio | None:
     """Median over common rounds of ``a[k] / b[k]``; None below three of them.
 
-    Efron's percentile bootstrap with a fixed seed: equal data, equal verdict.
+    Efron's percentile bootstrap with a fixed seed: equal data, equal verdict. Rounds of several
+    ``launches`` (as many in each, the first ones of one more) are drawn in two steps, launches
+    first: what differs between processes is part of the interval.
     """
-    pairs = [x / y for x, y in zip(a, b, strict=False) if not math.isnan(x + y) and y > 0]
-    if len(pairs) < 3:
+    size, more = divmod(min(len(a), len(b)), launches)
+    ends = np.cumsum([size + (number < more) for number in range(launches)])
+    groups: list[np.ndarray] = []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        pairs = [
+            x / y
+            for x, y in zip(a[begin:end], b[begin:end], strict=True)
+            if not math.isnan(x + y) and y > 0
+        ]
+        if pairs:
+            groups.append(np.asarray(pairs))
+    if sum(map(len, groups)) < 3:
         return None
-    ratios = np.asarray(pairs)
-    draws = np.random.default_rng(seed).integers(0, len(ratios), (RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(ratios[draws], axis=1), [2.5, 97.5])
-    return Ratio(float(np.median(ratios)), float(low), float(high))
+    draw = np.random.default_rng(seed)
+    medians = []
+    for _ in range(RESAMPLES):
+        chosen = draw.integers(0, len(groups), len(groups)) if len(groups) > 1 else [0]
+        drawn = [groups[g][draw.integers(0, len(groups[g]), len(groups[g]))] for g in chosen]
+        medians.append(np.median(np.concatenate(drawn)))
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return Ratio(float(np.median(np.concatenate(groups))), float(low), float(high))
 
 
 def pick_clock(wanted: str, threads: int, load: float) -> str:
@@ -86,8 +104,10 @@ def best_other(
     return min(known, key=lambda name: known[name]) if known else None
 
 
-def against(samples: Mapping[str, Samples], other: str | None, clock: str) -> Ratio | None:
+def against(
+    samples: Mapping[str, Samples], other: str | None, clock: str, launches: int = 1
+) -> Ratio | None:
     """Ours over another's, paired."""
     if other is None or OURS not in samples:
         return None
-    return paired_ratio(column(samples[OURS], clock), column(samples[other], clock))
+    return paired_ratio(column(samples[OURS], clock), column(samples[other], clock), launches)

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from collage_engine.cli.main import main
@@ -57,6 +58,21 @@ def test_rounds_that_one_sat_out_do_not_count():
     assert peers_stats.paired_ratio(ours, [20.0, math.nan, 20.0, math.nan]) is None
     assert peers_stats.column([(5.0, 4.0), (-1.0, -1.0)], "cpu")[0] == 4.0
     assert math.isnan(peers_stats.column([(-1.0, -1.0)], "wall")[0])
+
+
+def test_what_differs_between_two_launches_is_part_of_the_interval():
+    """Ten rounds in each of five launches, steady within, ±4 % between them."""
+    draw = np.random.default_rng(1)
+    other = draw.normal(100.0, 0.1, 50)
+    ours = other * np.repeat([0.96, 1.04, 1.0, 0.98, 1.02], 10)
+    alike = peers_stats.paired_ratio(ours, other)
+    launched = peers_stats.paired_ratio(ours, other, launches=5)
+    assert alike.middle == launched.middle == pytest.approx(1.0, abs=0.001)
+    assert launched.low <= 0.98 and launched.high >= 1.02
+    assert launched.high - launched.low > 1.3 * (alike.high - alike.low)
+    # 7 rounds in 2 launches are 4 and 3: the launches differ, and nothing within them does.
+    uneven = peers_stats.paired_ratio([1.0] * 4 + [2.0] * 3, [1.0] * 7, launches=2)
+    assert (uneven.low, uneven.middle, uneven.high) == (1.0, 1.0, 2.0)
 
 
 def test_the_clock_follows_threads_and_load():
