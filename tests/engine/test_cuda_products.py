@@ -14,9 +14,9 @@ from tvm import relax, tirx
 from collage_engine.lowering.cubin import compile_cubin, compiler
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.tvm.cuda.legalize import Products
 from collage_engine.toolchains.tvm.cuda.lowering import schedule_of
-from collage_engine.toolchains.tvm.cuda.products import Products
-from collage_engine.toolchains.tvm.cuda.schedule import noted
+from collage_engine.toolchains.tvm.cuda.noted import noted
 from collage_engine.toolchains.tvm.cuda.tiles import (
     Plan,
     Sizes,
@@ -234,7 +234,7 @@ def check(case: Any, plan: Plan, folder: Path, precision: str = "") -> None:
     ]
     truth = run(plain, {}, inputs, None)
     products = Products("sm_80", precision, plans=lambda *_: plan)
-    used = []
+    used: list[Kernel] = []
     for downwards in (False, True):
 
         def kernel(function: Any, arrays: Any, downwards: bool = downwards) -> None:

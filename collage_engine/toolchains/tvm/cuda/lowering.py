@@ -1,6 +1,6 @@
 """From a Relax function to kernels for an NVIDIA device: legalise, fuse, schedule.
 
-Products (matmuls and convolutions) are ours: ``products`` and ``schedule``. DLight's rules schedule
+Products (matmuls and convolutions) are ours: ``legalize`` and ``schedule``. DLight's rules schedule
 what else they understand: vectors, reductions, transposes; what is left runs as one thread per
 element. Source: tvm.s_tir.dlight. (DLight's own matmul leaves tensor cores alone on ``sm_90a``,
 whose number it cannot read, and sums float16 in float16.)
@@ -17,8 +17,9 @@ from tvm import relax, tirx
 
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.tvm.cuda.products import Products
-from collage_engine.toolchains.tvm.cuda.schedule import noted, scheduled
+from collage_engine.toolchains.tvm.cuda.legalize import Products
+from collage_engine.toolchains.tvm.cuda.noted import noted
+from collage_engine.toolchains.tvm.cuda.schedule import scheduled
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""

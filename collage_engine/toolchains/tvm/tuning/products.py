@@ -132,6 +132,7 @@ def bare_product(about: dict[str, Any], plan: Plan) -> Any:
     """The kernel of a product of the sizes, its operands plain arrays of the element type."""
     from tvm import te
 
+    from collage_engine.toolchains.tvm.cuda.epilogue import OUT
     from collage_engine.toolchains.tvm.cuda.products import noted_product
     from collage_engine.toolchains.tvm.cuda.schedule import scheduled
 
@@ -153,7 +154,7 @@ def bare_product(about: dict[str, Any], plan: Plan) -> Any:
         return whole(part * sizes.s + s, m, n)
 
     shape = out if plan.split == 1 else (plan.split, *out)
-    result = te.compute(shape, element_of, name="product_out")
+    result = te.compute(shape, element_of, name=OUT)
     return scheduled(te.create_prim_func([a, b, result]))
 
 
