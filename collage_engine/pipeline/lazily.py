@@ -27,7 +27,7 @@ from collage_engine.placement.build import CoverPart
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.counted import counted
-from collage_engine.search.bounds import lazy, outlook
+from collage_engine.search.bounds import LazyResult, lazy, outlook
 from collage_engine.search.limit_verdicts import without
 from collage_engine.search.limits import in_words
 from collage_engine.search.problem import CandidateId, Problem
@@ -73,6 +73,8 @@ class Needed:
         """Keys left unmeasured of which the bytes and operations alone prove that."""
         self.assumed: set[str] = set()
         """Keys left unmeasured of which only the assumption says it."""
+        self._unproven = ""
+        """Why it is not certified, in words."""
         self._operators = len(graph.operators)
         self._make_problem = make_problem
         self._measuring = measuring
@@ -145,6 +147,7 @@ class Needed:
         if problem.constraints is not None and len(kinds) > 1:
             cases += [(pins, without(problem.constraints, kind)) for kind in kinds]
         done = True
+        self._unproven = ""
         for case, limits in dict.fromkeys(cases):
             result = lazy(
                 msgspec.structs.replace(self._problem(), pins=case, constraints=limits),
@@ -155,7 +158,20 @@ class Needed:
                 time_limit_s=SEARCH_S,
             )
             done = done and result.certified
+            if not result.certified:  # the first: that of the run's own pins and limits
+                self._unproven = self._unproven or self._why_not(result)
         return done
+
+    def _why_not(self, result: LazyResult) -> str:
+        if time.monotonic() >= self._deadline:
+            return "the budget was spent"
+        if result.ended == "search limit":
+            said = f"the graph is too wide to prove in {SEARCH_S:.0f} s that they cannot matter"
+            if result.cost_us and result.lower_bound_us is not None:
+                gap = max(0.0, 1.0 - result.lower_bound_us / result.cost_us)
+                said += f"; by their bounds, a cover with them costs at most {gap:.2%} less"
+            return said
+        return "they could not be measured"
 
     def _answer(self, ids: list[CandidateId]) -> dict[CandidateId, float | None]:
         """Measured costs of these candidates and of all with the same keys."""
@@ -218,7 +234,7 @@ class Needed:
             return None
         be = "is" if left == 1 else "are"
         if not self.certified:
-            return f"{counted(left, 'candidate')} {be} left unmeasured: the budget was spent"
+            return f"{counted(left, 'candidate')} {be} left unmeasured: {self._unproven}"
         said = [f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"]
         if self.proven:
             said.append(f"{len(self.proven)} proven not to matter by bytes and operations")

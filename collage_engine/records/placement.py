@@ -122,7 +122,8 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     from_store: int = 0
     invalid: int = 0
     skipped: int = 0
-    """Left unmeasured: the budget was spent, or they could not matter."""
+    """Left unmeasured: they could not matter, the budget was spent, or the graph is too wide for
+    the search to prove within its time that they cannot matter."""
     proven: int = 0
     """Of the skipped: cannot matter, as their bytes and operations prove."""
     assumed: int = 0

@@ -11,7 +11,7 @@ the bounds, costs at least what a measured cover costs cannot matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -27,6 +27,10 @@ Bounds = Callable[[], Mapping[CandidateId, float]]
 Measure = Callable[[list[CandidateId]], Mapping[CandidateId, float | None]]
 """Costs in microseconds of (some of) these candidates; None: invalid. Left out: not measured."""
 
+Ended = Literal["certified", "stopped", "unanswered", "search limit"]
+"""Why lazy measuring ended: all is certain; ``stop`` said so; ``measure`` returned nothing new; or
+the search could neither prove its best cover, all of it measured, nor find another in its time."""
+
 
 class LazyResult(msgspec.Struct, frozen=True, kw_only=True):
     """What lazy measuring did."""
@@ -39,6 +43,7 @@ class LazyResult(msgspec.Struct, frozen=True, kw_only=True):
     """Never measured. When ``certified`` they cannot matter."""
     certified: bool
     """No cover with a skipped candidate costs less than the best measured cover."""
+    ended: Ended
     rounds: int
     cost_us: float | None
     """Of the best measured cover; None when there is none."""
@@ -109,7 +114,7 @@ def lazy(
     costs: dict[int, float | None] = {}
     index_of = {c.id: i for i, c in enumerate(problem.candidates)}
     asked: list[CandidateId] = []
-    certified = False
+    ended: Ended
     rounds = 0
     known = {i: problem.candidates[i].lower_bound_us or 0.0 for i in unknown}
     search.reprice(_moved(bounds, known, index_of, unknown))
@@ -119,9 +124,11 @@ def lazy(
         if not wanted and margin_us > 0 and hopeful.least is not None:
             wanted = _within(search, problem, hopeful.least, unknown, margin_us)
         if not wanted:
-            certified = hopeful.decided and (hopeful.least is None or hopeful.optimal)
+            proved = hopeful.decided and (hopeful.least is None or hopeful.optimal)
+            ended = "certified" if proved else "search limit"
             break
         if stop():
+            ended = "stopped"
             break
         rounds += 1
         ids = [problem.candidates[i].id for i in wanted]
@@ -129,6 +136,7 @@ def lazy(
         news = {index_of[name]: us for name, us in measure(ids).items()}
         fresh = {i: us for i, us in news.items() if i in unknown}
         if not fresh:
+            ended = "unanswered"
             break
         costs.update(fresh)
         unknown -= fresh.keys()
@@ -139,12 +147,16 @@ def lazy(
         {problem.candidates[i].id: us for i, us in costs.items()},
         {problem.candidates[i].id: known[i] for i in unknown} if bounds else {},
     )
-    real = hopeful if certified else Search(final).find(final.pins, regrets=False)
+    certified = ended == "certified"
+    real = hopeful
+    if not certified:
+        real = Search(final, time_limit_s=time_limit_s).find(final.pins, regrets=False)
     return LazyResult(
         problem=final,
         measured=tuple(name for name in asked if index_of[name] not in unknown),
         skipped=tuple(problem.candidates[i].id for i in sorted(unknown)),
         certified=certified,
+        ended=ended,
         rounds=rounds,
         cost_us=None if real.least is None else search.to_us(real.least),
         lower_bound_us=search.to_us(hopeful.bound) if hopeful.least is not None else None,

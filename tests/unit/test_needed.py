@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from collage_engine.measure.measurer import Group
+from collage_engine.pipeline import lazily
 from collage_engine.pipeline.lazily import LOT, Needed
 from collage_engine.pipeline.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
@@ -18,6 +19,7 @@ from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import solve
+from collage_engine.search.bounds import LazyResult
 from collage_engine.search.problem import Problem
 
 FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
@@ -110,3 +112,28 @@ def test_a_lot_that_breaks_the_assumption_is_not_the_last(us: float) -> None:
     best = {f"slow:{2 * k}+{2 * k + 1}" for k in range(BLOCKS)}
     assert needed.certified and best <= stored.asked
     assert set(solve(problem).cover) == best
+
+
+@pytest.mark.parametrize(
+    ("ended", "late", "why"),
+    [
+        ("stopped", True, "the budget was spent"),
+        ("search limit", True, "the budget was spent"),
+        ("search limit", False, "too wide to prove"),
+        ("unanswered", False, "could not be measured"),
+    ],
+)
+def test_why_nothing_is_certain_is_told_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, ended: Any, late: bool, why: str
+) -> None:
+    _, needed, problem = run(truth(slow_group_us=320.0), check=False)
+    result = LazyResult(
+        problem=problem, measured=(), skipped=(), certified=False, ended=ended, rounds=1,
+        cost_us=100.0, lower_bound_us=97.5,
+    )  # fmt: skip
+    monkeypatch.setattr(lazily, "lazy", lambda *_, **__: result)
+    needed._deadline = 0.0 if late else math.inf
+    needed.certified = needed._settle()
+    words = needed.words()
+    assert words is not None and "are left unmeasured: " in words and why in words
+    assert ("2.50%" in words) == ("wide" in why)

@@ -10,7 +10,7 @@ import pytest
 from collage_engine.search.api import solve
 from collage_engine.search.bounds import cannot_matter, lazy, outlook, replay, same_cover
 from collage_engine.search.problem import Problem, problem_from
-from tests.search_graphs import problem_on, residual, transformer
+from tests.search_graphs import problem_on, residual, transformer, wide
 from tests.search_instances import random_problem
 
 
@@ -91,4 +91,15 @@ def test_stopping_early_is_not_certified_and_keeps_what_was_measured() -> None:
     turns = iter([False, False, True])
     result = lazy(blank, measure, stop=lambda: next(turns))
     assert not result.certified and result.rounds == 2 and result.measured
-    assert lazy(blank, lambda ids: {}).rounds == 1
+    assert result.ended == "stopped"
+    silent = lazy(blank, lambda ids: {})
+    assert silent.rounds == 1 and silent.ended == "unanswered"
+
+
+def test_a_graph_too_wide_to_be_proved_says_that_the_search_ended_it() -> None:
+    problem = with_bounds(problem_from(problem_on(wide(100))), random.Random(1), tight=0.5)
+    blank, measure = replay(problem)
+    result = lazy(blank, measure, time_limit_s=0.05)
+    assert result.ended == "search limit" and not result.certified and result.skipped
+    assert result.cost_us is not None and result.lower_bound_us is not None
+    assert result.lower_bound_us < result.cost_us
