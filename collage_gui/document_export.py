@@ -58,8 +58,8 @@ class ExportActions(RunActions):
             "partitions": self.outline.partitions.model.as_csv(),
             "candidates": self.candidates.model.as_csv(),
             "pins": self.pins.model.as_csv(),
-            "in-place": self.runs.partitions_model.as_csv(),
-            "changes": self.runs.changes_model.as_csv(),
+            "in-place": self.runs.in_place.rows_model.as_csv(),
+            "changes": self.runs.changes.model.as_csv(),
         }
 
     def export_csv(self) -> None:

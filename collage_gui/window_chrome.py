@@ -31,7 +31,7 @@ from collage_gui.banner import Banner
 from collage_gui.connections import Connection
 from collage_gui.document_window import DocumentWindow
 from collage_gui.engine_client import EngineClient
-from collage_gui.panels.runs import baseline_title
+from collage_gui.panels.run_bars import baseline_title
 from collage_gui.preferences import Preferences
 from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme, inset

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
@@ -13,6 +21,7 @@ from collage_engine.drawing.words import counted
 from collage_engine.records.placement import Placement
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import chip
+from collage_gui.session import Document
 
 
 def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
@@ -65,3 +74,25 @@ class TransitionMatrix(QTableWidget):
                 self.setItem(row, column, item)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+
+
+class TransitionsPage(QWidget):
+    """The matrix of the placement in the picture, and what its numbers are."""
+
+    def __init__(self, document: Document, icon_size: QSize) -> None:
+        super().__init__()
+        self.document = document
+        self.matrix = TransitionMatrix(icon_size)
+        hint = QLabel("Values handed over, from the row's toolchain to the column's; within one "
+                      "toolchain: between two of its partitions.", wordWrap=True)  # fmt: skip
+        hint.setProperty("quiet", True)
+        page = QVBoxLayout(self)
+        page.setContentsMargins(8, 8, 8, 4)
+        page.addWidget(hint)
+        page.addWidget(self.matrix, 1)
+
+    def refresh(self) -> None:
+        shown = self.document.shown
+        self.matrix.show_transitions(
+            self.document.operators, None if shown is None else shown.placement
+        )

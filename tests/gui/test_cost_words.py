@@ -61,4 +61,4 @@ def test_candidates_have_a_column_of_times_alone_where_costs_are_others(drive) -
     others = {model.index(r, ALONE_COLUMN).data() for r in range(model.rowCount()) if r != row}
     assert others == {"–"}
     page.runs.refresh()
-    assert "alone" in page.runs.partitions_model.headerData(2, horizontal, tip)
+    assert "alone" in page.runs.in_place.rows_model.headerData(2, horizontal, tip)

@@ -304,9 +304,9 @@ def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
     assert len(views) >= 9
     for view in views:
         assert view.findChild(Copying) is not None, view.objectName()
-    matrix = page.runs.matrix
+    matrix = page.runs.transitions.matrix
     matrix.setCurrentCell(0, 1)
-    page.runs.matrix.copying.copy_action.trigger()
+    page.runs.transitions.matrix.copying.copy_action.trigger()
     assert qapp.clipboard().text() == matrix.item(0, 1).text()
 
 

@@ -254,24 +254,24 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
     page.document.set_reference(Reference("run", "run-1"))
     d.until(lambda: page.document.comparison is not None)
     d.trigger("changes")
-    changed = {r.node for r in page.runs.changes_model.rows}
+    changed = {r.node for r in page.runs.changes.model.rows}
     assert 0 in changed
     look = page.picture.looks[page.picture.scene.display.box_of[0]]
     assert look.tag in ("▲", "▼")
     assert {entry.label for entry in page.picture.legend} >= {"same"}
-    assert "moved" in page.runs.changes_note.text()
+    assert "moved" in page.runs.changes.note.text()
 
 
 def test_in_place_times_and_transitions_are_tables(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    rows = page.runs.partitions_model
+    rows = page.runs.in_place.rows_model
     deltas = [rows.rows[i].delta for i in rows.order]
     assert deltas == sorted(deltas, reverse=True)
     count = transitions(page.document.operators, page.document.shown.placement)
     tools = sorted({p.toolchain for p in page.document.shown.placement.partitions})
-    matrix = page.runs.matrix
+    matrix = page.runs.transitions.matrix
     for r, a in enumerate(tools):
         for c, b in enumerate(tools):
             text = matrix.item(r, c).text()
@@ -285,8 +285,8 @@ def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -
     page.document.settings = msgspec.structs.replace(page.document.settings, seed=17)
     d.run(page)
     page.reveal("runs")
-    page.runs.tabs.setCurrentWidget(page.runs.partitions)
-    model = page.runs.partitions_model
+    page.runs.tabs.setCurrentWidget(page.runs.in_place)
+    model = page.runs.in_place.rows_model
     parts = page.document.shown.placement.partitions
     assert model.rowCount() == len(parts) + 3
     shown = {
@@ -303,7 +303,7 @@ def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -
     order = [model.rows[at].name for at in model.order]
     assert order[0] == name and order[-1] == "vm.alloc ×2", "sorted by the difference"
     page.document.select([0])
-    page.runs.partitions.show_row(0)
+    page.runs.in_place.show_row(0)
     assert page.document.selection == {0}, "a row without operators selects nothing"
     assert name in model.as_csv()
     # A search on stored costs is no run: nothing outside is known of it.

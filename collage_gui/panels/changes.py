@@ -1,0 +1,118 @@
+"""What differs between the shown run and the one it is compared with."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import DASH, signed_time
+from collage_engine.records.placement import Run
+from collage_gui.panels.run_bars import baseline_title
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.session import Document, Reference
+from collage_gui.theme import Theme
+
+
+class ChangesPage(QWidget):
+    """What to compare with, and the nodes that changed hands since."""
+
+    wanted_in_graph = Signal()
+    """Show the differences in the graph."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.reference = QComboBox()
+        self.reference.setObjectName("referenceRun")
+        self.reference.setAccessibleName("Compare with")
+        self.reference.activated.connect(self._reference_chosen)
+        self.in_graph = QPushButton("Show changes in graph")
+        self.in_graph.setObjectName("showChanges")
+        self.in_graph.clicked.connect(self.wanted_in_graph)
+        self.note = QLabel(wordWrap=True)
+        self.note.setProperty("quiet", True)
+        self.model = RowsModel(
+            [
+                Column("Node", lambda r: self._node_name(r.node), width=200),
+                Column("Change", lambda r: r.change, width=90),
+                Column("Before", lambda r: r.before or "", toolchain=lambda r: r.before,
+                       text=lambda r: toolchain_title(r.before), width=130),
+                Column("After", lambda r: r.after or "", toolchain=lambda r: r.after,
+                       text=lambda r: toolchain_title(r.after), width=130),
+                Column("Δ", lambda r: r.delta_us, "signed-time", width=90),
+            ]
+        )  # fmt: skip
+        self.table = Table(self.model, "changesTable", "Changed nodes", theme)
+        self.table.selectionModel().selectionChanged.connect(self._select)
+
+        page = QVBoxLayout(self)
+        page.setContentsMargins(8, 8, 8, 4)
+        head = QHBoxLayout()
+        head.addWidget(QLabel("Compare with"))
+        head.addWidget(self.reference, 1)
+        head.addWidget(self.in_graph)
+        page.addLayout(head)
+        page.addWidget(self.note)
+        page.addWidget(self.table, 1)
+        page.addStretch(0)
+
+    def refresh(self, run: Run | None) -> None:
+        """``run``: the one whose baselines can be compared with."""
+        self._references(run)
+        comparison = self.document.comparison
+        rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
+        self.model.set_rows(rows)
+        self.in_graph.setEnabled(comparison is not None)
+        self.note.setText(self._note())
+        self.table.setVisible(comparison is not None)
+
+    def _note(self) -> str:
+        comparison = self.document.comparison
+        if comparison is not None:
+            counts = Counter(node.change for node in comparison.nodes)
+            per = ", ".join(
+                f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
+            )
+            return (
+                f"{counts['moved']} moved, {counts['regrouped']} regrouped, "
+                f"{counts['same']} same · "
+                f"{signed_time(comparison.delta_us)} · partitions: {per}"
+            )
+        if self.document.reference.kind == "run":
+            return "Show another run to compare it with this one."
+        return "Choose a run to compare with, to see which nodes moved between toolchains."
+
+    def _references(self, run: Run | None) -> None:
+        document = self.document
+        entries: list[tuple[str, Reference]] = [("Best baseline", Reference())]
+        entries += [
+            (baseline_title(baseline), Reference("baseline", baseline.name))
+            for baseline in (run.baselines if run else ())
+            if baseline.measured_us is not None
+        ]
+        entries += [
+            (document.run_title(each), Reference("run", each.id)) for each in document.visible_runs
+        ]
+        self.reference.blockSignals(True)
+        self.reference.clear()
+        for label, reference in entries:
+            self.reference.addItem(label, (reference.kind, reference.name))
+            if reference == document.reference:
+                self.reference.setCurrentIndex(self.reference.count() - 1)
+        self.reference.blockSignals(False)
+
+    def _reference_chosen(self) -> None:
+        kind, name = self.reference.currentData()
+        self.document.set_reference(Reference(kind, name))
+
+    def _node_name(self, node: int) -> str:
+        graph = self.document.operators
+        return graph.name(node) if graph is not None and node < graph.count else DASH
+
+    def _select(self) -> None:
+        nodes = [row.node for row in self.table.chosen()]
+        if nodes:
+            self.document.select(nodes)

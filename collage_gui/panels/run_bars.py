@@ -1,0 +1,104 @@
+"""The bars of the runs panel: runs and baselines, how fast each is."""
+
+from __future__ import annotations
+
+from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.words import gain_text
+from collage_engine.records.placement import Baseline, Run
+from collage_gui.panels.charts import Bar
+from collage_gui.session import Document
+
+NEUTRAL = "#8a9199"
+_RUNS_SHOWN = 6
+
+
+def baseline_title(baseline: Baseline) -> str:
+    """What a baseline is called for people: ``ONNX Runtime alone``, ``greedy oneDNN → TVM``."""
+    words = [toolchain_title(word) if toolchain_look(word).title != word else word
+             for word in baseline.name.split()]  # fmt: skip
+    name = " ".join(words)
+    if baseline.kind == "whole-model":
+        return f"{toolchain_title(baseline.name)} alone"
+    if baseline.kind == "fuseops":
+        return "TVM FuseOps"
+    if baseline.kind == "user":
+        return f"own placement {name}" if "placement" not in name else name
+    return name if name.startswith("greedy") else f"greedy {name}"
+
+
+def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
+    """An estimate that is shown without a run, the latest runs, the baselines of ``run``.
+
+    ``own_colour`` is that of the run in the picture; the others are grey, and each toolchain's
+    baseline has its colour and pattern.
+    """
+    _, against = document.reference_time()
+    return [
+        *_estimate_bars(document, against),
+        *_own_bars(document, against, own_colour),
+        *_baseline_bars(run),
+    ]
+
+
+def _estimate_bars(document: Document, against: float | None) -> list[Bar]:
+    if document.shown is None or document.shown.run is not None:
+        return []
+    estimate = document.shown.placement.estimated_us
+    note = gain_text(estimate, against) if against is not None else ""
+    return [
+        Bar("Now (estimated)", estimate, colour=NEUTRAL, pattern="rising", strong=True, note=note)
+    ]
+
+
+def _own_bars(document: Document, against: float | None, own_colour: str) -> list[Bar]:
+    current = document.shown.run if document.shown else None
+    bars = []
+    for each in reversed(document.visible_runs[-_RUNS_SHOWN:]):
+        placement = each.placement
+        if placement is None:
+            continue
+        value = placement.measured_us or placement.estimated_us
+        low, high = placement.spread_us or (None, None)
+        note = gain_text(value, against) if each.id == current else ""
+        if placement.measured_us is None:
+            note += " estimated"
+        bars.append(
+            Bar(
+                document.run_title(each),
+                value,
+                low,
+                high,
+                own_colour if each.id == current else NEUTRAL,
+                note=note.strip(),
+                key=f"run:{each.id}",
+                strong=each.id == current,
+                second=placement.estimated_us if placement.measured_us is not None else None,
+            )
+        )
+    return bars
+
+
+def _baseline_bars(run: Run | None) -> list[Bar]:
+    if run is None:
+        return []
+    bars = []
+    for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
+        low, high = baseline.spread_us or (None, None)
+        look = toolchain_look(
+            baseline.name.split()[-1] if baseline.kind == "greedy" else baseline.name
+        )
+        known = baseline.kind == "whole-model"
+        bars.append(
+            Bar(baseline_title(baseline), baseline.measured_us, low, high,
+                look.colour if known else NEUTRAL, look.pattern if known else "dots",
+                _baseline_note(run, baseline),
+                key=f"baseline:{baseline.name}")
+        )  # fmt: skip
+    return bars
+
+
+def _baseline_note(run: Run, baseline: Baseline) -> str:
+    """Why it has no time, or that it is as fast as what was chosen."""
+    if baseline.measured_us is None:
+        return baseline.reason or ""
+    return "= tied with the chosen one" if baseline.name in run.tied else ""

@@ -1,0 +1,67 @@
+"""What the runs panel says of the placement in the picture: its time, and what belongs to it."""
+
+from __future__ import annotations
+
+from collage_engine.drawing.accuracy import accuracy_words
+from collage_engine.drawing.words import counted, gain_text, signed_time, time_text
+from collage_engine.records.placement import Placement, Run
+from collage_gui.panels.run_bars import baseline_title
+from collage_gui.session import Document
+
+
+def headline(document: Document) -> str:
+    """``441 µs measured  ▼ 12 % against TVM alone``"""
+    if document.shown is None:
+        return "No run yet"
+    placement = document.shown.placement
+    name, against = document.reference_time()
+    baseline = document.reference_baseline()
+    if baseline is not None:
+        name = baseline_title(baseline)
+    now = placement.measured_us if placement.measured_us is not None else placement.estimated_us
+    kind = "measured" if placement.measured_us is not None else "estimated"
+    text = f"{time_text(now)} {kind}"
+    if against is not None:
+        text += f"  {gain_text(now, against)} against {name}"
+    return text
+
+
+def detail(document: Document, run: Run | None) -> str:
+    """Partitions, estimate, winner, lower bound, accuracy, what was left out, limits."""
+    shown = document.shown
+    if shown is None:
+        return (
+            "A run measures the candidates, searches the fastest cover and confirms it end to end "
+            "against every baseline."
+        )
+    parts = [shown.title, *_placement_words(shown.placement)]
+    if run is not None and shown.run == run.id:
+        parts += _run_words(run)
+    return " · ".join(parts)
+
+
+def _placement_words(placement: Placement) -> list[str]:
+    parts = [counted(len(placement.partitions), "partition")]
+    if placement.measured_us is not None:
+        total = sum(p.estimated_us or 0 for p in placement.partitions)
+        parts.append(f"the partitions' estimates add up to {time_text(total)}")
+        parts.append(
+            f"with hand-overs {time_text(placement.estimated_us)}, "
+            f"off by {signed_time(placement.additive_error_us)}"
+        )
+    return parts
+
+
+def _run_words(run: Run) -> list[str]:
+    parts = []
+    if run.winner != "collage":
+        won = next((b for b in run.baselines if b.name == run.winner), None)
+        name = baseline_title(won) if won else run.winner
+        parts.append(f"the winner is {name}: it is what is exported")
+    if run.lower_bound_us is not None:
+        parts.append(f"no cover is estimated below {time_text(run.lower_bound_us)}")
+    parts += accuracy_words(run)[1:]
+    if run.candidates.skipped:
+        parts.append(f"{counted(run.candidates.skipped, 'candidate')} left unmeasured")
+    parts += [limit.reason or limit.text for limit in run.limits]
+    return parts
