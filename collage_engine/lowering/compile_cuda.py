@@ -54,7 +54,7 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
 
     device = tvm_ffi.device("cuda", 0)
     return DeviceTimer(
-        calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream), process_guard()
+        calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream.value or 0), process_guard()
     )
 
 

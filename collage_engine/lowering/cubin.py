@@ -54,6 +54,25 @@ def compile_cubin(source: str, architecture: str) -> bytes:
 _compiled: dict[str, bytes] = {}
 
 
+def compile_for_tvm(architecture: str) -> None:
+    """Have TVM compile its kernels here, too, where a device is: for this architecture from now on.
+
+    TVM's own way is nvrtc through the package cuda-bindings, which nobody else needs, and fast
+    mathematics, which is not what is exported without a device. It does not say what for.
+    """
+    if not _compiles_for:
+        import tvm_ffi
+
+        tvm_ffi.register_global_func(
+            TVM_CALLBACK, lambda code: compile_cubin(str(code), _compiles_for[-1]), override=True
+        )
+    _compiles_for[:] = [architecture]
+
+
+TVM_CALLBACK = "tvm_callback_cuda_compile"
+_compiles_for: list[str] = []
+
+
 def _by_nvcc(source: str, architecture: str) -> bytes:
     nvcc = find_nvcc()
     assert nvcc is not None

@@ -15,8 +15,10 @@ def build_target(architecture: str = "") -> Any:
     from collage_engine.machine.device import cpu_target
 
     if architecture:
+        from collage_engine.lowering.cubin import compile_for_tvm
         from collage_engine.machine.cuda import cuda_target
 
+        compile_for_tvm(architecture)
         return cuda_target(architecture)
     return Target(cpu_target())
 
