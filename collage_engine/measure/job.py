@@ -14,13 +14,14 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from collage_engine.machine.cuda_runtime import DeviceFault
 from collage_engine.measure.clock import undisturbed
+from collage_engine.measure.guard import Guard, Reading, reference, slowness
 from collage_engine.measure.measurement import now_text
 from collage_engine.measure.protocol import (
     ProtocolSettings,
@@ -53,6 +54,8 @@ class OpenRequest:
     marker_path: str
     fingerprint: str
     settings: ProtocolSettings = field(default_factory=ProtocolSettings)
+    guard: Reading | None = None
+    """The guard's reference; None: take it now, and answer with it."""
 
 
 @dataclass(frozen=True)
@@ -137,19 +140,22 @@ class MeasureJob:
         self.bench: Bench | None = None
         self.marker: Marker | None = None
         self.opened: OpenRequest | None = None
+        self.guard: Guard | None = None
 
     def __call__(self, request: Any, send: Callable[[Answer], None]) -> Any:
         if isinstance(request, OpenRequest):
-            self.opened = request
+            self.guard = Guard()
+            known = request.guard or reference(self.guard.read)
+            self.opened = replace(request, guard=known)
             self.marker = Marker(request.marker_path)
             self.bench = self.open(request)
             gc.collect()
             gc.freeze()  # the model's records need no looking at between timings
-            return None
+            return known
         if self.bench is None or self.marker is None or self.opened is None:
             raise MeasureError("no model is open in the measuring process")
         assert isinstance(request, GroupRequest)
-        return run_group(self.bench, request, self.opened, self.marker, send)
+        return run_group(self.bench, request, self.opened, self.marker, send, self.guard)
 
     def open(self, request: OpenRequest) -> Bench:
         from collage_engine.measure.bench import ModelBench
@@ -163,6 +169,7 @@ def run_group(
     opened: OpenRequest,
     marker: Marker,
     send: Callable[[Answer], None],
+    guard: Guard | None = None,
 ) -> None:
     """Prepare every rival, then time those whose numbers were right in interleaved rounds.
 
@@ -186,7 +193,7 @@ def run_group(
                 send(Answer(place, invalid(reason_of(error))))
             marker.set(-1, 0)
         while ready:
-            failed = _time(bench, request, opened, ready, marker, send)
+            failed = _time(bench, request, opened, ready, marker, send, guard)
             if failed is None:
                 return
             ready.pop(failed).close()
@@ -212,9 +219,14 @@ def _time(
     ready: dict[int, Prepared],
     marker: Marker,
     send: Callable[[Answer], None],
+    guard: Guard | None,
 ) -> int | None:
     """Time what is ready and answer; the place of one that raised, answered as invalid, or None."""
     places = list(ready)
+    # The guard runs on one thread of this processor, and tells nothing of others.
+    alike = all(i.threads == 1 and not i.architecture for i in request.instances.values())
+    read = guard.read if guard is not None and alike else None
+    readings: list[Reading] = []
 
     def guarded(place: int) -> Rival:
         instance = request.instances[place]
@@ -222,6 +234,8 @@ def _time(
         threads = instance.threads if not instance.architecture else 0
 
         def run(calls: int) -> float:
+            if read is not None:
+                readings.append(read())
             try:
                 return undisturbed(lambda: ready[place].time(calls), threads)
             except DeviceFault as fault:
@@ -251,6 +265,7 @@ def _time(
             interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
             seed=request.seed,
         )
+        told_by = list(readings)
         cold: dict[int, float] = {}
         for place in places if bench.cold else ():
             cold[place] = time_cold(
@@ -266,6 +281,8 @@ def _time(
         marker.set(-1, 0)
         if collecting:
             gc.enable()
+    calm = any(timing.calm for timing in timings)
+    slow = slowness(told_by, opened.guard, 25 if calm else 50) if opened.guard else 1.0
     for place, timing in zip(places, timings, strict=True):
         cost = cost_of(
             timing,
@@ -274,6 +291,7 @@ def _time(
             measured_at=now_text(),
             max_rel_error=ready[place].max_rel_error,
             cold_s=cold.get(place),
+            slowness=slow,
         )
         send(Answer(place, cost))
     return None

@@ -12,13 +12,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.measure.guard import NAME as GUARD
+from collage_engine.measure.guard import Reading
 from collage_engine.measure.job import (
     JOB,
     WRONG_NUMBERS,
@@ -147,6 +149,7 @@ class Measurer:
             marker_path=str(marker_path),
             fingerprint=fingerprint,
             settings=settings or ProtocolSettings(),
+            guard=_guard_of(store),
         )
         self._worker = Worker(
             job, env=env, memory_limit_bytes=memory_limit_bytes, name="collage-measure"
@@ -158,6 +161,11 @@ class Measurer:
 
     def __enter__(self) -> Measurer:
         return self
+
+    @property
+    def guard(self) -> Reading | None:
+        """The guard's reference; None until a child was started, where the store has none."""
+        return self._open.guard
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -198,13 +206,17 @@ class Measurer:
         if not self._worker.alive or self._opened != self._worker.generation:
             self._marker.set(-1, 0)
             try:
-                self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
+                guard = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
             except (WorkerCrashed, WorkerTimeout) as error:
                 raise MeasureError(
                     f"{self._open.model_path} could not be opened for measuring: {error}"
                 ) from error
             self._opened = self._worker.generation
             self._fresh = True
+            if self._open.guard is None and guard is not None:
+                self._open = replace(self._open, guard=guard)
+                if self.store is not None:
+                    self.store.put_constant(GUARD, guard)
         self._worker.call(
             request,
             timeout_s=timeout_s,
@@ -212,6 +224,11 @@ class Measurer:
             on_message=on_answer,
             silence_s=self.candidate_limit_s,
         )
+
+    def renew(self) -> None:
+        """End the child: what is measured next is measured in another process, a sitting of its
+        own, with other places in memory."""
+        self._worker.close()
 
     def renew_if_bloated(self) -> None:
         """End a child that holds half the memory it may: libraries give little back."""
@@ -370,6 +387,11 @@ class _Session:
         self.tell(
             Progress(stage="measure", done=done, total=self.total, left_s=left, rate=rate, now=now)
         )
+
+
+def _guard_of(store: Store | None) -> Reading | None:
+    known = store.constant(GUARD) if store is not None else None
+    return (known[0], known[1]) if known else None
 
 
 def _how(error: WorkerCrashed | WorkerTimeout, doing: str) -> str:

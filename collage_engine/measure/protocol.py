@@ -7,6 +7,9 @@ dropped after a few rounds; the rest go on until the ranking is settled or the b
 
 A sample is the mean of enough calls to last ``sample_s``: the timer's own cost and single
 interruptions vanish, and the 20th and 80th percentile say what is left of the noise.
+
+What disturbs a timing only ever lengthens it. Where a group's samples scatter more than a calm
+machine's do, only the faster half of each rival's samples counts.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ class ProtocolSettings:
     """How often a short sample that was interrupted is taken again."""
     irrelevant_s: float = 0.1e-6
     """Times nearer than this are equal: a launch alone costs more."""
+    unsettled: float = 1.1
+    """A rival's 80th percentile above its 20th, of the group's rivals the middle one's, from which
+    the machine was unsettled while the group was timed."""
 
 
 @dataclass
@@ -62,6 +68,8 @@ class Timing:
     """The round each sample belongs to."""
     spent_s: float = 0.0
     dropped: bool = False
+    calm: bool = False
+    """Only the faster half of the samples was kept."""
 
     @property
     def median(self) -> float:
@@ -188,7 +196,21 @@ def time_rivals(
             break
         if not contested and all(is_precise(timings[p], s.precise, s.irrelevant_s) for p in alive):
             break
+    keep_calm_samples(timings, s.unsettled)
     return timings
+
+
+def keep_calm_samples(timings: Sequence[Timing], unsettled: float) -> None:
+    """Keep the faster half of every rival's samples, if the machine was unsettled."""
+    scatter = sorted(t.high / t.low for t in timings if len(t.samples) >= 6 and t.low > 0)
+    if not scatter or scatter[len(scatter) // 2] <= unsettled:
+        return
+    for timing in timings:
+        count = len(timing.samples)
+        fast = sorted(sorted(range(count), key=timing.samples.__getitem__)[: (count + 1) // 2])
+        timing.samples = [timing.samples[k] for k in fast]
+        timing.rounds = [timing.rounds[k] for k in fast]
+        timing.calm = True
 
 
 def is_precise(timing: Timing, relative: float, absolute: float = 0.0) -> bool:
@@ -253,20 +275,23 @@ def cost_of(
     measured_at: str | None = None,
     max_rel_error: float | None = None,
     cold_s: float | None = None,
+    slowness: float = 1.0,
 ) -> Cost:
-    """The record of a timing, in microseconds."""
+    """The record of a timing, in microseconds, as it is on a machine ``slowness`` times as fast."""
+    us = 1e6 / slowness
     return Cost(
         state="measured",
-        median_us=timing.median * 1e6,
-        low_us=timing.low * 1e6,
-        high_us=timing.high * 1e6,
+        median_us=timing.median * us,
+        low_us=timing.low * us,
+        high_us=timing.high * us,
         cold_us=None if cold_s is None else cold_s * 1e6,
         count=len(timing.samples),
-        repeats_us=tuple(s * 1e6 for s in kept(timing.samples)),
+        repeats_us=tuple(s * us for s in kept(timing.samples)),
         max_rel_error=max_rel_error,
         threads=threads,
         fingerprint=fingerprint,
         measured_at=measured_at,
+        slowness=slowness,
     )
 
 
@@ -292,6 +317,7 @@ def merged(old: Cost, new: Cost) -> Cost:
         threads=new.threads,
         fingerprint=new.fingerprint,
         measured_at=new.measured_at,
+        slowness=new.slowness,
     )
 
 

@@ -32,6 +32,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ISO 8601, UTC."""
     fingerprint: str | None = None
     from_store: bool = False
+    slowness: float = 1.0
+    """How much slower than its reference the machine was while this was measured, as its guard
+    told; the times are what was measured, divided by it."""
     alone_us: float | None = None
     """Where the times are those among other partitions (``in_place``): the median alone."""
     in_place: Literal["", "seen", "predicted"] = ""

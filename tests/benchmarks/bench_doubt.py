@@ -19,10 +19,12 @@ import math
 import os
 import random
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from collage_engine.measure.guard import NAME as GUARD
 from collage_engine.measure.measurer import group_candidates
 from collage_engine.pipeline.inputs import representative_inputs
 from collage_engine.pipeline.measuring import Measuring
@@ -35,9 +37,9 @@ from tests.benchmarks.place import model_file
 LEVEL = 0.9
 
 
-def sittings(name: str, sets: int, count: int, settings: RunSettings, folder: Path) -> list[
-    dict[str, Cost]
-]:  # fmt: skip
+def sittings(
+    name: str, sets: int, count: int, apart_s: float, settings: RunSettings, folder: Path
+) -> list[dict[str, Cost]]:
     """Key to cost, per sitting."""
     workspace = Workspace(str(model_file(name, folder)), {})
     try:
@@ -46,11 +48,15 @@ def sittings(name: str, sets: int, count: int, settings: RunSettings, folder: Pa
         random.Random(0).shuffle(groups)
         inputs = representative_inputs(workspace.model, settings)
         found = []
-        for _ in range(count):
+        for number in range(count):
+            if number:
+                time.sleep(apart_s)
             with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
                 measurer = measuring.measurer()
                 measurer.store = None  # every sitting for itself
                 costs = measurer.measure(groups[:sets]).costs
+                if workspace.store is not None and workspace.store.constant(GUARD) is None:
+                    workspace.store.put_constant(GUARD, measurer.guard)
                 found.append({key: cost for key, cost in costs.items() if cost.usable})
         return found
     finally:
@@ -71,6 +77,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["encoder", "light_squeezenet"])
     parser.add_argument("--sets", type=int, default=12)
     parser.add_argument("--sittings", type=int, default=3)
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between sittings")
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     settings = RunSettings(threads=chosen.threads)
@@ -81,7 +88,9 @@ def main() -> None:
     print("|" + "---|" * (8 + len(drifts)))
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.models:
-            taken = sittings(name, chosen.sets, chosen.sittings, settings, Path(folder))
+            taken = sittings(
+                name, chosen.sets, chosen.sittings, chosen.apart, settings, Path(folder)
+            )
             keys = sorted(set.intersection(*(set(costs) for costs in taken)))
             halves = [
                 [(a[k], b[k]) for a, b in itertools.permutations(taken, 2) for k in keys[part::2]]

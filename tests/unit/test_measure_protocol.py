@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 
@@ -111,9 +112,40 @@ def test_rounds_cancel_a_drifting_machine():
         a, b = time_rivals(
             [world.rival("a", 1.05e-3), world.rival("b", 1.00e-3)], clock=world.clock, seed=seed
         )
-        assert a.rounds == b.rounds
+        assert a.rounds and b.rounds
         right += b.median < a.median
     assert right >= 19
+
+
+def test_samples_of_an_unsettled_machine_count_by_their_faster_half():
+    """Another program runs half of the time and makes everything slower by half."""
+    medians = {}
+    for name, slow in (("calm", 1.0), ("disturbed", 1.5)):
+        world = World(noise=0.005)
+        chance = random.Random(7)
+        world.slowness = lambda _, by=slow, chance=chance: by if chance.random() < 0.5 else 1.0
+        rivals = [world.rival("a", 1.00e-3), world.rival("b", 1.06e-3)]
+        medians[name] = timings = time_rivals(rivals, clock=world.clock)
+        assert [t.calm for t in timings] == [slow > 1.0] * 2
+        for timing in timings:
+            assert len(timing.samples) == len(timing.rounds) and timing.rounds == sorted(
+                timing.rounds
+            )
+    for calm, disturbed in zip(medians["calm"], medians["disturbed"], strict=True):
+        assert disturbed.median == pytest.approx(calm.median, rel=0.01)
+        assert disturbed.high < 1.05 * calm.high
+
+
+def test_a_single_jumpy_rival_does_not_make_the_machine_unsettled():
+    world = World(noise=0.005)
+    steady = [world.rival(n, 1e-3) for n in "abc"]
+    jumpy = world.rival("d", 1e-3)
+
+    def jumps(calls: int) -> float:
+        return jumpy(calls) * world.random.choice((1.0, 1.4))
+
+    timings = time_rivals([*steady, jumps], clock=world.clock)
+    assert not any(t.calm for t in timings) and timings[3].high > 1.3 * timings[3].low
 
 
 def test_a_round_visits_everyone_in_changing_order():
@@ -161,7 +193,8 @@ def test_interrupted_samples_are_taken_again():
         [interrupted], settings, clock=world.clock, interruptions=lambda: switches[0]
     )
     assert timing.high == pytest.approx(1e-5, rel=0.01)
-    (naive,) = time_rivals([interrupted], settings, clock=world.clock)
+    everything = ProtocolSettings(budget_s=1.0, unsettled=math.inf)
+    (naive,) = time_rivals([interrupted], everything, clock=world.clock)
     assert naive.high > 3e-5
 
 
@@ -252,6 +285,11 @@ def test_cost_and_merging():
     cost = cost_of(timing, threads=2, fingerprint="f", measured_at="now", cold_s=9e-6)
     assert (cost.median_us, cost.cold_us, cost.count) == pytest.approx((2.0, 9.0, 3))
     assert cost.repeats_us == pytest.approx((2.0, 1.0, 3.0)) and cost.threads == 2
+    slow = cost_of(timing, threads=2, slowness=2.0)
+    assert (slow.median_us, slow.low_us, slow.high_us) == pytest.approx(
+        (1.0, (cost.low_us or 0) / 2, (cost.high_us or 0) / 2)
+    )
+    assert slow.repeats_us == pytest.approx((1.0, 0.5, 1.5)) and slow.slowness == 2.0
     later = cost_of(Timing(samples=[4e-6] * 100, rounds=list(range(100))), threads=2)
     both = merged(cost, later)
     assert both.count == 103 and len(both.repeats_us) == 3 + KEPT_REPEATS // 2
