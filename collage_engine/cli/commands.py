@@ -180,8 +180,15 @@ def _explain(options: argparse.Namespace) -> int:
         output.print_json(answer)
     else:
         output.print_node(document, numbers)
-        output.print_explanation(answer)
+        output.print_explanation(answer, _exported(document, numbers[0]))
     return 0
+
+
+def _exported(document: Document, node: int) -> str | None:
+    """The candidate that holds the node in the last run's placement."""
+    placement = document.runs[-1].placement if document.runs else None
+    parts = placement.partitions if placement is not None else ()
+    return next((part.candidate for part in parts if node in part.nodes), None)
 
 
 def _node_numbers(document: Document, text: str) -> list[int]:

@@ -122,7 +122,7 @@ def print_run(run: Run) -> None:
     say()
     show(latency_table(run, columns()))
     if run.tied:
-        say("→ chosen   = as fast, as far as the rounds can tell; of equals, fewer partitions win")
+        say("→ chosen, on rounds before these   = as fast, as far as these rounds can tell")
     for row in latency_rows(run):
         if row.reason is not None:
             say(f"{row.name} ({row.kind}) has no time: {row.reason}")
@@ -245,8 +245,11 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
         say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
 
 
-def print_explanation(answer: ExplainAnswer) -> None:
-    """The story in sentences, then the candidates that hold the node, best first."""
+def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:
+    """The story in sentences, then the candidates that hold the node, best first.
+
+    ``exported``: the candidate that the last run exported there, where another is chosen here.
+    """
     for sentence in answer.words:
         say(sentence)
     if not answer.candidates:
@@ -255,13 +258,16 @@ def print_explanation(answer: ExplainAnswer) -> None:
     numbers = ("cost", "20–80 %", *(("alone",) if within else ()), "regret")
     made = Columns("", "toolchain", "nodes", "operators", *numbers, right=numbers,
                    cut=("nodes", "operators"))  # fmt: skip
-    for c in answer.candidates[:MOST_EXPLAINED]:
+    shown = answer.candidates[:MOST_EXPLAINED]
+    shown += tuple(c for c in answer.candidates[MOST_EXPLAINED:] if c.id == exported)
+    for c in shown:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
         spread = None
         if c.cost.low_us is not None and c.cost.high_us is not None:
             spread = (c.cost.low_us, c.cost.high_us)
         made.add(
-            "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
+            "→" if c.id == answer.chosen else "•" if c.id == exported
+            else "=" if c.id in answer.ties else "",
             c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
             spread_text(spread, c.cost.median_us), *((_alone_text(c.cost),) if within else ()),
             time_text(answer.regrets.get(c.id)),
@@ -270,10 +276,12 @@ def print_explanation(answer: ExplainAnswer) -> None:
     show(made.table)
     say("→ chosen   regret: what the best cover with it costs more   = a tie: the repeats scatter "
         "by more than that")  # fmt: skip
+    if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
+        say("• what the run exported here: another cover was the fastest end to end")
     if within:
         say("cost: within the model, seen in covers that were run, or predicted from these where "
             "alone has a ~")  # fmt: skip
-    left = len(answer.candidates) - MOST_EXPLAINED
+    left = len(answer.candidates) - len(shown)
     if left > 0:
         say(f"{left} more: --json lists them")
     for c in answer.candidates:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from collage_engine.drawing.words import short_operator
 from collage_engine.records.graph import GraphRecord, Node
+
+_OPERATORS_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class OperatorGraph:
         if item < len(self.inputs):
             return self.inputs[item].name
         return self.outputs[item - len(self.inputs)]
+
+    def label(self, operators: Sequence[int]) -> str:
+        """What a partition does, in a few words: ``conv2d+add+relu``, ``divide+… (23)``."""
+        names = [short_operator(self.calls[n].op) for n in operators if n < self.count]
+        more = f"… ({len(names)})" if len(names) > _OPERATORS_NAMED else ""
+        return "+".join(names[:_OPERATORS_NAMED]) + more
 
     def producers(self, operator: int) -> tuple[int, ...]:
         return tuple(i for i in self.predecessors[operator] if i < self.count)

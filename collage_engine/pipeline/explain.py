@@ -112,7 +112,7 @@ def _of_the_run(
             else f": it is tied with the search's best cover end to end ({us(took)} and "
             f"{us(ours)}) and simpler"
         )
-    return [text + ". The costs below are of partitions alone."]
+    return [text + ". What follows is about the cover with the least estimate."]
 
 
 def _calls(chosen: CandidateRecord | None) -> list[str]:

@@ -66,15 +66,16 @@ def candidates_csv(document: Document, run: Run) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(
-        ["candidate", "partition", "toolchain", "operators", "nodes", "onnx_nodes", "rule",
-         "state", "median_us", "low_us", "high_us", "cold_us", "repeats", "reason"]
+        ["candidate", "partition", "toolchain", "operators", "nodes", "onnx_nodes", "formats",
+         "rule", "state", "median_us", "low_us", "high_us", "cold_us", "repeats", "reason"]
     )  # fmt: skip
     names = onnx_names(document)
     for c in document.candidates:
         cost = run.costs.get(c.id, c.cost)
         writer.writerow(
             [c.id, chosen.get(c.id, ""), c.instance.id, c.label, " ".join(map(str, c.nodes)),
-             " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])), c.rule, cost.state,
+             " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+             border_words(c.takes, c.gives), c.rule, cost.state,
              cost.median_us, cost.low_us, cost.high_us, cost.cold_us, cost.count, cost.reason]
         )  # fmt: skip
     return buffer.getvalue()

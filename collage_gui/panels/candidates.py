@@ -39,6 +39,12 @@ def operators_text(record: CandidateRecord) -> str:
     return record.label.replace("nn.", "") + (f" ({words})" if words else "")
 
 
+def rival_title(record: CandidateRecord) -> str:
+    """A candidate among those of the same operators: toolchain, options, formats if not plain."""
+    words = border_words(record.takes, record.gives).removeprefix("takes and gives ")
+    return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
+
+
 def operators_tip(record: CandidateRecord) -> str:
     """All operators of a candidate, and which of them are one library call."""
     calls = f"\nlibrary calls: {record.calls_text}" if record.composites else ""
@@ -263,7 +269,7 @@ class CandidatesPanel(QWidget):
                 note = ("chosen  " + note).strip()
             bars.append(
                 Bar(
-                    toolchain_title(row.instance.id), cost.median_us if cost.usable else None,
+                    rival_title(row), cost.median_us if cost.usable else None,
                     cost.low_us, cost.high_us, look.colour, look.pattern, note, row.id,
                     row.id in chosen,
                 )

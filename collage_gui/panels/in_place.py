@@ -13,7 +13,7 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
-_DIFFERENCE_COLUMN = 4
+_DIFFERENCE_COLUMN = 5
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class _Row:
     estimated_us: float | None
     in_place_us: float | None
     nodes: tuple[int, ...] = ()
+    operators: str = ""
 
     @property
     def delta(self) -> float | None:
@@ -47,7 +48,8 @@ class InPlaceTable(Table):
                     text=lambda r: toolchain_title(r.toolchain) if r.toolchain else "outside",
                     width=156,
                 ),
-                Column("Partition", lambda r: r.name, width=120),
+                Column("Partition", lambda r: r.name, width=88),
+                Column("Operators", lambda r: r.operators, width=170),
                 Column("Estimated", lambda r: r.estimated_us, "time", width=108, about=ESTIMATED),
                 Column("In place", lambda r: r.in_place_us, "time", width=90, about=IN_PLACE),
                 Column("Difference", lambda r: r.delta, "signed-time", width=116, about=DIFFERENCE),
@@ -61,10 +63,12 @@ class InPlaceTable(Table):
         shown = self.document.shown
         rows: list[_Row] = []
         if shown is not None:
+            graph = self.document.operators
             rows += [
-                _Row(p.id, p.instance, p.estimated_us, p.in_place_us, p.nodes)
+                _Row(p.id, p.instance, p.estimated_us, p.in_place_us, p.nodes,
+                     graph.label(p.nodes) if graph is not None else "")
                 for p in shown.placement.partitions
-            ]
+            ]  # fmt: skip
             if run is not None and shown.run == run.id:
                 for r in run.residual:
                     title = r.name if r.calls == 1 else f"{r.name} ×{r.calls}"

@@ -84,10 +84,7 @@ class PartitionsTable(QWidget):
 
     def _label(self, row: Partition) -> str:
         graph = self.document.operators
-        if graph is None:
-            return row.id
-        names = [short_operator(graph.calls[n].op) for n in row.nodes if n < graph.count]
-        return "+".join(names[:4]) + (f"… ({len(names)})" if len(names) > 4 else "")
+        return row.id if graph is None else graph.label(row.nodes)
 
     def _difference(self, row: Partition) -> float | None:
         if row.in_place_us is None or row.estimated_us is None:

@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
-from collage_gui.panels.candidates import ALONE_COLUMN
+from collage_gui.panels.candidates import ALONE_COLUMN, rival_title
 from collage_gui.panels.cost_words import alone_us, cost_tip, partition_words
 
 ALONE = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1, threads=1)
@@ -61,4 +61,18 @@ def test_candidates_have_a_column_of_times_alone_where_costs_are_others(drive) -
     others = {model.index(r, ALONE_COLUMN).data() for r in range(model.rowCount()) if r != row}
     assert others == {"–"}
     page.runs.refresh()
-    assert "alone" in page.runs.in_place.rows_model.headerData(2, horizontal, tip)
+    assert "alone" in page.runs.in_place.rows_model.headerData(3, horizontal, tip)
+
+
+def test_rivals_of_one_toolchain_in_two_formats_have_two_names() -> None:
+    from collage_engine.records.candidate import CandidateRecord
+    from collage_engine.records.toolchain import ToolchainInstance
+
+    plain = CandidateRecord(
+        id="c", nodes=(0,), instance=ToolchainInstance(toolchain="onednn"), label="nn.conv2d",
+        rule="", key="k",
+    )  # fmt: skip
+    nhwc = msgspec.structs.replace(plain, takes={0: "nhwc"}, gives={1: "nhwc"})
+    assert rival_title(plain) == "oneDNN"
+    assert rival_title(nhwc) == "oneDNN · nhwc"
+    assert rival_title(msgspec.structs.replace(plain, gives={1: "nhwc"})) == "oneDNN · gives nhwc"
