@@ -17,6 +17,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.tvm.cuda.legalize import Products
 from collage_engine.toolchains.tvm.cuda.lowering import schedule_of
 from collage_engine.toolchains.tvm.cuda.noted import noted
+from collage_engine.toolchains.tvm.cuda.schedule_direct import noted_as_direct
 from collage_engine.toolchains.tvm.cuda.tiles import (
     Plan,
     Sizes,
@@ -121,7 +122,7 @@ def legal(module: tvm.IRModule, table: dict[str, Any]) -> list[Call]:
 
 
 def run(module: tvm.IRModule, table: dict[str, Any], inputs: list[Any], kernel: Any) -> Any:
-    """``main`` by hand; products go to ``kernel(function, arrays)``."""
+    """``main`` by hand; anchors go to ``kernel(function, arrays)``."""
     values = dict(zip(module["main"].params, inputs, strict=True))
     by_name = {str(v.name): a for v, a in values.items()}
     result = None
@@ -133,7 +134,7 @@ def run(module: tvm.IRModule, table: dict[str, Any], inputs: list[Any], kernel: 
         output = function.params[-1]
         shape = shape_of(output)
         arrays.append(np.full(shape, np.nan, arrays[0].dtype).astype(str(output.dtype)))
-        if noted(function):
+        if noted(function) or noted_as_direct(function):
             kernel(function, arrays)
         else:
             tensors = [tvm.runtime.tensor(a) for a in arrays]

@@ -19,10 +19,11 @@ def worthwhile(sizes: Sizes) -> bool:
     return min(sizes.m, sizes.n, sizes.k) >= FEWEST
 
 
-def where(tests: list[Any], value: Any) -> Any:
+def where(tests: list[Any], value: Any, outside: int = 0) -> Any:
+    """The value where all tests hold, else a number."""
     if not tests:
         return value
-    return tirx.if_then_else(tirx.all(*tests), value, tirx.const(0, str(value.ty.dtype)))
+    return tirx.if_then_else(tirx.all(*tests), value, tirx.const(outside, str(value.ty.dtype)))
 
 
 def volume(values: Sequence[int]) -> int:

@@ -14,6 +14,15 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.toolchains.tvm.cuda.direct import (
+    DirectPlans,
+    direct_out,
+    direct_planner,
+    few_rows,
+    noted_direct,
+    packed_filters,
+    shape_of_direct,
+)
 from collage_engine.toolchains.tvm.cuda.epilogue import OUT
 from collage_engine.toolchains.tvm.cuda.indices import (
     broadcast,
@@ -32,7 +41,7 @@ from collage_engine.toolchains.tvm.cuda.products import (
     planner,
 )
 from collage_engine.toolchains.tvm.cuda.tiles import PLAIN, Sizes
-from collage_engine.toolchains.tvm.cuda.windows import window_of
+from collage_engine.toolchains.tvm.cuda.windows import Window, window_of
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     const,
@@ -45,9 +54,13 @@ from collage_engine.toolchains.tvm.legalize.common import (
 class Products:
     """Legalises products for one architecture and precision."""
 
-    def __init__(self, architecture: str, precision: str, plans: Plans | None = None) -> None:
+    def __init__(
+        self, architecture: str, precision: str, plans: Plans | None = None,
+        direct_plans: DirectPlans | None = None,
+    ) -> None:  # fmt: skip
         self.architecture, self.precision = architecture, precision
         self.plans = plans or planner(architecture)
+        self.direct_plans = direct_plans or direct_planner(architecture)
 
     def table(self) -> dict[str, Any]:
         """For ``relax.transform.LegalizeOps``; what is not ours falls to TVM's own."""
@@ -103,7 +116,7 @@ class Products:
             return fused(index[:-2], batch), index[-2], index[-1]
 
         how = {"kind": "matmul", "merged": merged}
-        return self._emit(builder, "matmul", [left, right], elements, sizes, math, out, place, how,
+        return self._emit(builder, call, [left, right], elements, sizes, math, out, place, how,
                           vectors=(a[-1], out[-1]))  # fmt: skip
 
     def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
@@ -129,6 +142,8 @@ class Products:
                     tests.append(at[i] < e)
             return where(tests, value)
 
+        if few_rows(window):
+            return self.direct(builder, call, window)
         filters = (groups, weight[0] // groups, weight[1], *weight[2:])
         return self._convolution(builder, call, filters, out, read,
                                  lambda w: w.reshape(filters), simple, shape)  # fmt: skip
@@ -199,9 +214,32 @@ class Products:
 
         along = pixels if simple else 1
         return self._emit(
-            builder, str(call.op.name).rpartition(".")[2], [data, const(packed)], elements, sizes,
-            math, out, place, {"kind": "conv", "groups": groups},
-            vectors=(rows if math == PLAIN else sizes.k, along),
+            builder, call, [data, const(packed)], elements, sizes, math, out, place,
+            {"kind": "conv", "groups": groups}, vectors=(rows if math == PLAIN else sizes.k, along),
+        )  # fmt: skip
+
+    def direct(self, builder: relax.BlockBuilder, call: Call, window: Window) -> Expr | None:
+        """A convolution with few output channels a group."""
+        data, kernel = call.args
+        weight, dtype = constant_of(kernel), dtype_of(data)
+        if weight is None or self._math(call, data, kernel) is None:
+            return None
+        shape = shape_of_direct(window, dtype)
+        plan = self.direct_plans(shape)
+        if plan is None:
+            return None
+        packed = packed_filters(weight, shape)
+
+        def compute(x: Any, w: Any) -> Any:
+            def image(n: Any, c: Any, *at: Any) -> Any:
+                return x(n, c, *at[3 - len(window.strides) :])
+
+            whole = noted_direct(image, w, shape, plan, window.out)
+            return direct_out(whole, shape, window.out, dtype_of(call))
+
+        return builder.call_te(
+            compute, data, const(packed),
+            primfunc_name_hint=name_of(call), primfunc_attrs=ANCHOR,
         )  # fmt: skip
 
     # -- the product ----------------------------------------------------------------------
@@ -213,14 +251,14 @@ class Products:
         return math_of(dtype, self.precision, self.architecture)
 
     def _emit(
-        self, builder: relax.BlockBuilder, name: str, operands: list[Expr], elements: Any,
+        self, builder: relax.BlockBuilder, call: Call, operands: list[Expr], elements: Any,
         sizes: Sizes, math: str, out: tuple[int, ...], place: Any, how: dict[str, Any], *,
         vectors: tuple[int, int],
     ) -> Expr:  # fmt: skip
         """``vectors``: what the contiguous lengths of A's and B's reads are multiples of."""
         plan = self.plans(sizes, math)
-        dtype = dtype_of(operands[0])
-        given = "float32" if plan.split > 1 else dtype
+        name, dtype, result_dtype = name_of(call), dtype_of(operands[0]), dtype_of(call)
+        given = "float32" if plan.split > 1 else result_dtype
 
         def compute(x: Any, y: Any) -> Any:
             at_a, at_b = elements(x, y)
@@ -243,6 +281,11 @@ class Products:
         if plan.split == 1:
             return result
         return builder.call_te(
-            lambda parts: added(parts, out, dtype), builder.emit(result),
+            lambda parts: added(parts, out, result_dtype), builder.emit(result),
             primfunc_name_hint=f"{name}_sum", primfunc_attrs={"op_pattern": 0},
         )  # fmt: skip
+
+
+def name_of(call: Call) -> str:
+    """``conv2d`` of ``relax.nn.conv2d``."""
+    return str(call.op.name).rpartition(".")[2]

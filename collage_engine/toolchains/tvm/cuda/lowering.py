@@ -1,9 +1,10 @@
 """From a Relax function to kernels for an NVIDIA device: legalise, fuse, schedule.
 
-Products (matmuls and convolutions) are ours: ``legalize`` and ``schedule``. DLight's rules schedule
-what else they understand: vectors, reductions, transposes; what is left runs as one thread per
-element. Source: tvm.s_tir.dlight. (DLight's own matmul leaves tensor cores alone on ``sm_90a``,
-whose number it cannot read, and sums float16 in float16.)
+Matmuls and convolutions are ours: ``legalize``, ``schedule`` (products) and ``schedule_direct``
+(few channels a group). DLight's rules schedule what else they understand: vectors, reductions,
+transposes; what is left runs as one thread per element. Source: tvm.s_tir.dlight. (DLight's own
+matmul leaves tensor cores alone on ``sm_90a``, whose number it cannot read, and sums float16 in
+float16.)
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.tvm.cuda.legalize import Products
 from collage_engine.toolchains.tvm.cuda.noted import noted
 from collage_engine.toolchains.tvm.cuda.schedule import scheduled
+from collage_engine.toolchains.tvm.cuda.schedule_direct import noted_as_direct, scheduled_direct
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""
-OWN = "Product"
-"""Our own rule."""
+OWN = {
+    "Product": (noted, scheduled),
+    "Direct": (noted_as_direct, scheduled_direct),
+}
+"""Our own rules: what tells that a function is theirs, and what schedules it."""
 
 
 @dataclass
@@ -79,11 +84,13 @@ def lower_module(
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
     """A function's kernel, and which rule wrote it."""
     reasons = []
-    if noted(function) is not None:
+    for own, (is_theirs, schedule_it) in OWN.items():
+        if is_theirs(function) is None:
+            continue
         try:
-            return _marked(scheduled(function), OWN), OWN
+            return _marked(schedule_it(function), own), own
         except ToolchainError as error:
-            reasons.append(f"{OWN}: {error}")
+            reasons.append(f"{own}: {error}")
     for rule in rules():
         label = type(rule).__name__
         try:
