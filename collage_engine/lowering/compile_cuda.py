@@ -9,6 +9,7 @@ each sample and has it taken again when the device's clocks have moved (``machin
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -53,9 +54,11 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
     import tvm_ffi
 
     device = tvm_ffi.device("cuda", 0)
-    return DeviceTimer(
-        calls, cuda, lambda stream: tvm_ffi.use_raw_stream(device, stream.value or 0), process_guard()
-    )
+
+    def use(stream: ctypes.c_void_p) -> Any:
+        return tvm_ffi.use_raw_stream(device, stream.value or 0)
+
+    return DeviceTimer(calls, cuda, use, process_guard())
 
 
 @cache

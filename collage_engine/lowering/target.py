@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from collage_engine.records.errors import ToolchainError
 
 _threads_in_use = 0
 
@@ -18,6 +24,7 @@ def build_target(architecture: str = "") -> Any:
         from collage_engine.lowering.cubin import compile_for_tvm
         from collage_engine.machine.cuda import cuda_target
 
+        load_cuda()
         compile_for_tvm(architecture)
         return cuda_target(architecture)
     return Target(cpu_target())
@@ -28,7 +35,34 @@ def device_of(name: str) -> Any:
     import tvm
 
     kind, _, number = name.partition(":")
+    if kind == "cuda":
+        load_cuda()
     return tvm.runtime.device(kind, int(number or 0))
+
+
+@cache
+def load_cuda() -> None:
+    """Load TVM's library for NVIDIA devices where TVM has not: with its runtime alone it leaves it
+    out, and it passes over it in silence where the loader does not find CUDA's runtime, which a
+    wheel puts into a folder of its own."""
+    import tvm_ffi
+    from tvm import base
+
+    if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
+        return
+    from collage_engine.toolchains.native.cuda import CUDART, cuda_runtime
+
+    try:
+        ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
+    except OSError:
+        with contextlib.suppress(OSError, ToolchainError):
+            ctypes.CDLL(str(cuda_runtime()[1]), ctypes.RTLD_GLOBAL)
+    library = Path(base._LOADED_LIBS["tvm_runtime"]._name).resolve().with_name(TVM_CUDA)
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(str(library))
+
+
+TVM_CUDA = "libtvm_runtime_cuda.so"
 
 
 def use_threads(threads: int) -> None:

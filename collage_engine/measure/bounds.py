@@ -6,10 +6,12 @@ Memory and arithmetic overlap: it is the larger of their times.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
+from collage_engine.machine.cuda import CudaDevice
+from collage_engine.machine.cuda_peaks import device_peaks
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.peaks import CONSTANT, Peaks, measure_peaks
 from collage_engine.measure.store import Store, remembered
@@ -48,6 +50,27 @@ def with_bounds(
             known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
         found.append(msgspec.structs.replace(candidate, lower_bound_us=known[at] or None))
     return found
+
+
+def bounded(
+    graph: DataflowGraph,
+    candidates: Sequence[CandidateRecord],
+    store: Store | None,
+    device: CudaDevice | None,
+    direct: Container[str] = (),
+) -> list[CandidateRecord]:
+    """The records with bounds by the peaks of what each runs on: this processor, or ``device``."""
+    on_device = {bool(candidate.instance.architecture) for candidate in candidates}
+    peaks = {
+        False: machine_peaks(store) if False in on_device else None,
+        True: None if device is None else device_peaks(device),
+    }
+    found: dict[str, CandidateRecord] = {}
+    for there, known in peaks.items():
+        if known is not None:
+            some = [c for c in candidates if bool(c.instance.architecture) == there]
+            found.update((c.id, c) for c in with_bounds(graph, some, known, direct))
+    return [found.get(candidate.id, candidate) for candidate in candidates]
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from collage_engine.machine.cuda import TargetChoice, choose_target
 from collage_engine.machine.device import device, fingerprint, physical_cores
-from collage_engine.measure.bounds import machine_peaks, with_bounds
+from collage_engine.measure.bounds import bounded
 from collage_engine.measure.keys import KeyContext, KeyMaker
 from collage_engine.measure.store import Store
 from collage_engine.model.importer import ImportedModel, import_model
@@ -147,12 +147,10 @@ class Workspace:
             )
             for record in found.candidates
         ]
-        peaks = machine_peaks(self.store)
-        if peaks is not None:
-            # What stays unmeasured then has at least a certified bound on its regret.
-            direct = {o.instance.toolchain for o in offers
-                      if get(o.instance.toolchain).direct_convolutions}  # fmt: skip
-            records = with_bounds(graph, records, peaks, direct)
+        # What stays unmeasured then has at least a certified bound on its regret.
+        direct = {o.instance.toolchain for o in offers
+                  if get(o.instance.toolchain).direct_convolutions}  # fmt: skip
+        records = bounded(graph, records, self.store, target.device, direct)
         return Menu(
             states=states,
             offers=offers,

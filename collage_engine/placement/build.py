@@ -92,6 +92,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     from tvm import relax
 
     from collage_engine.lowering.target import build_target
+    from collage_engine.toolchains.native.cuda import CUDART, cudart_library
     from collage_engine.toolchains.registry import get
 
     spin = may_spin(cover) if spin is None else spin
@@ -123,6 +124,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         users = [f for f in functions if name in f.instance.runtimes]
         for library in get(name).libraries_for(users):
             libraries.setdefault(library.name, library)
+    if architecture:  # TVM's own part for devices is linked to it
+        libraries.setdefault(CUDART, cudart_library("tvm"))
     return Built(
         executable=executable,
         parts=parts,

@@ -114,8 +114,9 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
     residual: list[KernelTime] = []
     if winner.built is not None:
         seen = [(kernel.kernel, kernel.us) for kernel in field.profile(winner)]
-        in_place, outside = attribute_kernels(winner.built.kernels, seen)
-        residual = [KernelTime(kernel=name, us=us) for name, us in outside]
+        if seen:
+            in_place, outside = attribute_kernels(winner.built.kernels, seen)
+            residual = [KernelTime(kernel=name, us=us) for name, us in outside]
     return Confirmation(
         outcomes=tuple(_for_rival(rival, distinct) for rival in rivals),
         winner=winner,

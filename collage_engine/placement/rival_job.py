@@ -194,8 +194,9 @@ class RivalJob:
         return taken
 
     def _profile(self, request: ProfileRival) -> list[KernelTime]:
-        """Median time of every VM call, in order; nothing for a Python session."""
-        if self._vm is None or self._call is None:
+        """Median time of every VM call, in order; nothing for a Python session, and on a device,
+        where calls return before their work is done and a graph holds many."""
+        if self._vm is None or self._call is None or self._threads == 0:
             return []
         times = time_kernels(self._vm, self._call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]

@@ -22,6 +22,7 @@ Exit status: 0 the outputs agree with the sample, 1 they do not or something fai
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import json
 import os
@@ -51,6 +52,25 @@ def run_python_parts(folder, manifest):
     """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
     for about in manifest.get("requires", []):
         runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
+
+
+def load_cuda(folder, tvm):
+    """TVM's library for NVIDIA devices, where TVM has not loaded it.
+
+    It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
+    a copy.
+    """
+    if tvm.runtime.device("cuda", 0).exist:
+        return
+    try:
+        ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
+    except OSError:
+        ctypes.CDLL(str(folder / CUDART), ctypes.RTLD_GLOBAL)
+    runtime = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve()
+    ctypes.CDLL(str(runtime.with_name("libtvm_runtime_cuda.so")))
+
+
+CUDART = "libcudart.so.13"
 
 
 def huge_pages_beside():
@@ -104,6 +124,8 @@ class Model:
 
         self._tvm = tvm
         kind = self.manifest.get("device", "cpu")
+        if kind == "cuda":
+            load_cuda(folder, tvm)
         self.device = tvm.runtime.device(kind, 0)
         unless = None if huge_pages else "not wanted"
         if kind != "cpu":
