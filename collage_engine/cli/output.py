@@ -274,8 +274,8 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
         )  # fmt: skip
     say()
     show(made.table)
-    say("→ chosen   regret: what the best cover with it costs more   = a tie: the repeats scatter "
-        "by more than that")  # fmt: skip
+    say("→ chosen   regret: what the best cover with it costs more   = a tie: repeats, or "
+        "measurements at another time, differ by more than that")  # fmt: skip
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
         say("• what the run exported here: another cover was the fastest end to end")
     if within:

@@ -303,7 +303,7 @@ def _with_tie(look: BoxLook, found: list[Partition], ties: Mapping[str, str]) ->
         look,
         tied=toolchain_look(other).colour,
         note=f"{toolchain_title(found[0].toolchain)} is chosen; {toolchain_title(other)} is tied "
-        "with it: it would lose less than the repeats scatter",
+        "with it: it would lose less than measurements differ",
     )
 
 

@@ -14,6 +14,7 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.explain import Explanation, Labels, Line, explain_node, us
 from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.sittings import median_interval
 from collage_engine.session.document import Document
 
 MOST = 200
@@ -69,6 +70,7 @@ def explain_document(
         words=(
             *_of_the_run(document, node, labels, told.chosen),
             *told.text,
+            *_again(by_id.get(str(told.chosen)), problem.drift),
             *_calls(by_id.get(str(told.chosen))),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
@@ -113,6 +115,15 @@ def _of_the_run(
             f"{us(ours)}) and simpler"
         )
     return [text + ". What follows is about the cover with the least estimate."]
+
+
+def _again(chosen: CandidateRecord | None, drift: float) -> list[str]:
+    """Where the chosen candidate's median will lie when it is measured another time."""
+    if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
+        return []
+    low, high = median_interval(chosen.cost.alone().repeats_us, drift=drift)
+    how = ", alone as it was" if chosen.cost.in_place else ""
+    return [f"Measured at another time{how}, it takes {us(low)} to {us(high)} nine times of ten."]
 
 
 def _calls(chosen: CandidateRecord | None) -> list[str]:

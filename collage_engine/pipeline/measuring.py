@@ -184,8 +184,13 @@ class Measuring:
             groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
         )
 
-    def again(self, groups: Sequence[Group], deadline: float) -> Mapping[str, Cost]:
-        """Measure known candidates once more; old and new repeats are merged."""
+    def again(
+        self, groups: Sequence[Group], deadline: float, renew: bool = False
+    ) -> Mapping[str, Cost]:
+        """Measure known candidates once more; old and new repeats are merged. ``renew``: in another
+        process, a sitting of its own."""
+        if renew:
+            self.measurer().renew()
         outcome = self.measure_groups(groups, deadline, again=True)
         if outcome.stopped:
             raise Cancelled("cancelled; what was measured is kept")

@@ -29,6 +29,7 @@ from collage_engine.search.problem import (
     ProblemPin,
     Transitions,
 )
+from collage_engine.search.sittings import DRIFT
 from collage_engine.session.document import Document
 
 RUNNERS_UP = 2
@@ -45,6 +46,8 @@ NOT_MEASURED = (
 )
 
 LAUNCH = "launch"
+DRIFT_CONSTANT = "drift"
+"""Among a run's constants: how far medians of separate sittings differ, a share."""
 
 
 def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
@@ -102,6 +105,7 @@ def make_problem(
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
         constraints=constraints_of(settings, constants, {c.instance for c in candidates}),
+        drift=constants.get(DRIFT_CONSTANT, DRIFT),
     )
 
 

@@ -27,7 +27,7 @@ from collage_engine.placement.rival import Sample
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.doubt import BUSY_DRIFT
+from collage_engine.search.sittings import BUSY_DRIFT
 
 
 def run(

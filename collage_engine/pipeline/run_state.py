@@ -19,8 +19,9 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import Search
-from collage_engine.search.doubt import DRIFT, Doubt, doubt
+from collage_engine.search.doubt import Doubt, doubt
 from collage_engine.search.problem import Answer, Problem
+from collage_engine.search.sittings import DRIFT
 
 DRAWS = 60
 DOUBT_S = 0.4
@@ -45,7 +46,7 @@ class RunState:
     constants: dict[str, float] = field(default_factory=dict)
     """What hand-overs cost here and what the runtimes weigh, by the names that the search knows."""
     drift: float = DRIFT
-    """How much medians of the same work differ between sittings; what is measured twice tells."""
+    """How much medians of the same work differ between sittings, until the store knows better."""
     tuning: TuneCounts | None = None
     further: tuple[Sample, ...] = ()
     """Inputs besides the run's own on which a promised tolerance must be kept."""
@@ -79,8 +80,11 @@ class RunState:
         offered = self.records if records is None else records
         return make_problem(self.graph, offered, self.pins, self.constants, self.settings)
 
-    def doubt(self, problem: Problem, answer: Answer, search: Search) -> Doubt:
-        """How sure the cover is, by resampling the repeats."""
+    def doubt(
+        self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
+    ) -> Doubt:
+        """How sure the cover is, by resampling the repeats and what sittings differ by: the
+        problem's ``drift`` by default."""
         return doubt(
             problem,
             answer,
@@ -89,5 +93,5 @@ class RunState:
             draws=DRAWS,
             time_limit_s=DOUBT_S,
             search=search,
-            drift=self.drift,
+            drift=drift,
         )

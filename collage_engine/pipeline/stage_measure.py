@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import msgspec
@@ -11,24 +12,27 @@ from collage_engine.measure.protocol import sittings
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.coalescing import ROUNDS, merged_candidates
+from collage_engine.pipeline.drift import drift, enough, learn, recall
 from collage_engine.pipeline.lazily import Needed
 from collage_engine.pipeline.making_ready import make_ready
 from collage_engine.pipeline.measuring import Measuring, with_costs
-from collage_engine.pipeline.problem import RUNNERS_UP
+from collage_engine.pipeline.problem import DRIFT_CONSTANT, RUNNERS_UP
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import baselines
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.transitions import transition_constants
-from collage_engine.pipeline.workspace import Menu
+from collage_engine.pipeline.workspace import Menu, threads_of
 from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import k_best, reuse, solve
-from collage_engine.search.doubt import drift_between
 
 SETTLED = 12
 SETTLING_S = 20.0
 """Candidates measured again because much hangs on them, and the time for it."""
-ENOUGH_TWICE = 8
-"""Candidates measured twice that tell how much sittings differ."""
+SITTING_FROM_S = 20.0
+"""A run that has measured so long can afford another process, whose costs tell how much sittings
+differ,"""
+SITTING = 16
+"""and there measures this many again, the rest of them drawn by lot."""
 SETTLED_BELOW = 0.002
 """Not worth it when better knowledge would gain less than this share of the cover's cost."""
 
@@ -37,6 +41,8 @@ def measure_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Non
     """Give the state's records their costs and its constants what hand-overs take."""
     with state.stages.stage("measure") as report:
         total = len({record.key for record in state.records})
+        known = recall(state.workspace.store, threads_of(state.settings))
+        state.constants[DRIFT_CONSTANT] = drift(known, state.drift)
         state.constants |= transition_constants(
             state.workspace, menu, state.settings, lambda now: report.progress(0, total, now)
         )
@@ -102,24 +108,41 @@ def _settle(state: RunState, measuring: Measuring, budget: Budget) -> bool:
     """
     if budget.spent or not measuring.counts.measured:
         return False
-    problem = state.problem()
-    searched = reuse(problem, None)
-    answer = solve(problem, previous=searched, with_bounds=False)
-    if answer.infeasible is not None or answer.cost_us is None:
-        return False
-    unsure = state.doubt(problem, answer, searched)
-    wanted = {str(name) for name, gain in unsure.settle[:SETTLED] if gain > 0}
-    if not wanted or unsure.loss_us < SETTLED_BELOW * answer.cost_us:
+    store, threads = state.workspace.store, threads_of(state.settings)
+    known = recall(store, threads)
+    apart = budget.seconds - budget.left >= SITTING_FROM_S
+    # More repeats in the same process tell nothing of what another one would say.
+    wanted = _unsettled(state, None if apart else 0.0)
+    apart = apart and (bool(wanted) or not enough(known))
+    if apart:
+        others = sorted(r.id for r in state.records if r.cost.usable and r.id not in wanted)
+        random.Random(len(others)).shuffle(others)
+        wanted |= set(others[: max(0, SITTING - len(wanted))])
+    if not wanted:
         return False
     groups = group_candidates([r for r in state.records if r.id in wanted])
     deadline = min(budget.deadline, time.monotonic() + SETTLING_S)
     before = {r.key: r.cost for group in groups for r in group.candidates}
-    costs = measuring.again(groups, deadline)
-    twice = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
-    if len(twice) >= ENOUGH_TWICE:
-        state.drift = drift_between(twice)
+    costs = measuring.again(groups, deadline, renew=apart)
+    if apart:
+        twice = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
+        state.constants[DRIFT_CONSTANT] = drift(learn(store, threads, twice), state.drift)
     state.records = with_costs(state.records, costs)
     return True
+
+
+def _unsettled(state: RunState, drift: float | None) -> set[str]:
+    """The few candidates whose exact cost matters most; none where it matters little. ``drift``:
+    between sittings, as far as measuring again resolves it; None: the problem's."""
+    problem = state.problem()
+    searched = reuse(problem, None)
+    answer = solve(problem, previous=searched, with_bounds=False)
+    if answer.infeasible is not None or answer.cost_us is None:
+        return set()
+    unsure = state.doubt(problem, answer, searched, drift)
+    if unsure.loss_us < SETTLED_BELOW * answer.cost_us:
+        return set()
+    return {str(name) for name, gain in unsure.settle[:SETTLED] if gain > 0}
 
 
 def _coalesce(state: RunState, menu: Menu, measuring: Measuring, budget: Budget) -> None:

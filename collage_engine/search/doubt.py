@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist, median
+from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +22,7 @@ import numpy as np
 
 from collage_engine.search.check import check_cover
 from collage_engine.search.search import Search
+from collage_engine.search.sittings import ALIKE
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import (
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
         ProblemCandidate,
     )
 
-DRIFT = 0.02
-"""How much medians of separate sittings differ besides their repeats' scatter (a share, which
-nine of ten stay within), on a machine that has nothing else to do; a run that measures anything
-twice learns its own (:func:`drift_between`)."""
-BUSY_DRIFT = 0.27
-"""The same on a machine that others load: measured by tests/benchmarks/bench_doubt on two
-processors at a load of 12 (20 % on SqueezeNet, 27 % on an encoder)."""
-SURE = 0.9
-"""How sure a drift learnt from a sample is to be enough."""
 BINS = 4
 NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten draws lie."""
@@ -58,14 +50,26 @@ def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:
     return max(0.0, cost - spread), cost + spread
 
 
-def overlap(ours: Sequence[ProblemCandidate], rival: ProblemCandidate, regret_us: float) -> bool:
-    """Whether a rival's loss lies within the spreads: its low end below the high end of ours.
+def overlap(
+    ours: Sequence[ProblemCandidate], rival: ProblemCandidate, regret_us: float, drift: float = 0.0
+) -> bool:
+    """Whether a rival's loss lies within the spreads: its low end below the high end of ours, each
+    with what its sitting may be off.
 
     ``ours``: the chosen candidates on the rival's nodes; their scatter adds up as independent.
+    ``drift``: between sittings, a share. One on the very same nodes was timed in the same rounds,
+    where most of that cancels.
     """
-    up = math.sqrt(sum((spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 for c in ours))
-    down = (rival.cost_us or 0.0) - spread_of(rival)[0]
-    return regret_us <= up + down
+    if len(ours) == 1 and set(ours[0].nodes) == set(rival.nodes):
+        drift *= math.sqrt(1.0 - ALIKE)
+    up = math.sqrt(
+        sum(
+            (spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 + (drift * (c.cost_us or 0.0)) ** 2
+            for c in ours
+        )
+    )
+    cost = rival.cost_us or 0.0
+    return regret_us <= up + math.hypot(cost - spread_of(rival)[0], drift * cost)
 
 
 def ties(problem: Problem, answer: Answer) -> dict[CandidateId, float]:
@@ -78,73 +82,9 @@ def ties(problem: Problem, answer: Answer) -> dict[CandidateId, float]:
         if candidate.state != "measured" or regret is None or str(candidate.id) in chosen:
             continue
         ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-        if overlap(ours, candidate, regret):
+        if overlap(ours, candidate, regret, problem.drift):
             found[candidate.id] = regret
     return found
-
-
-def median_interval(
-    repeats: Sequence[float], *, level: float = 0.9, drift: float = DRIFT
-) -> tuple[float, float]:
-    """Where the median of the same number of new repeats will lie, at least ``level`` sure.
-
-    Never narrower than the 20th to 80th percentile that is shown; beyond that the standard error
-    of a median (from the median absolute deviation, robust to outliers), twice (both medians
-    scatter), and a drift between sessions.
-    """
-    if not repeats:
-        raise ValueError("no repeats")
-    ordered = sorted(repeats)
-    centre = median(ordered)
-    reach = _error(ordered, level) + drift * centre
-    low = ordered[int(0.2 * (len(ordered) - 1))]
-    high = ordered[math.ceil(0.8 * (len(ordered) - 1))]
-    return max(0.0, min(low, centre - reach)), max(high, centre + reach)
-
-
-def drift_between(
-    sittings: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.9
-) -> float:
-    """How much medians of separate sittings differ besides their repeats' scatter: a share at which
-    :func:`median_interval` holds another sitting's median in ``level`` of the cases.
-
-    ``sittings``: repeats of the same work in one sitting and in another. They are a sample: to be
-    ``SURE`` that the share is enough for work that is not in it, somewhat more of the sample than
-    ``level`` has to be held, all of it when it is small (Wilks, "Determination of sample sizes
-    for setting tolerance limits", 1941).
-    """
-    missing = []
-    for ours, theirs in sittings:
-        centre, other = median(ours), median(theirs)
-        low, high = median_interval(ours, level=level, drift=0.0)
-        inside = low <= other <= high
-        missing.append(0.0 if inside else (abs(other - centre) - _error(ours, level)) / centre)
-    if not missing:
-        raise ValueError("no sittings")
-    ordered = sorted(missing)
-    return ordered[_tolerance_rank(len(ordered), level) - 1]
-
-
-def _tolerance_rank(count: int, level: float) -> int:
-    """The least k for which the k-th smallest of ``count`` is above the ``level`` quantile of
-    what they were drawn from, ``SURE`` sure; ``count`` when none is."""
-    whole = math.lgamma(count + 1)
-    below = 0.0
-    for k in range(count):
-        # The chance that exactly k of them lie below that quantile.
-        ways = whole - math.lgamma(k + 1) - math.lgamma(count - k + 1)
-        below += math.exp(ways + k * math.log(level) + (count - k) * math.log1p(-level))
-        if below >= SURE:
-            return k + 1
-    return count
-
-
-def _error(repeats: Sequence[float], level: float) -> float:
-    """How far new medians lie from this one by the repeats' scatter alone, ``level`` sure."""
-    centre = median(repeats)
-    deviation = 1.4826 * median(abs(x - centre) for x in repeats)
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    return z * math.sqrt(2.0) * 1.2533 * deviation / math.sqrt(len(repeats))
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,20 +109,22 @@ def doubt(
     time_limit_s: float = 30.0,
     seed: int = 0,
     search: Search | None = None,
-    drift: float = DRIFT,
+    drift: float | None = None,
 ) -> Doubt:
     """Resample the costs and search again, ``draws`` times, or as often as the time allows; not at
     all where the graph is too wide for exact search.
 
     ``repeats``: single times of a candidate, to bootstrap its median from; without them its cost
     scatters by its spread (20th to 80th percentile of a normal distribution); without a spread it
-    is certain. ``drift``: between sittings (:func:`drift_between`). ``same``: candidates with
-    equal keys share one measurement, hence one draw. ``search``: a search of this problem that may
-    be repriced here (it is restored).
+    is certain. ``drift``: between sittings (:mod:`.sittings`), by default the problem's; most of it
+    is common to candidates on the same nodes, which are timed in the same rounds. ``same``:
+    candidates with equal keys share one measurement, hence one draw. ``search``: a search of this
+    problem that may be repriced here (it is restored).
     """
     search = Search(problem) if search is None else search
     if search.wide:  # a draw takes as long as a search, and ends in another bound, not in a cover
         return Doubt(right={}, loss_us=0.0, settle=(), draws=0)
+    drift = problem.drift if drift is None else drift
     rng = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
     measured = [i for i in search.usable if problem.candidates[i].state == "measured"]
@@ -205,8 +147,12 @@ def doubt(
     try:
         for draw in range(draws):
             costs: dict[int, float | None] = {}
+            sitting: dict[frozenset[int], float] = {}
             for key, scatter in vary.items():
-                factor = scatter.draw(rng)
+                nodes = frozenset(problem.candidates[groups[key][0]].nodes)
+                if nodes not in sitting:
+                    sitting[nodes] = rng.gauss(0.0, 1.0)
+                factor = scatter.draw(rng, sitting[nodes])
                 for index in groups[key]:
                     costs[index] = drawn[draw, index] = max(0.0, base[index] * factor)
             search.reprice(costs)
@@ -230,10 +176,12 @@ class _Scatter:
         self.repeats = list(repeats)
         self.centre = median(self.repeats) if self.repeats else 1.0
 
-    def draw(self, rng: random.Random) -> float:
+    def draw(self, rng: random.Random, sitting: float) -> float:
+        """``sitting``: what candidates timed in the same rounds have in common, normal."""
+        off = math.sqrt(ALIKE) * sitting + math.sqrt(1.0 - ALIKE) * rng.gauss(0.0, 1.0)
         if self.repeats:
             again = median(rng.choices(self.repeats, k=len(self.repeats)))
-            return again / self.centre * rng.gauss(1.0, self.drift / NINE_OF_TEN)
+            return again / self.centre * math.exp(off * self.drift / NINE_OF_TEN)
         return rng.gauss(1.0, self.sigma)
 
 

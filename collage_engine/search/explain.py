@@ -205,13 +205,17 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
     else:
         owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
         ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-        tie = overlap(ours, candidate, regret)
+        tie = overlap(ours, candidate, regret, problem.drift)
         alone = f" ({us(candidate.cost_us)})"
         if regret == 0:
             text = f"{who}{alone} is in a cover that costs exactly as much: a tie"
-        elif tie:
+        elif overlap(ours, candidate, regret):
             text = (
                 f"{who}{alone} loses by {us(regret)}; the repeats scatter by more than that: a tie"
+            )
+        elif tie:
+            text = (
+                f"{who}{alone} loses by {us(regret)}; measured at another time, it may win: a tie"
             )
         else:
             text = f"{who}{alone} loses by {us(regret)}"

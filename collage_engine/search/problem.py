@@ -39,6 +39,10 @@ licences, pairs that cannot share a process. :mod:`collage_engine.search.limits`
 each means; ``cost_us``, regrets and verdicts then are of the covers that keep to all of them, and
 ``constraints`` in the answer says what each costs.
 
+**Drift** (optional) is how far apart medians of one piece of work lie that were measured at two
+times, besides their spreads, as a share. It takes part in what is shown as a tie, and in the
+probabilities of :mod:`collage_engine.search.doubt`; never in the choice.
+
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
 under the pins; null when it is in no cover. ``regret_bounds`` has what is only known to be at
 least that much: unmeasured candidates with ``lower_bound_us``, and, where the graph is too wide
@@ -129,6 +133,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     priority: tuple[str, ...] = ()
     pins: tuple[ProblemPin, ...] = ()
     constraints: Constraints | None = None
+    drift: float = 0.0
+    """How far apart medians of separate sittings lie besides their spreads, a share: for ties."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +247,8 @@ def validate(problem: Problem) -> None:
         raise UsageError("priority: a toolchain is listed twice")
     for index, pin in enumerate(problem.pins):
         _check_pin(problem, pin, f"pins[{index}]", place)
+    if not (math.isfinite(problem.drift) and problem.drift >= 0):
+        raise UsageError(f"drift: {problem.drift} is not a share, 0 or more")
     if problem.constraints is not None:
         check_constraints(problem.constraints)
 

@@ -90,8 +90,8 @@ class WhyPanel(QWidget):
                 )  # fmt: skip
                 if names:
                     out.append(
-                        f"<h3>Tied</h3><p>As good: {names}. The repeats scatter by more than any "
-                        "of them loses.</p>"
+                        f"<h3>Tied</h3><p>As good: {names}. Repeats, or measurements at another "
+                        "time, differ by more than any of them loses.</p>"
                     )
             out += self._runner_up(found.runner_up)
             if found.not_offered:
