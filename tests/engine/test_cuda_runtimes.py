@@ -70,8 +70,17 @@ def test_cublas() -> None:
          node("MatMul", ["r", "w"], "s"), node("Add", ["s", "x"], "y")],
         {"x": (4, 8)}, {"u": normal(8, 16), "b": normal(16), "w": normal(16, 8)}, (4, 8),
     )  # fmt: skip
-    steps = made_and_loaded("cublas", function("cublas", model))
-    assert [step["what"] for step in steps] == ["matmul", "matmul"]
+    plain = function("cublas", model)
+    said = {"float32": "float32", "tf32": "tf32", "float16": "fast float16",
+            "bfloat16": "fast bfloat16"}  # fmt: skip
+    for precision, compute in said.items():
+        instances = get("cublas").cuda_instances("sm_90a", precision)
+        assert instances[-1].precision == precision
+        given = replace(plain, instance=instances[-1])
+        plan, _ = get("cublas").plan(given)  # type: ignore[attr-defined]
+        assert {step["compute"] for step in plan["steps"]} == {compute}
+        steps = made_and_loaded("cublas", given)  # what the runtime does not know, it refuses
+        assert [step["what"] for step in steps] == ["matmul", "matmul"]
 
 
 @pytest.mark.slow

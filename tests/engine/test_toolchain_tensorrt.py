@@ -111,6 +111,7 @@ def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("precision", "ids"),
     [("float32", ["tensorrt"]), ("int8", ["tensorrt"]),
+     ("tf32", ["tensorrt", "tensorrt[precision=tf32]"]),
      ("float16", ["tensorrt", "tensorrt[precision=fp16]"]),
      ("bfloat16", ["tensorrt", "tensorrt[precision=fp16]", "tensorrt[precision=bf16]"])],
 )  # fmt: skip

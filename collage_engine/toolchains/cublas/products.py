@@ -9,6 +9,7 @@ from collage_engine.model.index_set import IndexSet
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.native import chains
+from collage_engine.toolchains.native.cuda import generation
 from collage_engine.toolchains.native.places import Constants, Places
 from collage_engine.toolchains.native.products import (
     Dialect,
@@ -23,6 +24,8 @@ COMPUTE = {
     "int8": "int32", "float8_e4m3fn": "float32", "float8_e5m2": "float32",
 }  # fmt: skip
 """Element type → what it is accumulated in."""
+ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
+"""A run's precision → how float32 is multiplied: its operands are rounded inside."""
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 RESULTS = {
     "int8": ("int32",), **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
@@ -54,10 +57,9 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
 
 def reason_against_architecture(graph: DataflowGraph, node: Node, architecture: str) -> str | None:
     """Why a device has no such product."""
-    number = int("".join(c for c in architecture if c.isdigit()) or 0)
     for index in node.inputs:
         kind = graph.nodes[index].type.dtype
-        if kind in EIGHT_BITS and number < LEAST_FOR_EIGHT:
+        if kind in EIGHT_BITS and generation(architecture) < LEAST_FOR_EIGHT:
             return f"matmul: {architecture} multiplies no {kind}"
     return None
 
@@ -99,7 +101,7 @@ def plan_of(
             "m": layout.m, "n": layout.n, "k": layout.k, "batch": layout.batch,
             "dtype": kind, "dtype_b": graph.nodes[product.right].type.dtype,
             "out_dtype": result.type.dtype,
-            "compute": "tf32" if (kind, precision) == ("float32", "tf32") else COMPUTE[kind],
+            "compute": ROUNDED.get(precision, kind) if kind == "float32" else COMPUTE[kind],
             "transpose_a": product.transpose_left, "transpose_b": by_columns,
             "a": places.read(product.left), "b": b,
             "d": places.write(product.result), "epilogue": product.epilogue,

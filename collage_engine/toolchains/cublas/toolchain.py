@@ -5,19 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native.builder import RuntimeSource
 from collage_engine.toolchains.native.cuda import (
+    FIRST_TF32,
     LICENCE,
     ProductToolchain,
     cudart_library,
     find_file,
+    generation,
     version_of,
 )
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+
+FIRST_HALF = 70
+"""Generation whose tensor cores first took float16."""
 
 
 class CublasToolchain(ProductToolchain):
@@ -50,6 +56,11 @@ class CublasToolchain(ProductToolchain):
             if reason is not None:
                 return reason
         return super().supports(graph, index, instance)
+
+    def rounds_to(self, architecture: str, precision: str) -> str | None:
+        """As asked: it rounds float32 operands to any of them by itself."""
+        first = {TF32: FIRST_TF32, BFLOAT16: FIRST_TF32, FLOAT16: FIRST_HALF}.get(precision)
+        return precision if first and generation(architecture) >= first else None
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.cublas.products import plan_of

@@ -11,7 +11,12 @@ from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.native.cuda import ProductToolchain, cudart_library
+from collage_engine.toolchains.native.cuda import (
+    FIRST_TF32,
+    ProductToolchain,
+    cudart_library,
+    generation,
+)
 from collage_engine.toolchains.native.nvcc import need_nvcc
 
 if TYPE_CHECKING:
@@ -46,8 +51,9 @@ class CutlassToolchain(ProductToolchain):
         return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        number = int("".join(c for c in architecture if c.isdigit()) or 0)
-        return super().cuda_instances(architecture, precision) if number >= 80 else ()
+        if generation(architecture) < FIRST_TF32:
+            return ()  # older than its kernels
+        return super().cuda_instances(architecture, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return FORMATS

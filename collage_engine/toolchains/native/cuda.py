@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
@@ -28,6 +29,13 @@ LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux
 RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
 CUDART = "libcudart.so.13"
+FIRST_TF32 = 80
+"""Generation whose tensor cores first took tf32, and bfloat16."""
+
+
+def generation(architecture: str) -> int:
+    """90 of ``sm_90a``: ten times the compute capability."""
+    return int("".join(filter(str.isdigit, architecture)) or 0)
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
@@ -162,11 +170,15 @@ class CudaToolchain(NativeToolchain):
         return ()
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (
-            ToolchainInstance(
-                toolchain=self.name, precision=precision, device="cuda:0", architecture=architecture
-            ),
-        )
+        plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
+        lower = self.rounds_to(architecture, precision)
+        return (plain,) if lower is None else (plain, in_precision(plain, lower))
+
+    def rounds_to(self, architecture: str, precision: str) -> str | None:
+        """What it rounds the operands of float32 products to where a run admits ``precision``;
+        None: nothing. Tf32 keeps as many digits as float16, and more than bfloat16."""
+        lower = (TF32, FLOAT16, BFLOAT16)
+        return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
 
 class RuledCudaToolchain(CudaToolchain):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.precision import BFLOAT16, FLOAT32
+from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.native import builder
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
 
-FLOAT16 = "float16"
 PYTHON_PART = "collage_tensorrt.py"
 """What python_runtime.py is called in an artifact."""
-_HALVES = {FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
+_ADMITTED = {TF32: (TF32,), FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
 """A run's precision → the options that it admits: float16 rounds less than bfloat16."""
 _LAST: dict[str, Any] = {}
 """The function whose engine was built last in this process, and the engine."""
-_LOWEST = {"fp16": FLOAT16, "bf16": BFLOAT16}
+_LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
 
 
 class TensorrtToolchain(CudaToolchain):
@@ -117,12 +116,11 @@ class TensorrtToolchain(CudaToolchain):
                 architecture=architecture,
             )  # fmt: skip
 
-        plain = instance("tf32" if precision == "tf32" else FLOAT32)
-        halves = [
+        lower = [
             instance(_LOWEST[option], ("precision", option))
-            for option in _HALVES.get(precision, ())
+            for option in _ADMITTED.get(precision, ())
         ]
-        return plain, *halves
+        return instance(FLOAT32), *lower
 
     def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
         if instance.architecture:
@@ -151,9 +149,10 @@ class TensorrtToolchain(CudaToolchain):
         from collage_engine.toolchains.tensorrt.engine import build_engine
 
         instance = function.instance
+        rounded = instance.precision == TF32
         engine = build_engine(
             function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-            instance.architecture, instance.option("precision"), instance.precision == "tf32",
+            instance.architecture, "" if rounded else instance.option("precision"), rounded,
         )  # fmt: skip
         plan = {
             **engine.about,

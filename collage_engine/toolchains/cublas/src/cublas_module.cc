@@ -44,6 +44,8 @@ struct Math {
 Math MathOf(const std::string& name) {
   if (name == "float32") return {CUBLAS_COMPUTE_32F, CUDA_R_32F};
   if (name == "tf32") return {CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F};
+  if (name == "fast float16") return {CUBLAS_COMPUTE_32F_FAST_16F, CUDA_R_32F};
+  if (name == "fast bfloat16") return {CUBLAS_COMPUTE_32F_FAST_16BF, CUDA_R_32F};
   if (name == "float64") return {CUBLAS_COMPUTE_64F, CUDA_R_64F};
   if (name == "int32") return {CUBLAS_COMPUTE_32I, CUDA_R_32I};
   TVM_FFI_THROW(ValueError) << "no compute type " << name;
