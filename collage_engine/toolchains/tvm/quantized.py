@@ -28,9 +28,7 @@ class Integers:
     def __init__(self, function: Function) -> None:
         self.function, self.graph = function, function.graph
         leaving = sum(1 << i for i in function.outputs)
-        self.found = {}
-        if not function.instance.architecture:  # these kernels are for processors
-            self.found = table.within(self.graph, function.nodes, leaving)
+        self.found = table.within(self.graph, function.nodes, leaving)
         self.inside: IndexSet = sum(each.nodes for each in self.found.values())
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
@@ -54,12 +52,19 @@ class Integers:
         found = self.found.get(index)
         if found is None or self.given_up >> index & 1:
             return None
-        writer = Writer(self, builder, value_of, found)
         try:
-            return writer.write()
+            return self._writer()(self, builder, value_of, found).write()
         except (NoForm, UnsupportedError):
             self.given_up |= found.nodes
             return None
+
+    def _writer(self) -> type[Writer]:
+        """What writes for a processor, or for the device of an architecture."""
+        if not self.function.instance.architecture:
+            return Writer
+        from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
+
+        return CudaWriter
 
     def opened(self, index: int) -> list[int]:
         """The nodes of a composite that was given up, in order: they are emitted one by one."""

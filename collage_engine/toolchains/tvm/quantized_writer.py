@@ -127,13 +127,11 @@ class Writer:
         groups = int(attributes.get("groups", 1))
         padding = _ints(attributes["padding"], rank)
         padding = padding if len(padding) == 2 * rank else padding * 2
-        shape = node.type.shape
         depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
         if depthwise and self.graph.nodes[self.node_of("data")].type.shape[1] != groups:
             raise NoForm
-        kernel = Kernel(
-            "depthwise" if depthwise else "conv", np.ascontiguousarray(weights),
-            (shape[0], *shape[2:], shape[1]), self.numbers.of("data"), groups,
+        kernel = self.convolution(
+            node, np.ascontiguousarray(weights), groups,
             tuple(_ints(attributes["strides"], rank)), tuple(padding),
             tuple(_ints(attributes["dilation"], rank)),
         )  # fmt: skip
@@ -155,16 +153,36 @@ class Writer:
             if self.graph.nodes[self.node_of("residual")].type.shape != self.anchor.type.shape:
                 raise NoForm
             residual = [self.plain(self.node_of("residual"))]
-        kernel = Kernel(
-            "product", np.ascontiguousarray(weights.T), self.anchor.type.shape,
-            self.numbers.of("data"), 1, (1,), (0, 0), (1,),
-        )  # fmt: skip
+        kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
         return self.anchored(
             kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
         )
 
+    def convolution(
+        self, node: Node, weights: np.ndarray, groups: int, strides: tuple[int, ...],
+        padding: tuple[int, ...], dilation: tuple[int, ...],
+    ) -> Any:  # fmt: skip
+        """What sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
+        shape = node.type.shape
+        depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
+        return Kernel(
+            "depthwise" if depthwise else "conv", weights, (shape[0], *shape[2:], shape[1]),
+            self.numbers.of("data"), groups, strides, padding, dilation,
+        )  # fmt: skip
+
+    def product(self, node: Node, weights: np.ndarray) -> Any:
+        """What sums a matmul; ``weights``: output columns first."""
+        return Kernel(
+            "product", weights, node.type.shape, self.numbers.of("data"), 1, (1,), (0, 0), (1,)
+        )
+
+    def operand(self, kernel: Any) -> np.ndarray:
+        """The weights as a kernel takes them."""
+        packed: np.ndarray = kernel.packed(self.integers.cpu)
+        return packed
+
     def anchored(
-        self, kernel: Kernel, data: Any, scales: np.ndarray, residual: list[Any], name: str
+        self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
     ) -> Any:
         """The sums, and in the same kernel all that follows them."""
         step, _ = self.numbers.of("data").single("the data")
@@ -195,7 +213,7 @@ class Writer:
             sums = kernel.sums(x, w)
 
             def element(*i: Any) -> Any:
-                c = i[-1]
+                c = i[kernel.axis]
                 value = (sums(*i) + shift(c)).astype("float32") * scale(c)
                 if offset is not None:
                     value = value + offset(c)
@@ -210,7 +228,7 @@ class Writer:
 
             return compute.elementwise(kernel.out, element, "requantized")
 
-        arguments = [data, const(kernel.packed(self.integers.cpu)), *constants, *residual]
+        arguments = [data, const(self.operand(kernel)), *constants, *residual]
         return self.kernel(body, arguments, name)
 
     # Everything else -----------------------------------------------------------------------------

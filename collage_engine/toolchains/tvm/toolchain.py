@@ -26,7 +26,6 @@ class TvmToolchain(Toolchain):
     name = "tvm"
     licence = "Apache-2.0"
     native = True
-    direct_convolutions = True
     depends = (
         "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
     )  # fmt: skip
@@ -97,9 +96,10 @@ class TvmToolchain(Toolchain):
             from collage_engine.toolchains.tvm.library import rules
 
             return PartitionSpec(instance.id, instance, rules(instance), validate, external=False)
-        rule = tvm_rules()
-        if not instance.architecture:
-            integers = composite_rules("quantized", pattern_table(self.name))
+        integers, rule = composite_rules("quantized", pattern_table(self.name)), tvm_rules()
+        if instance.architecture:
+            rule = union_rules(self.name, integers, rule)
+        else:
             # Siblings too: one call for query, key and value. Vertical groups the tree has itself.
             rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
         return PartitionSpec(instance.id, instance, rule, validate, external=False)

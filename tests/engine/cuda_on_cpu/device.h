@@ -164,8 +164,17 @@ inline float __float_to_tf32(float x) {  // to nearest, ties away from zero
 }
 template <typename T>
 struct Kept {
-  using type = T;
+  using type = float;
   static float in(float x) { return x; }
+};
+template <>
+struct Kept<int> {
+  using type = int;
+};
+template <>
+struct Kept<signed char> {
+  using type = int;
+  static int in(int x) { return x; }
 };
 template <>
 struct Kept<precision::tf32> {
@@ -195,7 +204,7 @@ struct Extent<accumulator, m, n, k> {
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 struct fragment : Extent<Use, m, n, k> {
   using Base = Extent<Use, m, n, k>;
-  float x[Base::rows][Base::columns];
+  typename Kept<T>::type x[Base::rows][Base::columns];
 };
 inline void aligned(const void* pointer, size_t row_bytes) {
   if (reinterpret_cast<uintptr_t>(pointer) % 32 || row_bytes % 16) __builtin_trap();
@@ -205,27 +214,27 @@ void load_matrix_sync(fragment<Use, m, n, k, T, row_major>& f, const P* p, unsig
   aligned(p, step * sizeof(P));
   for (int i = 0; i < f.rows; ++i)
     for (int j = 0; j < f.columns; ++j)
-      f.x[i][j] = Kept<T>::in(static_cast<float>(p[i * step + j]));
+      f.x[i][j] = Kept<T>::in(static_cast<typename Kept<T>::type>(p[i * step + j]));
 }
 template <int m, int n, int k, typename T>
-void fill_fragment(fragment<accumulator, m, n, k, T>& f, float value) {
+void fill_fragment(fragment<accumulator, m, n, k, T>& f, T value) {
   for (auto& row : f.x)
     for (auto& each : row) each = value;
 }
-template <int m, int n, int k, typename T, typename A, typename B>
-void mma_sync(fragment<accumulator, m, n, k, float>& d, fragment<matrix_a, m, n, k, T, A>& a,
-              fragment<matrix_b, m, n, k, T, B>& b, fragment<accumulator, m, n, k, float>& c) {
+template <int m, int n, int k, typename S, typename T, typename A, typename B>
+void mma_sync(fragment<accumulator, m, n, k, S>& d, fragment<matrix_a, m, n, k, T, A>& a,
+              fragment<matrix_b, m, n, k, T, B>& b, fragment<accumulator, m, n, k, S>& c) {
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {
-      float sum = c.x[i][j];
+      S sum = c.x[i][j];
       for (int l = 0; l < k; ++l) sum += a.x[i][l] * b.x[l][j];
       d.x[i][j] = sum;
     }
 }
-template <int m, int n, int k>
-void store_matrix_sync(float* p, fragment<accumulator, m, n, k, float>& f, unsigned step,
+template <int m, int n, int k, typename S>
+void store_matrix_sync(S* p, fragment<accumulator, m, n, k, S>& f, unsigned step,
                        layout_t layout) {
-  aligned(p, step * sizeof(float));
+  aligned(p, step * sizeof(S));
   if (layout != mem_row_major) __builtin_trap();
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) p[i * step + j] = f.x[i][j];

@@ -12,15 +12,15 @@ from tvm.s_tir import Schedule
 
 from collage_engine.toolchains.tvm.cuda.fragments import SHARED
 from collage_engine.toolchains.tvm.cuda.noted import Noted
-from collage_engine.toolchains.tvm.cuda.tiles import PLAIN, TF32
+from collage_engine.toolchains.tvm.cuda.tiles import FRAGMENT, PLAIN, S8, TF32, widest
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 """Block annotation: a copy to shared memory goes through registers, as two steps."""
 
 
-def vector_of(length: int, tile_row: int, item: int, most: int = 16) -> int:
+def vector_of(length: int, tile_row: int, item: int) -> int:
     """Elements read at once: rows that are whole vectors, in memory and in the tile."""
-    width = most // item
+    width = widest(item)
     while width > 1 and (length % width or tile_row % width):
         width //= 2
     return width
@@ -41,14 +41,18 @@ def fetch(
     schedule.compute_inline(source)
     if turned:
         schedule.transform_layout(copy, ("write", 0), lambda s, m, k: (s, k, m))
+    if tile.math == S8:
+        # Fragments one after the other: each has to begin at a multiple of 32 bytes.
+        schedule.transform_layout(
+            copy, ("write", 0), lambda s, i, j: (s, j // FRAGMENT, i, j % FRAGMENT)
+        )
     row, column = schedule.get_loops(copy)[-2:]
     by_k = operand == 0 and tile.math == PLAIN and product.how["kind"] == "conv"
     if by_k:
         schedule.reorder(column, row)  # neighbouring threads read neighbouring rows
         row, column = column, row
-    item = 4 if tile.math in (PLAIN, TF32) else 2
     width = tile.n if operand else (tile.m if by_k else tile.k)
-    stored = max(item, product.how["item"])  # float32 may be rounded on the way
+    stored = max(tile.item, product.how["item"])  # float32 may be rounded on the way
     vector = 1 if tile.math == TF32 else vector_of(product.vectors[operand], width, stored)
     if turned and not by_k:
         vector = 1  # written down a column
@@ -61,8 +65,8 @@ def fetch(
         schedule.bind(loop, name)
     if vector > 1:
         schedule.vectorize(inner)
-    if tile.math != PLAIN:
-        schedule.storage_align(copy, 0, -2, 32, 16 // item)
+    if tile.math not in (PLAIN, S8):
+        schedule.storage_align(copy, 0, -2, 32, 16 // tile.item)
     schedule.annotate(copy, _REGISTERS, 1)
     return copy
 

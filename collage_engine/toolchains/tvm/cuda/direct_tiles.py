@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from collage_engine.toolchains.tvm.cuda.tiles import multiprocessors
+from collage_engine.toolchains.tvm.cuda.tiles import multiprocessors, widest
 
 MOST_SHARED = 40 << 10
 """Bytes of shared memory of a block."""
 MOST_SUMS = 32
 """A thread keeps in registers."""
-VECTOR = 16
-"""Bytes moved at once."""
 
 Three = tuple[int, int, int]
 
@@ -95,7 +93,7 @@ class DirectPlan:
 
     def vector(self, shape: Shape) -> int:
         """Elements read from the image at once: none of them may lie outside alone."""
-        width = VECTOR // shape.item
+        width = widest(shape.item)
         step = self.tile[1] * shape.strides[2] if self.tiles(shape)[1] > 1 else width
         while width > 1 and (shape.image[2] % width or step % width):
             width //= 2

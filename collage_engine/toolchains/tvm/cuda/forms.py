@@ -21,7 +21,7 @@ from collage_engine.toolchains.tvm.cuda.tiles import PLAIN, Plan, Sizes
 from collage_engine.toolchains.tvm.cuda.windows import Window
 
 Cast = Callable[[Any], Any]
-"""What is done with an element of B's source when it is read."""
+"""What is done with an element when it is read."""
 
 
 class Form(Protocol):
@@ -79,6 +79,8 @@ class Matmul:
     a: tuple[int, ...]
     b: tuple[int, ...]
     out: tuple[int, ...]
+    cast: Cast | None = None
+    """Of an element of A."""
 
     @property
     def merged(self) -> bool:
@@ -103,8 +105,10 @@ class Matmul:
 
         def at_a(s: Any, m: Any, k: Any) -> Any:
             if self.merged:
-                return x(*unfused(m, a[:-1]), k)
-            return x(*broadcast(unfused(s, batch), a[:-2]), m, k)
+                value = x(*unfused(m, a[:-1]), k)
+            else:
+                value = x(*broadcast(unfused(s, batch), a[:-2]), m, k)
+            return value if self.cast is None else self.cast(value)
 
         def at_b(s: Any, k: Any, n: Any) -> Any:
             if self.merged:
@@ -129,6 +133,7 @@ class Convolution:
     outside: int = 0
     """What pads the image."""
     cast: Cast | None = None
+    """Of an element of the image."""
 
     @property
     def out(self) -> tuple[int, ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.toolchains.tvm.cuda.tiles import BF16, F16, PLAIN, TF32
+from collage_engine.toolchains.tvm.cuda.tiles import BF16, F16, PLAIN, S8, TF32
 
-SHARED = {PLAIN: "shared.dyn", TF32: "shared.dyn", F16: "shared", BF16: "shared"}
+SHARED = {PLAIN: "shared.dyn", TF32: "shared.dyn", F16: "shared", BF16: "shared", S8: "shared"}
 """Scope of slices of A and B."""
 RESULT = "shared.dyn"
 """Scope of the tile of C. Where slices are in it too they make room for it, but all that is in
 one scope must be of one type."""
-ELEMENTS = {F16: "float16", BF16: "bfloat16", TF32: "float32"}
+ELEMENTS = {F16: "float16", BF16: "bfloat16", TF32: "float32", S8: "int8"}
 """Of a fragment of A or B."""
-STAND_IN = {F16: "float16", BF16: "uint8", TF32: "float16"}
+SUMS = {S8: "int32"}
+"""Of a fragment of C; float32 where it is not here."""
+STAND_IN = {F16: "float16", BF16: "uint8", TF32: "float16", S8: "int8"}
 """What TVM is told a fragment of A or B is made of: it accepts no other types. Nothing else makes
 fragments of ``half`` that are 8 deep, or of unsigned bytes."""
 
@@ -24,21 +26,23 @@ def _place(buffer: Any, step: Any, rows: int, columns: int) -> Any:
     return buffer.elem_offset // step // rows * across + buffer.elem_offset % step // columns
 
 
-def fill(depth: int) -> tuple[Any, Any]:
+def fill(math: str, depth: int) -> tuple[Any, Any]:
+    from tvm import tirx
     from tvm.script import tirx as T
+
+    sums = SUMS.get(math, "float32")
+    zero = tirx.const(0, sums)
 
     @T.prim_func(s_tir=True)
     def description(c: T.handle) -> None:
-        C = T.match_buffer(
-            c, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
-        )
+        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope="wmma.accumulator")
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
             for i, j in T.grid(16, 16):
                 with T.sblock("init"):
                     vi, vj = T.axis.remap("SS", [i, j])
-                    C[vi, vj] = T.float32(0)
+                    C[vi, vj] = zero
 
     @T.prim_func(s_tir=True)
     def implementation(c: T.handle) -> None:
@@ -47,7 +51,7 @@ def fill(depth: int) -> tuple[Any, Any]:
         C = T.match_buffer(
             c,
             (16, 16),
-            "float32",
+            sums,
             align=64,
             offset_factor=16,
             scope="wmma.accumulator",
@@ -58,7 +62,7 @@ def fill(depth: int) -> tuple[Any, Any]:
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_fill_fragment(
-                    C.data, 16, 16, depth, _place(C, d1, 16, 16), T.float32(0), dtype="void"
+                    C.data, 16, 16, depth, _place(C, d1, 16, 16), zero, dtype="void"
                 )
             )
 
@@ -141,12 +145,12 @@ def multiply(math: str, depth: int) -> tuple[Any, Any]:
     """A fragment product; its description goes through the stand-in and back."""
     from tvm.script import tirx as T
 
-    element, stand_in = ELEMENTS[math], STAND_IN[math]
+    element, stand_in, sums = ELEMENTS[math], STAND_IN[math], SUMS.get(math, "float32")
 
     def widened(value: Any) -> Any:
-        if element not in ("float32", stand_in):
+        if element not in (sums, stand_in):
             value = T.Cast(element, value)
-        return T.Cast("float32", value)
+        return T.Cast(sums, value)
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, b: T.handle, c: T.handle) -> None:
@@ -156,9 +160,7 @@ def multiply(math: str, depth: int) -> tuple[Any, Any]:
         B = T.match_buffer(
             b, (depth, 16), stand_in, align=64, offset_factor=16, scope="wmma.matrix_b"
         )
-        C = T.match_buffer(
-            c, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
-        )
+        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope="wmma.accumulator")
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:depth], B[0:depth, 0:16])
             T.writes(C[0:16, 0:16])
@@ -196,7 +198,7 @@ def multiply(math: str, depth: int) -> tuple[Any, Any]:
         C = T.match_buffer(
             c,
             (16, 16),
-            "float32",
+            sums,
             align=64,
             offset_factor=16,
             scope="wmma.accumulator",
@@ -222,17 +224,15 @@ def multiply(math: str, depth: int) -> tuple[Any, Any]:
     return description, implementation
 
 
-def store(depth: int) -> tuple[Any, Any]:
+def store(math: str, depth: int) -> tuple[Any, Any]:
     from tvm.script import tirx as T
 
-    shared = RESULT
+    shared, sums = RESULT, SUMS.get(math, "float32")
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(
-            a, (16, 16), "float32", align=64, offset_factor=16, scope="wmma.accumulator"
-        )
-        C = T.match_buffer(c, (16, 16), "float32", align=64, offset_factor=16, scope=shared)
+        A = T.match_buffer(a, (16, 16), sums, align=64, offset_factor=16, scope="wmma.accumulator")
+        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope=shared)
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
@@ -250,14 +250,14 @@ def store(depth: int) -> tuple[Any, Any]:
         A = T.match_buffer(
             a,
             (16, 16),
-            "float32",
+            sums,
             align=64,
             offset_factor=16,
             scope="wmma.accumulator",
             strides=[d1, d0],
         )
         C = T.match_buffer(
-            c, (16, 16), "float32", align=64, offset_factor=16, scope=shared, strides=[s1, s0]
+            c, (16, 16), sums, align=64, offset_factor=16, scope=shared, strides=[s1, s0]
         )
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
@@ -269,7 +269,7 @@ def store(depth: int) -> tuple[Any, Any]:
                     16,
                     depth,
                     _place(A, d1, 16, 16),
-                    C.access_ptr("w", ptr_type="float32"),
+                    C.access_ptr("w", ptr_type=sums),
                     s1,
                     "row_major",
                     dtype="void",

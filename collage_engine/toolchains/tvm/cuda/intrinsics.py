@@ -1,4 +1,4 @@
-"""Tensor-core intrinsics (WMMA fragments) for float16, bfloat16 and tf32, sums in float32.
+"""Tensor-core intrinsics (WMMA fragments): float16, bfloat16 and tf32, sums in float32; int8.
 
 TVM describes and writes fragments of float16 and integers only. Those of bfloat16 and tf32 go
 through it under another type's name (the schedule sets it), and :func:`finished_source` puts the
@@ -43,11 +43,11 @@ def intrinsics(math: str) -> Intrinsics:
 
     depth = 8 if math == TF32 else 16
     found = {
-        "fill": fragments.fill(depth),
+        "fill": fragments.fill(math, depth),
         "load_a": fragments.load(math, (FRAGMENT, depth), False),
         "load_b": fragments.load(math, (depth, FRAGMENT), True),
         "multiply": fragments.multiply(math, depth),
-        "store": fragments.store(depth),
+        "store": fragments.store(math, depth),
     }
     names = {}
     for part, (description, implementation) in found.items():

@@ -61,6 +61,7 @@ def lower_module(
     with target:
         legal = tvm.transform.Sequential(
             [
+                relax.transform.FoldConstant(),  # weights may be dequantised
                 relax.transform.LegalizeOps(Products(architecture, precision).table()),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collage_engine.records.precision import BFLOAT16, FLOAT16
 from collage_engine.records.precision import TF32 as TF32_PRECISION
-from collage_engine.toolchains.tvm.cuda.tiles import BF16, F16, PLAIN, TF32
+from collage_engine.toolchains.tvm.cuda.tiles import BF16, F16, PLAIN, S8, TF32
 
-FIRST = {F16: 70, BF16: 80, TF32: 80}
+FIRST = {F16: 70, BF16: 80, TF32: 80, S8: 72}
 """Generation (10 × compute capability) whose tensor cores first took an element type."""
 ASKED = {FLOAT16: F16, BFLOAT16: BF16, TF32_PRECISION: TF32}
 """What a precision means for products of float32."""

@@ -1,6 +1,6 @@
 """A product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` as the schedule takes it.
 
-Sums are in float32 whatever the elements are. What the schedule has to know is noted on the block.
+Sums are in float32, or int32 of integers. What the schedule has to know is noted on the block.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from typing import Any
 from tvm import te, tirx
 
 from collage_engine.toolchains.tvm.choices import plan_for
-from collage_engine.toolchains.tvm.cuda.fragments import ELEMENTS
+from collage_engine.toolchains.tvm.cuda.fragments import ELEMENTS, SUMS
 from collage_engine.toolchains.tvm.cuda.indices import where
 from collage_engine.toolchains.tvm.cuda.intrinsics import ROUND_TF32
 from collage_engine.toolchains.tvm.cuda.tiles import TF32, Plan, Sizes, chosen
 
 PRODUCT = "collage.product"
 """Block annotation: the plan and the layout of the result, as JSON."""
+
+ITEMS = {"float32": 4, "int8": 1}
+"""Bytes of an element; two where it is not here."""
 
 Element = Callable[[Any, Any, Any], Any]
 Plans = Callable[[Sizes, str], Plan]
@@ -42,7 +45,7 @@ def noted_product(
 ) -> Any:  # fmt: skip
     """C, with what the schedule has to know noted on its block."""
     note = {
-        **how, **plan.record(), "item": 4 if dtype == "float32" else 2, "out": list(out),
+        **how, **plan.record(), "item": ITEMS.get(dtype, 2), "out": list(out),
         "vectors": list(vectors), "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
     }  # fmt: skip
     return product(at_a, at_b, sizes, plan, dtype, note)
@@ -56,7 +59,7 @@ def product(
     m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))
     part = -(-sizes.k // (tile.k * plan.split)) * tile.k
     deep = part * plan.split
-    element = ELEMENTS.get(tile.math, "float32")
+    element, sums = ELEMENTS.get(tile.math, "float32"), SUMS.get(tile.math, "float32")
 
     def stored(value: Any) -> Any:
         if tile.math == TF32:
@@ -82,8 +85,8 @@ def product(
         s = p if plan.split == 1 else tirx.floormod(p, sizes.s)
         at = k if plan.split == 1 else tirx.floordiv(p, sizes.s) * part + k
         left, right = a(s, i, at), b(s, at, j)
-        if element != "float32":
-            left, right = left.astype("float32"), right.astype("float32")
+        if element != sums:
+            left, right = left.astype(sums), right.astype(sums)
         return te.sum(left * right, axis=k)
 
     return te.compute((plan.split * sizes.s, m, n), total, name="product_c",

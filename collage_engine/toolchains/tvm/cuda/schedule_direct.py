@@ -13,8 +13,9 @@ from tvm.s_tir import Schedule
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.tvm.cuda.direct import DIRECT
-from collage_engine.toolchains.tvm.cuda.direct_tiles import VECTOR, DirectPlan, Shape
+from collage_engine.toolchains.tvm.cuda.direct_tiles import DirectPlan, Shape
 from collage_engine.toolchains.tvm.cuda.epilogue import epilogue
+from collage_engine.toolchains.tvm.cuda.tiles import widest
 
 UNROLLED = 49
 """Taps up to which their loops are unrolled whole; longer ones only along x."""
@@ -93,7 +94,7 @@ def _tile(schedule: Schedule, found: NotedDirect, last: Any) -> None:
     filters = schedule.cache_read(c, 1, "shared")
     outside = len(schedule.get_loops(c)) - len(inside)
     for copy, vector in (
-        (a, plan.vector(shape)), (filters, _vector(shape.rows, VECTOR // shape.item)),
+        (a, plan.vector(shape)), (filters, _vector(shape.rows, widest(shape.item))),
     ):  # fmt: skip
         schedule.compute_at(copy, c0)
         *outer, last_axis = schedule.get_loops(copy)[outside:]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-PLAIN, F16, BF16, TF32 = "plain", "f16", "bf16", "tf32"
+PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
 FRAGMENT = 16
 """Rows and columns of a fragment; its depth is ``Tile.depth_step``."""
 WARP = 32
@@ -35,7 +35,7 @@ class Tile:
     thread: tuple[int, int] = (0, 0)
     """Of a thread, (m, n); with tensor cores of a warp."""
     math: str = PLAIN
-    """plain, or the tensor cores' element type: f16, bf16, tf32"""
+    """plain, or the tensor cores' element type: f16, bf16, tf32, s8"""
 
     @property
     def threads(self) -> int:
@@ -48,10 +48,15 @@ class Tile:
         return 8 if self.math == TF32 else 16
 
     @property
+    def item(self) -> int:
+        """Bytes of an element in shared memory."""
+        return {PLAIN: 4, TF32: 4, S8: 1}.get(self.math, 2)
+
+    @property
     def shared_bytes(self) -> int:
         """Of a slice of A and one of B, and of the tile of C where fragments pass through it."""
-        item = 4 if self.math in (PLAIN, TF32) else 2
-        pad = 0 if self.math == PLAIN else 16 // item
+        item = self.item
+        pad = 0 if self.math in (PLAIN, S8) else 16 // item
         slices = item * (self.m * (self.k + pad) + self.k * (self.n + pad))
         result = 4 * self.m * (self.n + 4)
         if self.math == PLAIN:
@@ -80,13 +85,18 @@ TENSOR_TILES = (
 )  # fmt: skip
 
 
+def widest(item: int) -> int:
+    """Elements moved at once: 16 bytes; 4 of 8 bits, since TVM writes no constants of more."""
+    return 4 if item == 1 else 16 // item
+
+
 def tiles_for(math_: str) -> tuple[Tile, ...]:
     """Every tile of a kind of arithmetic."""
     if math_ == PLAIN:
         return PLAIN_TILES
-    # Single precision has half as many elements in the same bytes.
-    share = 2 if math_ == TF32 else 1
-    return tuple(Tile(m, n, k // share, thread, math_) for m, n, k, thread in TENSOR_TILES)
+    # Single precision has half as many elements in the same bytes, integers twice as many.
+    item = Tile(0, 0, 0, math=math_).item
+    return tuple(Tile(m, n, 2 * k // item, thread, math_) for m, n, k, thread in TENSOR_TILES)
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,8 @@ def plans(sizes: Sizes, math_: str, architecture: str) -> Iterator[Plan]:
     for tile in tiles_for(math_):
         yield Plan(tile)
         split = _split(sizes, tile, count)
-        if split > 1:
+        # Integers are made small again in the kernel that sums them.
+        if split > 1 and math_ != S8:
             yield Plan(tile, split)
 
 
@@ -172,8 +183,8 @@ def _ticks(sizes: Sizes, plan: Plan, count: int) -> float:
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split
     steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)
-    rate = {PLAIN: 128.0, TF32: 512.0}.get(tile.math, 1024.0)
-    item = 4 if tile.math in (PLAIN, TF32) else 2
+    rate = {PLAIN: 128.0, TF32: 512.0, S8: 2048.0}.get(tile.math, 1024.0)
+    item = tile.item
     rows, columns = tile.thread
     products = tile.m * tile.n * tile.k
     shared = products * item * (rows + columns) / (rows * columns) / _BANKS

@@ -41,6 +41,8 @@ class Kernel:
     strides: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
+    axis = -1
+    """Of the result: output channels."""
 
     @property
     def kernel(self) -> tuple[int, ...]:

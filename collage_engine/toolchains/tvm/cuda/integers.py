@@ -1,0 +1,152 @@
+"""Quantised composites for an NVIDIA device: products of int8 on tensor cores, requantised there.
+
+Images stay channels first. Unsigned data is multiplied as signed, 128 less. What follows the sums
+(scales, bias, residual, activation, rounding) is the processor's own writing, in the same kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collage_engine.partition.quantized_numbers import Scaling
+from collage_engine.records.graph import Node
+from collage_engine.toolchains.tvm.cuda.direct import (
+    direct_out,
+    direct_planner,
+    few_rows,
+    noted_direct,
+    packed_filters,
+    shape_of_direct,
+)
+from collage_engine.toolchains.tvm.cuda.direct_tiles import DirectPlan, Shape
+from collage_engine.toolchains.tvm.cuda.forms import Convolution, Form, Matmul, result_of
+from collage_engine.toolchains.tvm.cuda.indices import worthwhile
+from collage_engine.toolchains.tvm.cuda.precisions import FIRST, generation
+from collage_engine.toolchains.tvm.cuda.products import planner
+from collage_engine.toolchains.tvm.cuda.tiles import S8, Plan
+from collage_engine.toolchains.tvm.cuda.windows import Window
+from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer
+
+
+def signed_value(value: Any) -> Any:
+    """An 8-bit element as int8: an unsigned one 128 less."""
+    if str(value.ty.dtype) == "int8":
+        return value
+    return (value.astype("int32") - 128).astype("int8")
+
+
+def zero_of(data: Scaling) -> int:
+    """The data's zero point among the signed numbers that are multiplied."""
+    zero = data.single("the data")[1]
+    return zero if data.dtype == "int8" else zero - 128
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What the sums of a kernel are made of."""
+
+    weights: np.ndarray
+    """int8, output channels first."""
+    data: Scaling
+
+    def correction(self) -> np.ndarray:
+        """What the sums lack because the data's zero is not 0: −zero · Σ w, int32 per channel."""
+        totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
+        return (-zero_of(self.data) * totals).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class ProductSums(_Sums):
+    """Of a product on tensor cores."""
+
+    form: Form
+    plan: Plan
+    operand: np.ndarray
+    """The weights as the product takes them."""
+    axis: int
+    """Of the result: output channels."""
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return self.form.out
+
+    def sums(self, x: Any, w: Any) -> Any:
+        return result_of(self.form, x, w, self.plan, "int8", "int32")
+
+
+@dataclass(frozen=True)
+class DirectSums(_Sums):
+    """Of a convolution with few channels a group."""
+
+    window: Window
+    shape: Shape
+    plan: DirectPlan
+    axis: int = 1
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return self.window.out
+
+    @property
+    def operand(self) -> np.ndarray:
+        return packed_filters(self.weights, self.shape)
+
+    def sums(self, x: Any, w: Any) -> Any:
+        dims = len(self.window.strides)
+
+        def image(n: Any, c: Any, *at: Any) -> Any:
+            return signed_value(x(n, c, *at[3 - dims :]))
+
+        whole = noted_direct(image, w, self.shape, self.plan, self.out, zero_of(self.data))
+        return direct_out(whole, self.shape, self.out, "int32")
+
+
+class CudaWriter(Writer):
+    """Writes composites for the architecture of its function."""
+
+    @property
+    def architecture(self) -> str:
+        return self.integers.function.instance.architecture
+
+    def image(self, index: int) -> Any:
+        return self.plain(index)
+
+    def given_as_image(self, value: Any) -> Any:
+        return value
+
+    def operand(self, kernel: Any) -> np.ndarray:
+        return kernel.operand
+
+    def convolution(
+        self, node: Node, weights: np.ndarray, groups: int, strides: tuple[int, ...],
+        padding: tuple[int, ...], dilation: tuple[int, ...],
+    ) -> Any:  # fmt: skip
+        data = self.numbers.of("data")
+        shape = self.graph.nodes[self.node_of("data")].type.shape
+        window = Window(
+            shape, weights.shape, node.type.shape, groups, list(strides), list(dilation),
+            list(padding),
+        )  # fmt: skip
+        if few_rows(window):
+            direct = shape_of_direct(window, data.dtype)
+            plan = direct_planner(self.architecture)(direct)
+            if plan is None:
+                raise NoForm
+            return DirectSums(weights, data, window, direct, plan)
+        form = Convolution(window, outside=zero_of(data), cast=signed_value)
+        return ProductSums(weights, data, form, self._plan(form), form.packed(weights, S8), axis=1)
+
+    def product(self, node: Node, weights: np.ndarray) -> Any:
+        data = self.numbers.of("data")
+        given = self.graph.nodes[self.node_of("data")].type.shape
+        columns = np.ascontiguousarray(weights.T)
+        form = Matmul(given, columns.shape, node.type.shape, cast=signed_value)
+        return ProductSums(weights, data, form, self._plan(form), columns, axis=-1)
+
+    def _plan(self, form: Form) -> Plan:
+        if generation(self.architecture) < FIRST[S8] or not worthwhile(form.sizes):
+            raise NoForm
+        return planner(self.architecture)(form.sizes, S8)
