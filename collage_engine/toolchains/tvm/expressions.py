@@ -20,6 +20,9 @@ EXPENSIVE = {
     "tan", "atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2",
 }  # fmt: skip
 
+_BRANCHING = {"exp", "erf", "tanh", "sigmoid", "pow"}
+"""Written out with selects whose conditions hold the argument (``vector_math``)."""
+
 
 class NotUnderstood(Exception):
     """A TIR construct these schedules do not handle; the kernel keeps its plain form."""
@@ -69,6 +72,16 @@ def loads(e: Expr) -> Iterator[TensorLoad]:
 def is_expensive(e: Expr) -> bool:
     """Whether evaluating it costs a transcendental function (so it is not repeated)."""
     return any(isinstance(n, Call) and call_name(n) in EXPENSIVE for n in walk(e))
+
+
+def nesting(e: Expr) -> int:
+    """How many functions that are written out with selects stand within each other, at most.
+
+    TVM simplifies a condition anew in each branch of its select, so that each more of them takes
+    it ten to a hundred times as long: two within a third (Mish) take it hours.
+    """
+    own = isinstance(e, Call) and call_name(e) in _BRANCHING
+    return own + max(map(nesting, children(e)), default=0)
 
 
 def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:

@@ -20,6 +20,7 @@ from collage_engine.toolchains.tvm.expressions import (
     equal,
     is_expensive,
     loads,
+    nesting,
     rewrite,
     substitute,
 )
@@ -220,7 +221,7 @@ def inline(program: Program, keep: Any = lambda stage: False) -> Program:
 
     Kept apart: reductions, anchors, outputs, what ``keep`` asks for, and expensive values read
     by more than one stage, by a reduction more than once per element, or at other places than
-    the reader's own element.
+    the reader's own element; and what would put one function of selects within another.
     """
     stages = list(program.stages)
     position = 0
@@ -243,9 +244,12 @@ def inline(program: Program, keep: Any = lambda stage: False) -> Program:
                 return rewrite(stage.at(list(node.indices)), put)
             return None
 
-        for i, reader in enumerate(stages):
-            if any(reader is r for r in readers):
-                stages[i] = replace(reader, value=rewrite(reader.value, put))
+        put_in = {id(r): rewrite(r.value, put) for r in readers}
+        before = max(1, nesting(stage.value), *(nesting(r.value) for r in readers))
+        if any(nesting(value) > before for value in put_in.values()):
+            position += 1
+            continue
+        stages = [replace(s, value=put_in[id(s)]) if id(s) in put_in else s for s in stages]
         del stages[position]
     return program.with_stages(stages)
 
