@@ -16,17 +16,22 @@ import numpy as np
 from collage_engine.machine.worker import Worker
 from collage_engine.pipeline import cancel
 from collage_engine.placement.build import CoverPart
+from collage_engine.placement.built import attribute_kernels
 from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.errors import Cancelled, CollageError, MeasureError
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Cover, Refinement, Trial, refine
+from collage_engine.search.trials import key_of
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 ROUNDS = 7
 """Per trial, each against the start in the same round."""
+PROFILED = 15
+"""Runs that are looked into, per trial."""
 
 
 class EndToEnd:
@@ -53,6 +58,7 @@ class EndToEnd:
         self._reference: Outcome | None = None
         self._reference_us: float | None = None
         self._count = 0
+        self._inside: dict[frozenset[str], dict[CandidateId, float]] = {}
 
     def close(self) -> None:
         self._builder.close()
@@ -87,8 +93,10 @@ class EndToEnd:
             times = [median for median, _ in rounds[id(outcome)]]
             self._reference = outcome
             self._reference_us = statistics.median(times)
+            self._look(cover, outcome, times)
         else:
             times = self._against_reference(outcome)
+            self._look(cover, outcome, times)
             self._field.leave(outcome)
         if not times:
             return invalid(outcome.reason or "it failed while it was timed")
@@ -100,6 +108,46 @@ class EndToEnd:
             count=len(times),
             repeats_us=tuple(times),
         )
+
+    def inside(self, cover: Cover) -> Mapping[CandidateId, float]:
+        """What the partitions of a cover took when it was measured whole, in µs, all of them and
+        what is between them together that time; nothing where it could not be looked into."""
+        return self._inside.get(key_of(cover), {})
+
+    def _look(self, cover: Cover, outcome: Outcome, times: Sequence[float]) -> None:
+        built = outcome.built
+        if built is None or not times or outcome.reason is not None:
+            return
+        try:
+            kernels = self._field.profile(outcome, PROFILED)
+        except Cancelled:
+            raise
+        except CollageError:
+            return  # it was timed; looking inside is extra
+        taken, outside = attribute_kernels(built.kernels, [(k.kernel, k.us) for k in kernels])
+        total = sum(taken) + sum(us for _, us in outside)
+        if total <= 0:
+            return
+        # Looking takes time of its own, and the machine's speed is another one.
+        scale = statistics.median(times) / total
+        found = {(p.instance.id, p.operators): us * scale
+                 for p, us in zip(built.parts, taken, strict=False)}  # fmt: skip
+        wanted = {name: (p.instance.id, tuple(p.operators))
+                  for name, p in zip(cover, self._parts_of(cover), strict=True)}  # fmt: skip
+        self._inside[key_of(cover)] = {
+            name: found[key] for name, key in wanted.items() if found.get(key)
+        }
+
+    def together(self, covers: Sequence[Cover], rounds: int) -> list[list[float]]:
+        """Times of these covers, in µs, round by round in turn; all of them loaded at once."""
+        opened = [self._opened(cover) for cover in covers]
+        broken = next((o.reason for o in opened if o.reason is not None), None)
+        if broken is not None:
+            raise MeasureError(f"a cover cannot be timed again: {broken}")
+        taken = self._field.rounds(opened, rounds, 600.0, steps=False)
+        for outcome in opened:
+            self._field.leave(outcome)
+        return [[us for us, _ in taken[id(outcome)]] for outcome in opened]
 
     def _against_reference(self, outcome: Outcome) -> list[float]:
         """Times of the outcome as they were had the reference always taken what it took first."""
@@ -128,6 +176,7 @@ def refine_covers(
             problem,
             start,
             measured_whole.measure,
+            inside=measured_whole.inside,
             time_budget_s=budget_s,
             stop=cancel.EVENT.is_set,
             on_trial=on_trial,

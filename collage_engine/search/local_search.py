@@ -15,6 +15,8 @@ from collage_engine.search.trials import Cover, Trial, estimate, key_of
 if TYPE_CHECKING:
     from collage_engine.search.problem import CandidateId, Problem
 
+INSIDE, INSIDE_US = 0.05, 0.3
+"""Error of a partition's time seen inside a cover: a share, and microseconds."""
 FAVOUR, LEANING = 0.6, 1.3
 """Of its costs, for a toolchain that a cover is to lean on; of the least estimate, such a cover's
 at most."""
@@ -48,6 +50,11 @@ class LocalSearch:
                                          for i in self.search.usable))  # fmt: skip
         self.tried: set[frozenset[str]] = set()
         self.trials: list[Trial] = []
+        self.rows: list[np.ndarray] = []
+        self.rest: list[float] = []
+        """What was seen above the estimate, in us, of covers and of single partitions,"""
+        self.noises: list[float] = []
+        """and a standard deviation of each."""
         self.usable = list(self.search.usable)
         self.costs = {i: problem.candidates[i].cost_us or 0.0 for i in self.usable}
         self.index = {str(c.id): i for i, c in enumerate(problem.candidates)}
@@ -74,20 +81,42 @@ class LocalSearch:
         scale[-1] = 10.0 * typical
         self.prior = scale**2
 
-    def _row(self, cover: Iterable[int]) -> np.ndarray:
+    def _row(self, cover: Iterable[int], whole: bool = True) -> np.ndarray:
         row = np.zeros(self.width)
         for index in cover:
             cost = self.costs[index]
             row[self.column[index]] += cost
             row[self.chain[index]] += cost
             row[self.chain[index] + 1] += 1.0
-        row[-1] = 1.0
+        row[-1] = float(whole)
         return row
 
     def learn(self, trial: Trial) -> None:
         self.tried.add(key_of(trial.cover))
-        if trial.us is not None:
-            self.trials.append(trial)
+        if trial.us is None:
+            return
+        self.trials.append(trial)
+        noise = math.hypot(self.noise * trial.us, trial.error_us or 0.0)
+        cover = [self.index[str(name)] for name in trial.cover]
+        self._see(self._row(cover), trial.us - trial.estimate_us, noise)
+        for name, us in trial.inside.items():
+            index = self.index[str(name)]
+            cost = self.costs.get(index)
+            if cost is not None:
+                noise = math.hypot(INSIDE * us, INSIDE_US)
+                self._see(self._row([index], whole=False), us - cost, noise)
+
+    def _see(self, row: np.ndarray, rest_us: float, noise_us: float) -> None:
+        self.rows.append(row)
+        self.rest.append(rest_us)
+        self.noises.append(noise_us)
+
+    def expected(self, trial: Trial) -> float:
+        """What a measured cover takes, by all measurements of what it has in common with others."""
+        if trial.us is None:
+            return math.inf
+        row = self._row(self.index[str(name)] for name in trial.cover)
+        return trial.estimate_us + float(row @ self._weights(draw=False))
 
     def propose(self) -> Cover | None:
         """In turn from the expected corrections, from drawn ones and, at first, with one toolchain
@@ -120,14 +149,11 @@ class LocalSearch:
         """Posterior corrections: their mean, or a draw (Matheron's rule)."""
         prior = self.prior
         start = self.random.normal(size=self.width) * np.sqrt(prior) if draw else np.zeros(1)
-        if not self.trials:
+        if not self.rows:
             return start if draw else np.zeros(self.width)
-        rows = np.array([self._row(self.index[str(c)] for c in t.cover) for t in self.trials])
-        took = np.array([t.us or 0.0 for t in self.trials])
-        rest = took - np.array([t.estimate_us for t in self.trials])
-        sigma = self.noise * took
+        rows, rest, sigma = np.array(self.rows), np.array(self.rest), np.array(self.noises)
         if draw:
-            rest = rest - rows @ start - self.random.normal(size=len(took)) * sigma
+            rest = rest - rows @ start - self.random.normal(size=len(rest)) * sigma
         spread = rows * prior
         solved = np.linalg.solve(spread @ rows.T + np.diag(sigma**2 + 1e-9), rest)
         return (start if draw else 0.0) + spread.T @ solved

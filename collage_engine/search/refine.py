@@ -10,25 +10,27 @@ between partitions). Starting from the best covers, more covers are built and me
   next cover, in turn at the expected corrections (its k best covers, the first one not measured
   yet) and at corrections drawn from the posterior (Thompson sampling), which tries what is still
   uncertain. At first, every other cover leans on one toolchain, which tells most of what that
-  takes in place.
+  takes in place. Where one can look inside a cover that was measured, it learns from every
+  partition's time.
 * :class:`~collage_engine.search.evolve.Evolution` is the paper's method, for comparison.
 
-The result is the best cover by measurement, the start included, and a winner is measured once
-more against the start before it replaces it: never worse than the start. A run can be resumed from
-its trials; those are not measured again.
+The result is the best cover by measurement, the start included. The few that look best, by what
+the method makes of all measurements, are measured once more, as is the start; only one that is
+better then replaces it: never worse than the start. A run can be resumed from its trials; those
+are not measured again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from collage_engine.records.cost import Cost
 from collage_engine.search.local_search import LocalSearch
-from collage_engine.search.trials import Cover, Trial, estimate, key_of
+from collage_engine.search.trials import Cover, Trial, error_of, estimate, key_of
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import CandidateId, Problem
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["Cover", "LocalSearch", "Measure", "Method", "Refinement", "Trial", "refine"]
 
 Measure = Callable[[Cover], Cost]
+Inside = Callable[[Cover], Mapping["CandidateId", float]]
+"""What the partitions of a cover took, in microseconds, when it was measured; as far as known."""
+CONTENDERS = 3
+"""Covers that are measured once more in the end."""
 
 
 class Refinement(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,10 @@ class Method(Protocol):
 
     def learn(self, trial: Trial) -> None: ...
 
+    def expected(self, trial: Trial) -> float:
+        """What a measured cover takes, by all that was measured; infinite for one that failed."""
+        ...
+
 
 def refine(
     problem: Problem,
@@ -82,6 +92,7 @@ def refine(
     on_trial: Callable[[Trial], None] = lambda trial: None,
     confirm: bool = True,
     lower_bound_us: float | None = None,
+    inside: Inside | None = None,
 ) -> Refinement:
     """Measure up to ``trials`` new covers within the time and return the best cover.
 
@@ -107,7 +118,7 @@ def refine(
     def run(cover: Cover) -> Trial:
         nonlocal budget
         budget -= 1
-        trial = _measured(problem, cover, measure)
+        trial = _measured(problem, cover, measure, inside)
         done.setdefault(key_of(cover), trial)
         log.append(trial)
         method.learn(trial)
@@ -135,8 +146,12 @@ def refine(
         best = first = Trial(
             cover=tuple(start[0]), us=None, estimate_us=estimate(problem, start[0])
         )
-    elif first is not None and best is not first and confirm and not stop():
-        best, first = _confirmed(problem, best, first, measure, log)
+    elif first is not None and confirm and not stop():
+        ranked = sorted((t for t in done.values() if t.us is not None), key=method.expected)
+        contenders = [t for t in ranked if t is not first][:CONTENDERS]
+        if best not in contenders and best is not first:
+            contenders[-1:] = [best]
+        best, first = _confirmed(problem, contenders, first, measure, log)
     return Refinement(
         cover=best.cover,
         us=best.us,
@@ -152,21 +167,31 @@ def refine(
 
 
 def _confirmed(
-    problem: Problem, best: Trial, first: Trial, measure: Measure, log: list[Trial]
+    problem: Problem,
+    contenders: Sequence[Trial],
+    first: Trial,
+    measure: Measure,
+    log: list[Trial],
 ) -> tuple[Trial, Trial]:
-    """The winner against the start on fresh measurements, since the luckiest of many looks best."""
-    again = [_measured(problem, t.cover, measure) for t in (first, best)]
+    """The best, and the start, on fresh measurements, since the luckiest of many looks best."""
+    again = [_measured(problem, t.cover, measure, None) for t in (first, *contenders)]
     log += again
-    old, new = again
-    if new.us is None or (old.us is not None and old.us <= new.us):
+    old, new = again[0], _best(again[1:])
+    if new is None or (old.us is not None and old.us <= (new.us or 0.0)):
         return (first, first) if old.us is None else (old, old)
     return new, old
 
 
-def _measured(problem: Problem, cover: Cover, measure: Measure) -> Trial:
+def _measured(problem: Problem, cover: Cover, measure: Measure, inside: Inside | None) -> Trial:
     cost = measure(cover)
-    us = cost.median_us if cost.usable else None
-    return Trial(cover=cover, us=us, estimate_us=estimate(problem, cover), reason=cost.reason)
+    return Trial(
+        cover=cover,
+        us=cost.median_us if cost.usable else None,
+        estimate_us=estimate(problem, cover),
+        reason=cost.reason,
+        error_us=error_of(cost.repeats_us) if cost.usable else None,
+        inside=dict(inside(cover)) if inside is not None and cost.usable else {},
+    )
 
 
 def _best(trials: Iterable[Trial]) -> Trial | None:

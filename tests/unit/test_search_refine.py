@@ -57,7 +57,7 @@ def test_local_search_beats_evolution_at_equal_measurements() -> None:
             method = LocalSearch(problem) if name == "local" else Evolution(problem, start)
             found = refine(problem, [start], machine(problem, seed), method=method, trials=60)
             assert len({frozenset(t.cover) for t in found.trials}) <= 60
-            assert len(found.trials) <= 62  # and the two that confirm
+            assert len(found.trials) <= 64  # and the four that confirm
             after = truth(problem, seed, found.cover)
             assert after <= before * 1.003
             assert isinstance(check(problem, found.cover), float)
@@ -71,7 +71,9 @@ def test_never_worse_than_the_start_though_the_luckiest_looks_best() -> None:
     problem = problem_from(problem_on(residual(20)))
     start = solve(problem).cover
     rng = random.Random(7)
-    replies = iter([100.0] + [rng.uniform(80.0, 99.0) for _ in range(20)] + [100.0, 104.0])
+    replies = iter(
+        [100.0] + [rng.uniform(80.0, 99.0) for _ in range(20)] + [100.0, 104.0, 103.0, 102.0]
+    )
 
     def measure(cover: Sequence[CandidateId]) -> Cost:
         return Cost(state="measured", median_us=next(replies))
