@@ -86,11 +86,11 @@ def test_an_engine_that_answers_late_does_not_block_the_window(drive) -> None:
 
 def test_the_sample_on_the_welcome_page_opens(drive, monkeypatch) -> None:
     d = drive()
-    from collage_gui import main_window
+    from collage_gui import window_documents
 
     sample = d.folder / "models" / "mnist.onnx"
     sample.parent.mkdir()
     sample.write_bytes(b"")
-    monkeypatch.setattr(main_window, "asset", lambda name: d.folder / name)
+    monkeypatch.setattr(window_documents, "asset", lambda name: d.folder / name)
     d.qtbot.mouseClick(d.window.welcome.sample, Qt.MouseButton.LeftButton)
     assert d.window.tabs.tabText(0) == "mnist.onnx"
