@@ -23,7 +23,7 @@ graph (partitions as nodes) has no cycle. It costs the sum of
    be done, so covers that need it do not exist. Graph outputs are wanted ``plain``; a partition
    that wants ``plain`` too shares that conversion. What happens inside a partition is its own.
 
-All costs are finite and at least 0. They are summed exactly, in units of 1e-9 us, so that equal
+All costs are finite, at least 0 and at most 1e15 us. They are summed exactly, in units of 1e-9 us, so that equal
 is equal. Covers of exactly equal cost are settled by ``priority``: least sum, over nodes, of the
 place of the node's toolchain in that list (one that is not listed comes after all that are);
 then fewer partitions; then the order of the candidates in the problem.
@@ -67,6 +67,8 @@ from collage_engine.search.limits import (
 
 PLAIN = "plain"
 HOST = "cpu"
+MOST_US = 1e15
+"""Of a cost: thirty years. Sums of larger ones would come near what stands for impossible."""
 CandidateId = int | str
 State = Literal["measured", "invalid", "unknown"]
 Kind = Literal[
@@ -233,6 +235,8 @@ def _amount(value: float | None, where: str) -> None:
         return
     if not math.isfinite(value) or value < 0:
         raise UsageError(f"{where}: {value} is not a finite number of microseconds, 0 or more")
+    if value > MOST_US:
+        raise UsageError(f"{where}: {value} is more than {MOST_US:.0e} microseconds")
 
 
 def validate(problem: Problem) -> None:

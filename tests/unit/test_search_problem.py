@@ -162,6 +162,20 @@ def test_malformed_problems_say_where(text: str, place: str) -> None:
     assert caught.value.exit_status == 2
 
 
+def test_the_largest_costs_are_summed_and_larger_ones_are_refused() -> None:
+    data = {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+        "candidates": [
+            {"id": n, "nodes": [n], "toolchain": "a", "cost_us": 1e15} for n in (0, 1)
+        ],
+    }  # fmt: skip
+    assert solve(problem_from(data)).cost_us == 2e15
+    for much in (1.1e15, 1e50, 1e300):
+        data["candidates"][1]["cost_us"] = much
+        with pytest.raises(UsageError, match=r"candidates\[1\]\.cost_us"):
+            problem_from(data)
+
+
 def test_the_checker_sees_what_is_wrong() -> None:
     problem = problem_from(changed(pins=[{"nodes": [0], "toolchain": "b"}]))
     assert check(problem, ["b01", "b2"]) == 12.0
