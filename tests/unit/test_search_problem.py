@@ -163,7 +163,7 @@ def test_malformed_problems_say_where(text: str, place: str) -> None:
 
 
 def test_the_largest_costs_are_summed_and_larger_ones_are_refused() -> None:
-    data = {
+    data: dict[str, Any] = {
         "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
         "candidates": [
             {"id": n, "nodes": [n], "toolchain": "a", "cost_us": 1e15} for n in (0, 1)
