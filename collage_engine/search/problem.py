@@ -24,9 +24,9 @@ graph (partitions as nodes) has no cycle. It costs the sum of
    that wants ``plain`` too shares that conversion. What happens inside a partition is its own.
 
 All costs are finite, at least 0 and at most 1e15 us. They are summed exactly, in units of 1e-9
-us, so that equal is equal. Covers of exactly equal cost are settled by ``priority``: least sum, over nodes, of the
-place of the node's toolchain in that list (one that is not listed comes after all that are);
-then fewer partitions; then the order of the candidates in the problem.
+us, so that equal is equal. Covers of exactly equal cost are settled by ``priority``: least sum,
+over nodes, of the place of the node's toolchain in that list (one that is not listed comes after
+all that are); then fewer partitions; then the order of the candidates in the problem.
 
 **Pins** hold for partitions that contain any of the pin's nodes: ``toolchain`` (a toolchain, or
 an instance of it: ``onnxruntime`` also takes ``onnxruntime[level=basic]``), ``not_toolchain``,
