@@ -10,9 +10,10 @@ import tvm
 from tvm import relax
 
 from collage_engine.toolchains.tvm.kernels import Kernel, schedule
+from collage_engine.toolchains.tvm.legalize import winograd
 from collage_engine.toolchains.tvm.lowering import fused
 from collage_engine.toolchains.tvm.target import Cpu, cpu
-from collage_engine.toolchains.tvm.verify import verify
+from collage_engine.toolchains.tvm.verify import random_arguments, verify
 
 TOLERANCE = 2e-5
 
@@ -53,6 +54,21 @@ def kernels(module: tvm.IRModule, processor: Cpu | None = None) -> list[Kernel]:
     ]
 
 
+def arguments(kernel: Kernel) -> list[np.ndarray]:
+    """Random values for a kernel's parameters; a transformed weight is one of some weight."""
+    values = random_arguments(kernel.plain, 0)
+    if kernel.schedule == "conv winograd":
+        blocks, points, channels, block = values[1].shape
+        weight = np.random.default_rng(1).standard_normal((blocks * block, channels, 3, 3))
+        values[1] = winograd.pack(weight, {16: 2, 36: 4}[points], block)
+    return values
+
+
+def error_of(kernel: Kernel) -> float:
+    """The kernel against its plain self."""
+    return verify(kernel.function, kernel.plain, inputs=arguments(kernel))
+
+
 def check(module: tvm.IRModule, *expected: str, processor: Cpu | None = None) -> None:
     """Every kernel is scheduled and agrees with its plain self.
 
@@ -60,7 +76,7 @@ def check(module: tvm.IRModule, *expected: str, processor: Cpu | None = None) ->
     """
     found = kernels(module, processor)
     for kernel in found:
-        error = verify(kernel.function, kernel.plain)
+        error = error_of(kernel)
         assert error <= TOLERANCE, f"{kernel.schedule}: {error}\n{kernel.function.script()}"
         assert kernel.schedule != "plain" and not kernel.reason, kernel.reason
     assert not expected or sorted(k.schedule for k in found) == sorted(expected)

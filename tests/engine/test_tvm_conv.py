@@ -14,8 +14,7 @@ from tvm import relax
 
 from collage_engine.toolchains.tvm.lowering import lower_module
 from collage_engine.toolchains.tvm.target import cpu, cpu_target
-from collage_engine.toolchains.tvm.verify import verify
-from tests.tvm_cases import TOLERANCE, check, constant, conv, function, kernels
+from tests.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
 
 SHAPES = [
     # data, weight, stride, padding, dilation, groups
@@ -85,7 +84,8 @@ def test_depthwise(layout, channels, size, kernel, stride, padding, dilation, mu
 @pytest.mark.parametrize(
     "weight, schedule",
     [
-        ((48, 64, 3, 3), "conv channels"),
+        ((48, 64, 5, 5), "conv channels"),
+        ((48, 64, 3, 3), "conv winograd"),
         ((40, 272, 1, 1), "conv channels"),
         ((64, 1, 3, 3), "conv depthwise"),
     ],
@@ -118,7 +118,7 @@ def test_for_processors_with_other_vectors(case: tuple, vector_bytes: int, regis
     for layout, shape in (("NCHW", data), ("NHWC", (data[0], *data[2:], data[1]))):
         for kernel in kernels(conv(shape, *rest, layout=layout), processor):
             assert kernel.schedule.startswith("conv") and not kernel.reason
-            assert verify(kernel.function, kernel.plain) <= TOLERANCE
+            assert error_of(kernel) <= TOLERANCE
 
 
 def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -> None:
@@ -153,7 +153,7 @@ def test_transposed(data, weight, stride, padding, extra, dilation, groups) -> N
     )  # fmt: skip
     (kernel,) = kernels(module)
     assert kernel.schedule.startswith("conv") and not kernel.reason
-    assert verify(kernel.function, kernel.plain) <= TOLERANCE
+    assert error_of(kernel) <= TOLERANCE
     x = np.random.default_rng(5).standard_normal(data).astype(np.float32)
     lowered = lower_module(module, cpu(2)).module
     machine = relax.VirtualMachine(relax.build(lowered, tvm.target.Target(cpu_target())), tvm.cpu())

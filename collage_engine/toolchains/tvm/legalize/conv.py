@@ -11,6 +11,7 @@ from tvm.ir import Call, Expr
 
 from collage_engine.toolchains.tvm.choices import plan_for
 from collage_engine.toolchains.tvm.emit import product
+from collage_engine.toolchains.tvm.legalize import winograd
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     FLOATS,
@@ -22,12 +23,14 @@ from collage_engine.toolchains.tvm.legalize.common import (
     static_shape,
     widened,
 )
-from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial
+from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial, winograd_plan
 from collage_engine.toolchains.tvm.target import Cpu
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 SHALLOW = 256
 """Products per output element below which channels-first images keep their layout."""
+DIRECT = {"way": "direct"}
+"""The plan of a convolution that is to be multiplied out."""
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -110,7 +113,7 @@ def legalize_transposed(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Ex
         False, (*shape[:2], *spread), out, turned.shape, groups, [1] * dims, [0] * (2 * dims),
         dilation,
     )  # fmt: skip
-    way = geometry.way(cpu)
+    way = geometry.way(cpu, DIRECT)
 
     def compute(x: Any, w: Any) -> Any:
         def element(n: Any, c: Any, *place: Any) -> Any:
@@ -210,9 +213,15 @@ class Geometry:
         """All ways it can be written in."""
         if self.depthwise:
             return ("depthwise",)
+        fewer = ("winograd",) if self.takes_winograd(cpu) else ()
         if self.channels_last or product(self.out) < cpu.lanes("float32"):
-            return ("channels",)
-        return ("channels", "spatial")
+            return ("channels", *fewer)
+        return ("channels", "spatial", *fewer)
+
+    def takes_winograd(self, cpu: Cpu) -> bool:
+        return self.dims == 2 and winograd_plan.takes(
+            self.kernel, self.strides, self.dilation, self.groups, (self.ci, self.co), cpu
+        )
 
     def way(self, cpu: Cpu, plan: Mapping[str, Any] | None = None) -> str:
         chosen = (plan or {}).get("way")
@@ -220,6 +229,9 @@ class Geometry:
             return str(chosen)
         if self.depthwise:
             return "depthwise"
+        sizes = self.co, self.ci, self.out
+        if chosen is None and self.takes_winograd(cpu) and winograd_plan.worthwhile(cpu, *sizes):
+            return "winograd"
         if self.channels_last:
             return "channels"
         if self.co_group < cpu.lanes("float32"):
@@ -251,6 +263,13 @@ class Geometry:
         if way == "depthwise":
             flat = weight.reshape(self.co, *self.kernel)
             return flat.transpose(*range(1, self.dims + 1), 0) if self.channels_last else flat
+        if way == "winograd":
+            outputs = winograd_plan.outputs_of(cpu, self.co, self.ci, self.out, plan)
+            rows, columns = winograd_plan.tiles_of(self.out, outputs)
+            block = winograd_plan.block(cpu, self.co, rows * columns)
+            lanes = cpu.lanes("float32")
+            block = lanes * int((plan or {}).get("block", block // lanes))
+            return winograd.pack(weight, outputs, block)
         groups, co, ci = self.groups, self.co_group, self.ci_group
         grouped = weight.reshape(groups, co, ci, *self.kernel)
         chunk = ci
@@ -278,6 +297,8 @@ class Geometry:
         """The reference computation over the packed weight; the schedules' specification."""
         taps = [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(self.kernel)]
         channel = te.reduce_axis((0, self.ci_group), "rc")
+        if way == "winograd":
+            taps = winograd.axes()
         block = int(weight.shape[-1])
         before = self.padding[: self.dims]
         padded = any(self.padding)
@@ -289,7 +310,7 @@ class Geometry:
             at = [
                 p * s + k * d - b
                 for p, s, k, d, b in zip(
-                    place, self.strides, taps, self.dilation, before, strict=True
+                    place, self.strides, taps[: self.dims], self.dilation, before, strict=True
                 )
             ]
             if way == "depthwise":
@@ -306,7 +327,9 @@ class Geometry:
                 return te.sum(x * w, axis=taps)
             inner = tirx.floormod(c, self.co_group) if self.groups > 1 else c
             b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
-            if way == "channels":
+            if way == "winograd":
+                w = winograd.tap(weight, b, r, channel, taps)
+            elif way == "channels":
                 chunk = int(weight.shape[-2])
                 outer, inside = tirx.floordiv(channel, chunk), tirx.floormod(channel, chunk)
                 w = weight(group, b, outer, *taps, inside, r)

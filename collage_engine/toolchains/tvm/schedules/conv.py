@@ -6,7 +6,12 @@ from typing import Any
 
 from collage_engine.toolchains.tvm.emit import Stmt
 from collage_engine.toolchains.tvm.program import Program, Stage
-from collage_engine.toolchains.tvm.schedules import conv_channels, conv_spatial, depthwise
+from collage_engine.toolchains.tvm.schedules import (
+    conv_channels,
+    conv_spatial,
+    depthwise,
+    winograd,
+)
 from collage_engine.toolchains.tvm.schedules.anchor import surround
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
@@ -15,6 +20,7 @@ WAYS: dict[str, Any] = {
     "channels": conv_channels.write,
     "spatial": conv_spatial.write,
     "depthwise": depthwise.write,
+    "winograd": winograd.write,
 }
 
 

@@ -21,7 +21,6 @@ from collage_engine.toolchains.tvm.emit import (
     for_range,
     int64,
     load,
-    local,
     loop,
     nest,
     prefetch,
@@ -36,6 +35,7 @@ from collage_engine.toolchains.tvm.emit import (
 from collage_engine.toolchains.tvm.schedules.channel_tiles import ChannelTiles
 from collage_engine.toolchains.tvm.schedules.conv_plan import spans
 from collage_engine.toolchains.tvm.schedules.conv_shape import Prepared
+from collage_engine.toolchains.tvm.schedules.squares import give_squares
 from collage_engine.toolchains.tvm.schedules.transpose import (
     transposed_tile,
     vector_load,
@@ -286,40 +286,11 @@ class _Chunks:
         for p, e in zip((*group.lead, group.first), (*tiles.outer, self.rows), strict=True):
             origin = origin * e + p
 
-        def square(i: Any) -> Stmt:
-            start = tirx.min(i * lanes, total - lanes)
-
-            def part(c: Any, w: int) -> Stmt:
-                held = local((lanes * lanes,), name="square")
-
-                def channel(j: Any) -> Stmt:
-                    where = channels + (c + j)
-                    return vectorized(
-                        lanes,
-                        lambda x: tiles.collapsed.store(
-                            (group.n, where),
-                            origin * self.columns + start + x,
-                            (),
-                            load(held, int64(j) * lanes + x),
-                        ),
-                    )
-
-                return seq(
-                    allocate(held),
-                    transposed_tile(
-                        lanes,
-                        lambda r: vector_load(self.sums, (start + r) * tiles.block + c, lanes),
-                        lambda j, v: vector_store(held, v, j * lanes, lanes),
-                        columns=w,
-                    ),
-                    loop(w, channel),
-                )
-
-            if kept == tiles.vectors:
-                return loop(len(kept), lambda v: part(int64(v) * lanes, lanes))
-            merged: dict[int, int] = {}
-            for c, w in kept:
-                merged[c // lanes] = merged.get(c // lanes, 0) + w
-            return seq(*(part(v * lanes, w) for v, w in merged.items()))
-
-        return for_range((total + (lanes - 1)) // lanes, square)
+        collapsed = tiles.collapsed
+        assert collapsed is not None
+        return give_squares(
+            self.sums, tiles.block, lanes, total, kept,
+            lambda c, position, value: collapsed.store(
+                (group.n, channels + c), origin * self.columns + position, (), value
+            ),
+        )  # fmt: skip

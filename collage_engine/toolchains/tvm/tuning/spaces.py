@@ -12,10 +12,11 @@ from typing import Any
 
 from collage_engine.toolchains.tvm.emit import divisor, product
 from collage_engine.toolchains.tvm.legalize.conv import Geometry
-from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial, matmul
+from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial, matmul, winograd_plan
 from collage_engine.toolchains.tvm.schedules.anchor import fits
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.tuning.climb import Plan
+from collage_engine.toolchains.tvm.winograd import OUTPUTS
 
 Description = dict[str, Any]
 MOST_COLUMNS = 28
@@ -29,6 +30,8 @@ def start_of(description: Description, cpu: Cpu) -> Plan:
         way = geometry.way(cpu)
         if way == "depthwise":
             return _depthwise_start(geometry, cpu)
+        if way == "winograd":
+            return _winograd(geometry, cpu)
         return _spatial(geometry, cpu) if way == "spatial" else _channels(geometry, cpu)
     rows, depth, columns = _sizes(description)
     if family == "packed":
@@ -50,6 +53,8 @@ def neighbours_of(description: Description, cpu: Cpu, plan: Plan) -> Iterator[Pl
         way = geometry.way(cpu, plan)
         if way == "depthwise":
             yield from _depthwise_around(geometry, cpu, plan)
+        elif way == "winograd":
+            yield from _winograd_around(geometry, cpu, plan)
         elif way == "spatial":
             yield from _spatial_around(geometry, cpu, plan)
         else:
@@ -64,9 +69,7 @@ def neighbours_of(description: Description, cpu: Cpu, plan: Plan) -> Iterator[Pl
         if way != "depthwise":
             for other in geometry.ways(cpu):
                 if other != way:
-                    yield (
-                        _channels(geometry, cpu) if other == "channels" else _spatial(geometry, cpu)
-                    )
+                    yield STARTS[other](geometry, cpu)
         return
     rows, depth, columns = _sizes(description)
     lanes = cpu.lanes("float32")
@@ -178,6 +181,40 @@ def _spatial_around(geometry: Geometry, cpu: Cpu, plan: Plan) -> Iterator[Plan]:
             yield {**plan, "band": band}
     for inside in (0, 1):
         yield {**plan, "inside": inside}
+
+
+# Winograd's method -----------------------------------------------------------------------------
+
+
+def _winograd(geometry: Geometry, cpu: Cpu, outputs: int = 0) -> Plan:
+    channels = (geometry.ci, geometry.co)
+    outputs = outputs or winograd_plan.outputs_of(cpu, geometry.co, geometry.ci, geometry.out)
+    tiles = winograd_plan.tiles_of(geometry.out, outputs)
+    block = winograd_plan.block(cpu, geometry.co, tiles[0] * tiles[1])
+    group = winograd_plan.group_rows(cpu, channels, block, tiles, outputs, {})
+    vectors = block // cpu.lanes("float32")
+    rows = conv_plan.best_positions(cpu, vectors, (group * tiles[1], 1))[0]
+    return {"way": "winograd", "outputs": outputs, "block": vectors, "group": group, "rows": rows}
+
+
+def _winograd_around(geometry: Geometry, cpu: Cpu, plan: Plan) -> Iterator[Plan]:
+    for outputs in OUTPUTS:
+        if outputs != plan["outputs"]:
+            yield _winograd(geometry, cpu, outputs)
+    lanes = cpu.lanes("float32")
+    tile_rows, columns = winograd_plan.tiles_of(geometry.out, plan["outputs"])
+    for block in _blocks(plan["block"], -(-geometry.co // lanes)):
+        rows = conv_plan.best_positions(cpu, block, (plan["group"] * columns, 1))[0]
+        yield {**plan, "block": block, "rows": rows}
+    for group in (plan["group"] // 2, plan["group"] * 2, tile_rows):
+        if 1 <= group <= tile_rows:
+            yield {**plan, "group": group}
+    for height in _near(plan["rows"], min(plan["group"] * columns, MOST_COLUMNS)):
+        if fits(cpu, height, plan["block"]):
+            yield {**plan, "rows": height}
+
+
+STARTS = {"channels": _channels, "spatial": _spatial, "winograd": _winograd}
 
 
 # Depthwise --------------------------------------------------------------------------------------
