@@ -23,6 +23,7 @@ from onnx import (
     numpy_helper,
 )
 
+from collage_engine.model.onnx_branches import outer_values, with_outer_values
 from collage_engine.model.onnx_file import tensor_array
 
 
@@ -36,6 +37,8 @@ class Op:
     attributes: dict[str, AttributeProto] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     domain: str = ""
+    outer: tuple[str, ...] = ()
+    """What its branches read, by the names they know it by; its last inputs, in this order."""
 
     @property
     def name(self) -> str:
@@ -62,9 +65,11 @@ class Op:
         node.op_type = self.type
         node.domain = self.domain
         node.name = self.name
-        node.input.extend(self.inputs)
+        own = len(self.inputs) - len(self.outer)
+        node.input.extend(self.inputs[:own])
         node.output.extend(self.outputs)
-        node.attribute.extend(self.attributes.values())
+        renamed = dict(zip(self.outer, self.inputs[own:], strict=True))
+        node.attribute.extend(with_outer_values(a, renamed) for a in self.attributes.values())
         return node
 
 
@@ -74,13 +79,15 @@ def node_name(node: NodeProto) -> str:
 
 
 def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
+    outer = outer_values(node)
     return Op(
         node.op_type,
-        list(node.input),
+        [*node.input, *outer],
         list(node.output),
         {a.name: a for a in node.attribute},
         [node_name(node)] if names is None else list(names),
         "" if node.domain == "ai.onnx" else node.domain,
+        outer,
     )
 
 
@@ -102,6 +109,14 @@ class Constants:
     def __setitem__(self, name: str, values: np.ndarray) -> None:
         self._tensors.pop(name, None)
         self._arrays[name] = values
+
+    def add(self, tensor: TensorProto, name: str) -> None:
+        """A tensor of the file under another name."""
+        copy = TensorProto()
+        copy.CopyFrom(tensor)
+        copy.name = name
+        self._arrays.pop(name, None)
+        self._tensors[name] = copy
 
     def shape(self, name: str) -> tuple[int, ...]:
         tensor = self._tensors.get(name)

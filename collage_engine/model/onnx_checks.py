@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
-from collage_engine.model.draft import node_name
+from collage_engine.model.draft import Op, node_name
+from collage_engine.model.onnx_branches import outer_values
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 
@@ -54,38 +57,24 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
 def _check_nodes(model: ModelProto, path: str) -> None:
     graph = model.graph
     local = {(f.domain, f.name) for f in model.functions}
+    inputs = {i.name for i in graph.input} - {i.name for i in graph.initializer}
     known = {i.name for i in graph.input} | {i.name for i in graph.initializer} | {""}
     made: set[str] = set()
     for node in graph.node:
         name, op = node_name(node), node.op_type
         plain = node.domain in ("", "ai.onnx")
         if (node.domain, op) not in local:
-            if plain and op in _CONTROL_FLOW:
-                raise ModelError(
-                    f"{path}: the node '{name}' is control flow ({op}), which is not supported: "
-                    "export the model with fixed control flow."
-                )
-            if plain and op in _SEQUENCES:
-                raise ModelError(
-                    f"{path}: the node '{name}' ({op}) works on sequences or optional values, "
-                    "which are not supported."
-                )
-            if plain and op in _DATA_DEPENDENT:
-                raise ModelError(
-                    f"{path}: the node '{name}' ({op}) has an output whose size depends on the "
-                    "data, which is not supported."
-                )
-            if plain and op in _RANDOM:
-                raise ModelError(
-                    f"{path}: the node '{name}' ({op}) draws random numbers: its results cannot "
-                    "be compared, so it is not supported."
-                )
+            # The condition of an If may turn out to be a constant; an input of the model cannot.
+            if plain and op == "If" and node.input[0] in inputs:
+                raise _control_flow(name, op, path)
+            if plain:
+                _check_operator(name, op, path)
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(f"{path}: the node '{name}' holds a sparse tensor: not supported.")
             if attribute.HasField("t") and attribute.t.data_type == TensorProto.STRING:
                 raise ModelError(f"{path}: the node '{name}' holds strings: not supported.")
-        for value in node.input:
+        for value in (*node.input, *outer_values(node)):
             if value not in known:
                 raise ModelError(
                     f"{path}: the node '{name}' ({op}) reads '{value}', which nothing before it "
@@ -100,6 +89,48 @@ def _check_nodes(model: ModelProto, path: str) -> None:
     for output in graph.output:
         if output.name not in known:
             raise ModelError(f"{path}: nothing makes the output '{output.name}'.")
+
+
+def _control_flow(name: str, op: str, path: str) -> ModelError:
+    return ModelError(
+        f"{path}: the node '{name}' is control flow ({op}), which is not supported: export the "
+        "model with fixed control flow."
+    )
+
+
+def _check_operator(name: str, op: str, path: str) -> None:
+    """Refuse what no later step could handle, by the operator alone (If: see its condition)."""
+    if op in _CONTROL_FLOW - {"If"}:
+        raise _control_flow(name, op, path)
+    if op in _SEQUENCES:
+        raise ModelError(
+            f"{path}: the node '{name}' ({op}) works on sequences or optional values, which are "
+            "not supported."
+        )
+    if op in _DATA_DEPENDENT:
+        raise ModelError(
+            f"{path}: the node '{name}' ({op}) has an output whose size depends on the data, "
+            "which is not supported."
+        )
+    if op in _RANDOM:
+        raise ModelError(
+            f"{path}: the node '{name}' ({op}) draws random numbers: its results cannot be "
+            "compared, so it is not supported."
+        )
+
+
+def check_operators(ops: Iterable[Op], path: str) -> None:
+    """The same of operators that came out of a branch or a definition."""
+    for op in ops:
+        if not op.domain:
+            _check_operator(op.name, op.type, path)
+
+
+def refuse_branches(ops: Iterable[Op], path: str) -> None:
+    """Raise ``ModelError`` for an If that is left: what it does depends on the data."""
+    for op in ops:
+        if op.type == "If" and not op.domain:
+            raise _control_flow(op.name, op.type, path)
 
 
 def set_shapes(

@@ -16,13 +16,15 @@ from onnx import ModelProto, helper, inliner, numpy_helper, shape_inference
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.constant_values import NotFoldable, evaluate
 from collage_engine.model.draft import Draft, Op, node_name
+from collage_engine.model.onnx_checks import check_operators, refuse_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
 from collage_engine.records.errors import ModelError
 
-# Their results differ from call to call, or int8 weights would be lost to the toolchains.
+# Results that differ from call to call; int8 weights, which toolchains would lose; branches, which
+# are taken instead (``onnx_branches``).
 _NEVER_FOLDED = {
-    "DequantizeLinear", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+    "DequantizeLinear", "If", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike",
 }  # fmt: skip
 _LARGEST_GROWTH = 64 << 20
@@ -57,12 +59,14 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
         _drop_dead(draft)
         _infer(draft, path)
         if onnx_expand.expand(draft):
+            check_operators(draft.ops, path)
             _constants_to_initializers(draft, path)
             _infer(draft, path)
             continue
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)
         if not shapes_wait or (len(draft.ops), len(draft.types)) == before:
             break
+    refuse_branches(draft.ops, path)
     onnx_affine.fold_affine(draft)
     pad_in_float(draft)
     dequantize_per_reader(draft)

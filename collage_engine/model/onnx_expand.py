@@ -1,5 +1,6 @@
 """Writing out ONNX operators that Relax's importer lacks in terms of those it has.
 
+An If whose condition is known becomes the branch that is taken.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
 """
@@ -10,6 +11,7 @@ import numpy as np
 from onnx import helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
+from collage_engine.model.onnx_branches import taken_branch
 
 _BY_DEFINITION = {
     "Attention", "BlackmanWindow", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
@@ -20,9 +22,11 @@ _BY_DEFINITION = {
 def expand(draft: Draft) -> bool:
     """Expand, in place; needs types. True when something changed."""
     kept: list[Op] = []
+    changed = False
     for op in draft.ops:
-        kept += _expanded(draft, op) or [op]
-    changed = len(kept) != len(draft.ops)
+        expanded = _expanded(draft, op)
+        kept += [op] if expanded is None else expanded
+        changed |= expanded is not None
     draft.ops = kept
     return changed
 
@@ -30,6 +34,8 @@ def expand(draft: Draft) -> bool:
 def _expanded(draft: Draft, op: Op) -> list[Op] | None:
     if op.domain:
         return None
+    if op.type == "If":
+        return taken_branch(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type == "QLinearConv":

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.errors import ModelError, UsageError
@@ -95,6 +96,82 @@ def test_local_functions_are_inlined_under_the_name_of_their_call() -> None:
         ("relu",), ("first",), ("first",), ("y",), ("y",)
     ]  # fmt: skip
     check_numbers(model, imported, 1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> None:
+    """As torch writes ``squeeze``: an axis may go if it is 1; branches read values from outside."""
+    info = helper.make_tensor_value_info
+
+    def branch(name: str, *nodes: onnx.NodeProto, out: str) -> onnx.GraphProto:
+        values = np.array([0.5], np.float32)
+        own = [numpy_helper.from_array(values, "offset")] if nodes else []
+        return helper.make_graph(list(nodes), name, [], [info(out, TensorProto.FLOAT, None)], own)
+
+    inner = helper.make_node("Not", ["one"], ["no"], name="inner-condition")
+    nested = helper.make_node(
+        "If", ["no"], ["n"], name="nested",
+        then_branch=branch("a", helper.make_node("Neg", ["q"], ["an"]), out="an"),
+        else_branch=branch("b", helper.make_node("Add", ["q", "offset"], ["bn"]), out="bn"),
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"], name="same"),
+        helper.make_node("Relu", ["same"], ["r"], name="relu"),
+        helper.make_node("Shape", ["same"], ["shape"], name="shape"),
+        helper.make_node("Gather", ["shape", "first"], ["axis"], name="gather"),
+        helper.make_node("Equal", ["axis", "one_"], ["one"], name="equal"),
+        helper.make_node(
+            "If", ["one"], ["y"], name="choice",
+            then_branch=branch(
+                "then", helper.make_node("Reshape", ["r", "flat"], ["q"]), inner, nested, out="n"
+            ),
+            else_branch=branch("else", helper.make_node("Identity", ["same"], ["e"]), out="e"),
+        ),
+        helper.make_node("Sigmoid", ["y"], ["z"], name="last"),
+    ]  # fmt: skip
+    weights = [
+        numpy_helper.from_array(np.array(0), "first"),
+        numpy_helper.from_array(np.array(1), "one_"),
+        numpy_helper.from_array(np.array([-1]), "flat"),
+    ]
+    graph = helper.make_graph(
+        nodes, "f", [info("x", TensorProto.FLOAT, [size, 3])],
+        [info("z", TensorProto.FLOAT, None)], weights,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    imported = import_onnx(model)
+    lived = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
+    assert [names[0] for names in lived] == (
+        ["relu", "choice", "choice", "last"] if size == 1 else ["last"]
+    )
+    check_numbers(model, imported, 1e-6)
+    check_accounting(model, imported)
+
+
+def test_an_if_that_the_data_decides_is_refused_and_so_is_what_a_branch_hides() -> None:
+    info = helper.make_tensor_value_info
+
+    def refused(condition: list[onnx.NodeProto], inside: str) -> str:
+        body = helper.make_graph(
+            [helper.make_node(inside, ["x"], ["b"], name="inside")], "branch", [],
+            [info("b", TensorProto.UNDEFINED, None)],
+        )  # fmt: skip
+        choice = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body,
+                                  else_branch=body)  # fmt: skip
+        graph = helper.make_graph(
+            [*condition, choice], "f", [info("x", TensorProto.FLOAT, [2])],
+            [info("y", TensorProto.FLOAT, None)],
+        )  # fmt: skip
+        opset = [helper.make_opsetid("", 17)]
+        with pytest.raises(ModelError) as error:
+            import_onnx(helper.make_model(graph, opset_imports=opset, ir_version=8), "m.onnx")
+        return str(error.value)
+
+    known = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True)))
+    of_data = [helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+               helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL)]  # fmt: skip
+    assert "'choice' is control flow (If)" in refused(of_data, "Relu")
+    assert "'choice' (NonZero) has an output whose size depends" in refused([known], "NonZero")
 
 
 def test_missing_file_is_wrong_usage(tmp_path: Path) -> None:
