@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.format import PLAIN, stored_type
+from collage_engine.records.format import HOST, PLAIN, stored_type
 from collage_engine.records.graph import TensorType
+
+if TYPE_CHECKING:
+    from collage_engine.lowering.host import HostSide
 
 
 class ValuesAtHand:
@@ -17,9 +20,12 @@ class ValuesAtHand:
     """
 
     def __init__(
-        self, builder: Any, graph: DataflowGraph, threads: int, architecture: str = ""
-    ) -> None:
-        """``architecture``: of the NVIDIA device that the module runs on; empty: the processor."""
+        self, builder: Any, graph: DataflowGraph, threads: int, architecture: str = "",
+        host: HostSide | None = None,
+    ) -> None:  # fmt: skip
+        """``architecture``: of the NVIDIA device that the module runs on; empty: the processor.
+        ``host``: who copies between the two."""
+        self._host = host
         self._builder = builder
         self._graph = graph
         self._threads = threads
@@ -42,8 +48,16 @@ class ValuesAtHand:
         from collage_engine.lowering.extract import relax_type
 
         known = self._values[index]
+        if name not in known and self._host is not None and HOST in (name, *known):
+            # Only plain values are copied; other formats are made on the device.
+            if name == HOST:
+                known[HOST] = self._host.take(index, self.get(index, PLAIN))
+                self.conversions.append((index, PLAIN, HOST))
+            elif PLAIN not in known and set(known) == {HOST}:
+                known[PLAIN] = self._host.give(index, known[HOST])
+                self.conversions.append((index, HOST, PLAIN))
         if name not in known:
-            source, value = next(iter(known.items()))
+            source, value = next((n, v) for n, v in known.items() if n != HOST)
             kind = self._graph.nodes[index].type
             kernel = self._kernel(kind, source, name)
             known[name] = self._builder.emit(

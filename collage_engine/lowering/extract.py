@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.model.formats import by_value
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.format import Formats
+from collage_engine.records.format import HOST, Formats
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -43,8 +43,13 @@ def function_of(
             )
     return Function(
         symbol, model, graph, nodes, inputs, outputs, instance, spin,
-        by_value(graph, inputs, takes), by_value(graph, outputs, gives),
+        _stored(by_value(graph, inputs, takes)), _stored(by_value(graph, outputs, gives)),
     )  # fmt: skip
+
+
+def _stored(formats: dict[int, str]) -> dict[int, str]:
+    """Without the host's: there a value is plain, as for any other function of the host."""
+    return {index: name for index, name in formats.items() if name != HOST}
 
 
 def relax_module(

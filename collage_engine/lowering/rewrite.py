@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
 from collage_engine.lowering.extract import relax_type, substitute, tensor_type
+from collage_engine.lowering.host import HostSide
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.format import PLAIN
+from collage_engine.records.format import HOST, PLAIN
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import MODULES, Function
 
 if TYPE_CHECKING:
@@ -66,9 +68,11 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     graph = model.graph
     builder = relax.BlockBuilder()
     params = []
+    architecture = architecture_of([f.instance for f in partitions])
+    host = HostSide(builder, graph) if architecture else None
     at_hand = ValuesAtHand(
-        builder, graph, max((f.instance.threads for f in partitions), default=1),
-        next((f.instance.architecture for f in partitions), ""),
+        builder, graph, max((f.instance.threads for f in partitions), default=1), architecture,
+        host,
     )  # fmt: skip
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
         parameter = relax.Var(name, tensor_type(model, index))
@@ -82,9 +86,11 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         function = partitions[position]
         toolchain = get(function.instance.toolchain)
         try:
+            if host is not None and not function.instance.architecture:
+                continue  # compiled when its turn comes, as an executable of its own
             if toolchain.native:
                 lowered[position] = toolchain.lower(function)
-                callees[position] = _add_kernels(builder, lowered[position], function)
+                callees[position] = add_kernels(builder, lowered[position], function)
                 attributes = lowered[position].attrs
                 if attributes and MODULES in attributes:
                     externals.extend(attributes[MODULES])
@@ -95,23 +101,26 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
             raise ToolchainError(f"{function.symbol} ({operators}): {error}") from error
     if not any(callees.values()):
         # Without a PrimFunc TVM would compile an empty C file to stand in for one.
-        _add_placeholder(builder)
+        add_placeholder(builder)
 
     calls: list[KernelCall] = []
     with builder.function("main", params):
         with builder.dataflow():
             for position in order:
                 function = partitions[position]
+                if host is not None and not function.instance.architecture:
+                    _run_on_host(host, at_hand, function, position, calls)
+                    continue
                 arguments = [
                     at_hand.get(index, function.takes.get(index, PLAIN))
                     for index in function.inputs
                 ]
                 if position in lowered:
-                    results = _inline(
+                    results = inline(
                         builder, lowered[position], arguments, callees[position], position, calls
                     )
                 else:
-                    results = _call_external(builder, function, arguments)
+                    results = call_external(builder, function, arguments)
                     calls.append(KernelCall(function.symbol, position))
                 for index, result in zip(function.outputs, results, strict=True):
                     at_hand.put(index, result, function.gives.get(index, PLAIN))
@@ -124,9 +133,32 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)
     module = builder.get()
+    if any(not f.instance.architecture for f in partitions) and host is not None:
+        externals.append(host.module())
     if externals:
         module = module.with_attr(MODULES, externals)
     return Assembled(module, order, tuple(calls))
+
+
+def _run_on_host(
+    host: HostSide, at_hand: ValuesAtHand, function: Function, position: int,
+    calls: list[KernelCall],
+) -> None:  # fmt: skip
+    stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
+    result, name = host.run(function, stand_ins)
+    calls.append(KernelCall(name, position))
+    for index in function.outputs:
+        at_hand.put(index, result, HOST)
+
+
+def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
+    """The CUDA architecture of a cover's instances, some of which may be on the host; empty where
+    all are. ``ToolchainError`` if it has two."""
+    found = {instance.architecture for instance in instances} - {""}
+    if len(found) > 1:
+        names = ", ".join(sorted(found))
+        raise ToolchainError(f"a placement runs on one kind of device, not on {names}")
+    return found.pop() if found else ""
 
 
 def _span(operators: tuple[int, ...]) -> str:
@@ -206,7 +238,7 @@ def _cycle(partitions: Sequence[Function], waits: list[set[int]], stuck: set[int
         walk.append(source)
 
 
-def _call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
+def call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
     from tvm import relax
     from tvm.ir import TupleGetItem
 
@@ -219,8 +251,11 @@ def _call_external(builder: Any, function: Function, arguments: list[Any]) -> li
     return [builder.emit(TupleGetItem(call, field)) for field in range(len(types))]
 
 
-def _add_kernels(builder: Any, lowered: Any, function: Function) -> dict[Any, Any]:
-    """Add the PrimFuncs of a lowered partition; old global variable → new (shared if equal)."""
+def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str = "") -> dict[Any, Any]:
+    """Add the PrimFuncs of a lowered partition; old global variable → new (shared if equal).
+
+    ``prefix``: what their names begin with.
+    """
     from tvm import relax
     from tvm.tirx import PrimFunc
 
@@ -229,7 +264,7 @@ def _add_kernels(builder: Any, lowered: Any, function: Function) -> dict[Any, An
         if isinstance(func, PrimFunc):
             # Its symbol would make equal kernels differ; the build attaches a fresh one.
             bare = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
-            added[var] = builder.add_func(bare, var.name_hint)
+            added[var] = builder.add_func(bare, prefix + var.name_hint)
         elif not (isinstance(func, relax.Function) and var.name_hint == "main"):
             raise ToolchainError(
                 f"{function.symbol}: {function.instance.toolchain} left {var.name_hint} unlowered"
@@ -237,7 +272,7 @@ def _add_kernels(builder: Any, lowered: Any, function: Function) -> dict[Any, An
     return added
 
 
-def _inline(
+def inline(
     builder: Any,
     lowered: Any,
     arguments: list[Any],
@@ -278,12 +313,11 @@ def _inline(
     return [result]
 
 
-def _add_placeholder(builder: Any) -> None:
+def add_placeholder(builder: Any, name: str = "collage_placeholder") -> None:
+    """A kernel that nobody calls."""
     from tvm import te
 
     source = te.placeholder((1,), name="source", dtype="float32")
     copy = te.compute((1,), lambda i: source[i], name="copy")
     kernel = te.create_prim_func([source, copy])
-    builder.add_func(
-        kernel.with_attr("global_symbol", "collage_placeholder"), "collage_placeholder"
-    )
+    builder.add_func(kernel.with_attr("global_symbol", name), name)

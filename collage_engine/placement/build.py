@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.rewrite import KernelCall, assemble, execution_order
+from collage_engine.lowering.rewrite import (
+    KernelCall,
+    architecture_of,
+    assemble,
+    execution_order,
+)
 from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
 from collage_engine.placement.pack import pack_imports
 from collage_engine.records.errors import ArtifactError, ToolchainError
@@ -62,15 +67,6 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 """TVM's pass option: what runs between two points that the host must see is one CUDA graph."""
 
 
-def architecture_of(cover: Cover) -> str:
-    """The CUDA architecture of a cover; empty on the host. ``ToolchainError`` if it has two."""
-    found = {part.instance.architecture for part in cover}
-    if len(found) > 1:
-        names = ", ".join(sorted(name or "the host" for name in found))
-        raise ToolchainError(f"a placement runs on one kind of device, not on {names}")
-    return found.pop() if found else ""
-
-
 def may_spin(cover: Cover) -> bool:
     """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
     return len({name for part in cover for name in part.instance.runtimes}) <= 1
@@ -93,10 +89,11 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
 
     from collage_engine.lowering.target import build_target
     from collage_engine.toolchains.native.cuda import CUDART, cudart_library
+    from collage_engine.toolchains.native.host import library as host_library
     from collage_engine.toolchains.registry import get
 
     spin = may_spin(cover) if spin is None else spin
-    architecture = architecture_of(cover)
+    architecture = architecture_of([part.instance for part in cover])
     threads = max((part.instance.threads for part in cover), default=1)
     functions = [
         function_of(
@@ -112,7 +109,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     ]
     constants = [_constants(function) for function in functions]
     assembled = assemble(model, functions)
-    graph = bool(architecture) and all(get(p.instance.toolchain).capturable for p in cover)
+    on_device = [part for part in cover if part.instance.architecture]
+    graph = bool(on_device) and all(get(p.instance.toolchain).capturable for p in on_device)
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: graph}):
             executable = relax.build(assembled.module, build_target(architecture))
@@ -126,6 +124,9 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
             libraries.setdefault(library.name, library)
     if architecture:  # TVM's own part for devices is linked to it
         libraries.setdefault(CUDART, cudart_library("tvm"))
+        if len(on_device) < len(cover):
+            bridge = host_library()
+            libraries.setdefault(bridge.name, bridge)
     return Built(
         executable=executable,
         parts=parts,

@@ -14,6 +14,8 @@ from collage_engine.records.graph import TensorType
 
 PLAIN = "plain"
 NHWC = "nhwc"
+HOST = "host"
+"""Plain, in the host's memory, where a placement is on a device: bringing it there is a copy."""
 FORMATS = (PLAIN, NHWC)
 
 TO_STORED: dict[str, tuple[int, ...]] = {NHWC: (0, 2, 3, 1)}
@@ -29,8 +31,10 @@ Formats = Mapping[int, str]
 def differs(kind: TensorType, name: str = NHWC) -> bool:
     """Whether a value of this type can be in the format, and is other bytes then than plain.
 
-    Pixels only, no indices: floats and 8-bit integers.
+    Pixels only, no indices: floats and 8-bit integers. On the host anything is other bytes.
     """
+    if name == HOST:
+        return True
     if name == PLAIN or len(kind.shape) != 4 or kind.dtype not in PIXELS:
         return False
     _, channels, height, width = kind.shape

@@ -1,0 +1,121 @@
+"""Partitions on the host within a module for a device, and the copies around them.
+
+A partition on the host is an executable of its own, which the runtime of ``toolchains.native.host``
+runs between two stretches of the device's work. In the whole module a value on the host is a byte
+on the device that stands for it: it keeps the order of the calls, and TVM's memory planning and
+CUDA graphs see nothing that is not on the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.base import MODULES, Function
+from collage_engine.toolchains.native.host import PREFIX, module_of
+
+
+class HostSide:
+    """What is on the host in a module that is being assembled."""
+
+    def __init__(self, builder: Any, graph: DataflowGraph) -> None:
+        self._builder = builder
+        self._graph = graph
+        self._numbers: dict[int, int] = {}
+        """Values by node index."""
+        self._parts: list[tuple[list[int], list[int]]] = []
+        self._executables: list[Any] = []
+
+    def _number(self, index: int) -> int:
+        return self._numbers.setdefault(index, len(self._numbers))
+
+    def _call(self, verb: str, number: int, arguments: tuple[Any, ...], kind: Any) -> Any:
+        from tvm import relax
+
+        symbol = f"{PREFIX}.{verb}.{number}"
+        return self._builder.emit(relax.op.call_dps_packed(symbol, arguments, kind))
+
+    def take(self, index: int, value: Any) -> Any:
+        """What stands for a device's value on the host, once it is copied there."""
+        return self._call("take", self._number(index), (value,), _stand_in())
+
+    def give(self, index: int, stand_in: Any) -> Any:
+        """A host's value, copied to the device."""
+        from collage_engine.lowering.extract import relax_type
+
+        kind = relax_type(self._graph.nodes[index].type)
+        return self._call("give", self._number(index), (stand_in,), kind)
+
+    def run(self, function: Function, stand_ins: list[Any]) -> tuple[Any, str]:
+        """Run a partition on the host; what stands for all of its outputs, and the call's name."""
+        number = len(self._parts)
+        inputs = [self._number(index) for index in function.inputs]
+        self._parts.append((inputs, [self._number(index) for index in function.outputs]))
+        self._executables.append(executable_of(function, f"part{number}"))
+        result = self._call("run", number, tuple(stand_ins), _stand_in())
+        return result, f"{PREFIX}.run.{number}"
+
+    def module(self) -> Any:
+        """The runtime module that the calls go to."""
+        values = [self._graph.nodes[index].type for index in self._numbers]
+        return module_of(values, self._parts, self._executables)
+
+
+def _stand_in() -> Any:
+    from collage_engine.lowering.extract import relax_type
+
+    return relax_type(TensorType((1,), "int8"))
+
+
+def executable_of(function: Function, name: str) -> Any:
+    """A partition compiled for the host: an executable of TVM's virtual machine, a function of
+    this name inside."""
+    from tvm import relax
+
+    from collage_engine.lowering.extract import relax_type
+    from collage_engine.lowering.rewrite import (
+        add_kernels,
+        add_placeholder,
+        call_external,
+        inline,
+    )
+    from collage_engine.lowering.target import build_target, use_threads
+    from collage_engine.toolchains.registry import get
+
+    toolchain = get(function.instance.toolchain)
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]
+    externals: list[Any] = []
+    callees: dict[Any, Any] = {}
+    lowered = None
+    if toolchain.native:
+        lowered = toolchain.lower(function)
+        # All executables end up in one library: names must differ.
+        callees = add_kernels(builder, lowered, function, prefix=f"{function.symbol}_")
+        if lowered.attrs and MODULES in lowered.attrs:
+            externals.extend(lowered.attrs[MODULES])
+    else:
+        externals.append(toolchain.compile(function))
+    if not callees:
+        add_placeholder(builder, f"collage_placeholder_{function.symbol}")
+    with builder.function(name, params):
+        with builder.dataflow():
+            if lowered is not None:
+                results = inline(builder, lowered, list(params), callees, 0, [])
+            else:
+                results = call_external(builder, function, list(params))
+            leaving = results[0] if len(results) == 1 else _tuple(results)
+            result = builder.emit_output(leaving)
+        builder.emit_func_output(result)
+    module = builder.get()
+    if externals:
+        module = module.with_attr(MODULES, externals)
+    use_threads(function.instance.threads)
+    return relax.build(module, build_target()).mod
+
+
+def _tuple(fields: list[Any]) -> Any:
+    from tvm.ir import Tuple
+
+    return Tuple(fields)
