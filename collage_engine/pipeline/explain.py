@@ -69,8 +69,9 @@ def explain_document(
     return ExplainAnswer(
         words=(
             *_of_the_run(document, node, labels, told.chosen),
-            *told.text,
+            *told.text[:1],
             *_again(by_id.get(str(told.chosen)), problem.drift),
+            *told.text[1:],
             *_calls(by_id.get(str(told.chosen))),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
@@ -122,8 +123,8 @@ def _again(chosen: CandidateRecord | None, drift: float) -> list[str]:
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
     low, high = median_interval(chosen.cost.alone().repeats_us, drift=drift)
-    how = ", alone as it was" if chosen.cost.in_place else ""
-    return [f"Measured at another time{how}, it takes {us(low)} to {us(high)} nine times of ten."]
+    how = "Alone and at" if chosen.cost.in_place else "At"
+    return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 
 
 def _calls(chosen: CandidateRecord | None) -> list[str]:

@@ -53,23 +53,19 @@ def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:
 def overlap(
     ours: Sequence[ProblemCandidate], rival: ProblemCandidate, regret_us: float, drift: float = 0.0
 ) -> bool:
-    """Whether a rival's loss lies within the spreads: its low end below the high end of ours, each
-    with what its sitting may be off.
+    """Whether a rival's loss lies within the spreads, its low end below the high end of ours, and
+    what their sittings may be off.
 
     ``ours``: the chosen candidates on the rival's nodes; their scatter adds up as independent.
-    ``drift``: between sittings, a share. One on the very same nodes was timed in the same rounds,
-    where most of that cancels.
+    ``drift``: between sittings, a share, independent too. One on the very same nodes was timed in
+    the same rounds, where most of that cancels.
     """
     if len(ours) == 1 and set(ours[0].nodes) == set(rival.nodes):
         drift *= math.sqrt(1.0 - ALIKE)
-    up = math.sqrt(
-        sum(
-            (spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 + (drift * (c.cost_us or 0.0)) ** 2
-            for c in ours
-        )
-    )
-    cost = rival.cost_us or 0.0
-    return regret_us <= up + math.hypot(cost - spread_of(rival)[0], drift * cost)
+    up = math.sqrt(sum((spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 for c in ours))
+    down = (rival.cost_us or 0.0) - spread_of(rival)[0]
+    off = drift * math.hypot(rival.cost_us or 0.0, *(c.cost_us or 0.0 for c in ours))
+    return regret_us <= up + down + off
 
 
 def ties(problem: Problem, answer: Answer) -> dict[CandidateId, float]:
