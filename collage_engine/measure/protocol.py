@@ -284,7 +284,7 @@ def cost_of(
         median_us=timing.median * us,
         low_us=timing.low * us,
         high_us=timing.high * us,
-        cold_us=None if cold_s is None else cold_s * 1e6,
+        cold_us=None if cold_s is None else cold_s * us,
         count=len(timing.samples),
         repeats_us=tuple(s * us for s in kept(timing.samples)),
         max_rel_error=max_rel_error,
