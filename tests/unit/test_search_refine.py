@@ -12,7 +12,7 @@ from collage_engine.search.api import check, k_best, solve
 from collage_engine.search.coalesce import coalesce
 from collage_engine.search.evolve import Evolution
 from collage_engine.search.problem import CandidateId, Problem, problem_from
-from collage_engine.search.refine import LocalSearch, refine
+from collage_engine.search.refine import LocalSearch, Trial, refine
 from tests.search_graphs import problem_on, residual
 from tests.search_instances import BruteForce, random_problem
 
@@ -41,6 +41,24 @@ def machine(problem: Problem, seed: int, noise: float = 0.002) -> Callable[..., 
     return measure
 
 
+def inside(problem: Problem, seed: int) -> Callable[..., dict[CandidateId, float]]:
+    """What looking into a cover on that machine tells: its partitions, without the borders."""
+    rng = random.Random(seed)
+    chains = sorted({c.toolchain for c in problem.candidates})
+    factor = {name: rng.uniform(0.9, 1.2) for name in chains}
+    own = {c.id: rng.gauss(1.0, 0.08) for c in problem.candidates}
+    known = {c.id: c for c in problem.candidates}
+    noise = random.Random(seed + 1)
+
+    def look(cover: Sequence[CandidateId]) -> dict[CandidateId, float]:
+        return {
+            name: (known[name].cost_us or 0.0) * factor[known[name].toolchain] * own[name]
+            * noise.gauss(1.0, 0.03) for name in cover
+        }  # fmt: skip
+
+    return look
+
+
 def truth(problem: Problem, seed: int, cover: Sequence[CandidateId]) -> float:
     us = machine(problem, seed, noise=0.0)(cover).median_us
     assert us is not None
@@ -64,6 +82,42 @@ def test_local_search_beats_evolution_at_equal_measurements() -> None:
             gains[name].append(1 - after / before)
     local, evolution = (sum(g) / len(g) for g in gains.values())
     assert local > 0.02 and local > evolution >= -0.001, gains
+
+
+def test_looking_inside_teaches_more_with_few_measurements() -> None:
+    gains: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(3):
+        problem = problem_from(problem_on(residual(60), seed=seed))
+        start = solve(problem, with_bounds=False).cover
+        before = truth(problem, seed, start)
+        for looks in gains:
+            found = refine(
+                problem, [start], machine(problem, seed), trials=8,
+                inside=inside(problem, seed) if looks else None,
+            )  # fmt: skip
+            assert all(bool(t.inside) == looks for t in found.trials[:8])
+            gains[looks].append(1 - truth(problem, seed, found.cover) / before)
+    blind, looking = (sum(g) / len(g) for g in gains.values())
+    assert looking > blind + 0.005, gains
+
+
+def test_what_is_expected_of_a_cover_is_less_than_its_luck() -> None:
+    """Ten measurements of covers that share all but one partition; one was lucky by far."""
+    problem = problem_from(problem_on(residual(20)))
+    covers = [rival.cover for rival in k_best(problem, 10)]
+    method = LocalSearch(problem)
+    trials = []
+    for number, cover in enumerate(covers):
+        estimate = check(problem, cover)
+        assert isinstance(estimate, float)
+        us = estimate * (0.8 if number == 5 else 1.0)
+        trial = Trial(cover=cover, us=us, estimate_us=estimate, error_us=0.1 * estimate)
+        trials.append(trial)
+        method.learn(trial)
+    lucky = method.expected(trials[5])
+    assert trials[5].us is not None and trials[5].us < lucky < trials[5].estimate_us
+    failed = Trial(cover=covers[0], us=None, estimate_us=1.0)
+    assert method.expected(failed) == float("inf")
 
 
 def test_never_worse_than_the_start_though_the_luckiest_looks_best() -> None:
