@@ -190,6 +190,8 @@ class KeyContext:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Toolchain name → hash of its folder's sources."""
     protocol: int = PROTOCOL_VERSION
+    host: str = ""
+    """Of the processor beside it, which runs what is on no device; empty: it is the device."""
 
     def key(self, form: str, instance: ToolchainInstance) -> str:
         """SHA-256, in hexadecimal, of all that the time depends on."""
@@ -207,7 +209,7 @@ def measurement_key(form: str, instance: ToolchainInstance, context: KeyContext)
         "+".join(context.sources.get(name, "") for name in instance.runtimes),
         context.tvm_version,
         context.target,
-        context.fingerprint,
+        context.fingerprint if instance.architecture else context.host or context.fingerprint,
         str(context.protocol),
     )
     digest = hashlib.sha256()

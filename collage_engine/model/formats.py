@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
-from collage_engine.records.format import NHWC, PLAIN, Formats, differs
+from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
 
 SPATIAL = frozenset(
     {
@@ -84,6 +84,14 @@ def channels_last_border(
         if index in images and (read or not graph.output_set >> index & 1):
             gives[graph.operator_number[graph.producer(index)]] = NHWC
     return takes, gives
+
+
+def host_border(graph: DataflowGraph, nodes: IndexSet) -> tuple[dict[int, str], dict[int, str]]:
+    """``takes`` and ``gives`` of a set on the host of a device, by operator number: all of it."""
+    inputs, outputs = graph.boundary(graph.close(nodes))
+    numbers = (graph.operator_number.get(graph.producer(index)) for index in inputs)
+    gives = {graph.operator_number[graph.producer(index)]: HOST for index in outputs}
+    return {number: HOST for number in numbers if number is not None}, gives
 
 
 _images: WeakKeyDictionary[DataflowGraph, frozenset[int]] = WeakKeyDictionary()

@@ -96,11 +96,12 @@ def make_record(
     rule: str,
     composites: tuple[tuple[str, tuple[int, ...]], ...] = (),
     protected: bool = False,
-    device: str = "cpu",
+    device: str = "",
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> CandidateRecord:
-    """The record of a candidate over ascending operator numbers."""
+    """The record of a candidate over ascending operator numbers; on its instance's device unless
+    another is said."""
     ops = [graph.nodes[graph.operators[o]].op for o in operators]
     return CandidateRecord(
         id=candidate_id(instance, operators, takes, gives),
@@ -110,13 +111,13 @@ def make_record(
         rule=rule,
         composites=composites,
         protected=protected,
-        device=device,
+        device=device or instance.device,
         takes=dict(takes or {}),
         gives=dict(gives or {}),
     )
 
 
-def to_record(candidate: CandidatePartition, device: str = "cpu") -> CandidateRecord:
+def to_record(candidate: CandidatePartition, device: str = "") -> CandidateRecord:
     """A rule's candidate as a record, over its calls only. Raises ``ValueError`` if it has none."""
     graph = candidate.sub_graph.graph
     operators = graph.to_operators(candidate.sub_graph.inside)

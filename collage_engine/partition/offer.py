@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.formats import channels_last_border
+from collage_engine.model.formats import channels_last_border, host_border
 from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
@@ -37,12 +37,16 @@ class Offer:
     """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
+    host: bool = False
+    """On the host, in a run on a device: what crosses its border is copied."""
 
     def borders(
         self, graph: DataflowGraph, operators: tuple[int, ...]
     ) -> tuple[tuple[Formats, Formats], ...]:
         """What a set of operators is offered to take and give: plain, and all NHWC where that is
-        something else."""
+        something else. On the host, everything is there."""
+        if self.host:
+            return (host_border(graph, graph.to_indices(operators)),)
         if NHWC in self.formats:
             takes, gives = channels_last_border(graph, graph.to_indices(operators))
             if takes or gives:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.format import PLAIN, conversion_constant, differs
+from collage_engine.records.copies import TO_HOST, call_constant, copy_us
+from collage_engine.records.format import HOST, PLAIN, conversion_constant, differs
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion
 from collage_engine.search.problem import Problem
@@ -66,10 +67,56 @@ def format_transitions(
     for number, conversions in wanted_conversions(graph, candidates).items():
         sums: dict[tuple[str, str], float] = {}
         for kind, source, target in conversions:
-            us = constants.get(conversion_constant(kind, source, target), float("nan"))
+            us = _conversion_us(constants, kind, source, target, launch_us)
             sums[source, target] = sums.get((source, target), 0.0) + us + launch_us
         found += [(number, *pair, us) for pair, us in sums.items() if us == us]
     return tuple(found)
+
+
+def _conversion_us(
+    constants: Mapping[str, float], kind: TensorType, source: str, target: str, launch_us: float
+) -> float:
+    """NaN where it is not known. Only plain values are copied between device and host."""
+    if HOST not in (source, target):
+        return constants.get(conversion_constant(kind, source, target), float("nan"))
+    us = copy_us(constants, kind, target)
+    other = source if target == HOST else target
+    if differs(kind, other):
+        way = (other, PLAIN) if target == HOST else (PLAIN, other)
+        us += launch_us + constants.get(conversion_constant(kind, *way), float("nan"))
+    return us
+
+
+def input_copies_us(
+    graph: GraphRecord, candidates: Sequence[CandidateRecord], constants: Mapping[str, float]
+) -> dict[str, float]:
+    """By candidate on the host of a device: µs of copying there what it reads of the model's own
+    inputs, which are on the device. The search's conversions are of operators' values only."""
+    if call_constant(TO_HOST) not in constants:
+        return {}
+    calls = [node for node in graph.nodes if node.form == "call"]
+    parameters = [sorted(_parameters(graph, node.index)) for node in calls]
+    return {
+        c.id: sum(
+            copy_us(constants, graph.nodes[index].type, HOST)
+            for index in sorted({i for number in c.nodes for i in parameters[number]})
+        )
+        for c in candidates
+        if not c.instance.architecture
+    }
+
+
+def _parameters(graph: GraphRecord, index: int) -> set[int]:
+    """The model's inputs that a call reads, through tuples and projections."""
+    found: set[int] = set()
+    waiting = list(graph.nodes[index].inputs)
+    while waiting:
+        node = graph.nodes[waiting.pop()]
+        if node.form == "parameter":
+            found.add(node.index)
+        elif node.form != "call":
+            waiting.extend(node.inputs)
+    return found
 
 
 def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, ...]:

@@ -27,4 +27,4 @@ def breaks_pin(cover: Sequence[CoverPart], pin: Pin) -> bool:
         return pin.toolchain is not None and not on(touched[0][0], pin.toolchain)
     if pin.kind == "together":
         return len(touched) != 1
-    return pin.device != "cpu"
+    return any(instance.device != pin.device for instance, _ in touched)

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.pipeline.conversions import conversions_of, format_transitions
+from collage_engine.pipeline.conversions import (
+    conversions_of,
+    format_transitions,
+    input_copies_us,
+)
 from collage_engine.pipeline.hand_overs import hand_overs
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.limits import constraints_of, limit_verdicts
@@ -90,13 +94,16 @@ def make_problem(
     """The search problem of a document. Instances are the problem's toolchains."""
     calls = [node for node in graph.nodes if node.form == "call"]
     inputs = operator_inputs(graph)
+    copied = input_copies_us(graph, candidates, constants)
     return Problem(
         nodes=tuple(
             ProblemNode(id=k, op=node.op, kind=node.kind, inputs=inputs[k])
             for k, node in enumerate(calls)
         ),
         outputs=output_operators(graph),
-        candidates=tuple(problem_candidate(c, settings.percentile) for c in candidates),
+        candidates=tuple(
+            problem_candidate(c, settings.percentile, copied.get(c.id, 0.0)) for c in candidates
+        ),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
             pairs=hand_overs(constants, {c.instance for c in candidates}),
@@ -127,7 +134,10 @@ def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> t
     )
 
 
-def problem_candidate(c: CandidateRecord, percentile: int) -> ProblemCandidate:
+def problem_candidate(
+    c: CandidateRecord, percentile: int, besides_us: float = 0.0
+) -> ProblemCandidate:
+    """``besides_us``: what it costs whoever is around it."""
     cost = c.cost
     spread = None
     if cost.usable and cost.low_us is not None and cost.high_us is not None:
@@ -136,7 +146,7 @@ def problem_candidate(c: CandidateRecord, percentile: int) -> ProblemCandidate:
         id=c.id,
         nodes=c.nodes,
         toolchain=c.instance.id,
-        cost_us=cost.at(percentile) if cost.usable else None,
+        cost_us=cost.at(percentile) + besides_us if cost.usable else None,
         state=cost.state,
         spread_us=spread,
         lower_bound_us=c.lower_bound_us if c.assumed_bound_us is None else c.assumed_bound_us,

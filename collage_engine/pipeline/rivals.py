@@ -16,6 +16,7 @@ from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
+from collage_engine.pipeline.host_offers import for_orphans
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.python_session import has_session
 from collage_engine.placement.rival import Rival
@@ -74,8 +75,9 @@ def unmeasured_choices(calls: CallGraph, menu: Menu, settings: RunSettings) -> l
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    if len(defaults) > 1:
-        found.append(_greedy_rival(calls, defaults))
+    hosts = for_orphans(calls.graph, menu.offers)
+    if len(defaults) > 1 or hosts:
+        found.append(_greedy_rival(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]
 
 
@@ -142,11 +144,12 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
     external = [offer for offer in defaults if not offer.native]
     native = [offer for offer in defaults if offer.native]
     orders = [[offer, *native] for offer in external]
-    if len(external) > 1:
+    hosts = for_orphans(calls.graph, menu.offers)
+    if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(calls):
         orders += [[offer, *native] for offer in menu.offers if is_reduced(offer.instance)]
-    return [_greedy_rival(calls, order) for order in orders]
+    return [_greedy_rival(calls, [*order, *hosts]) for order in orders]
 
 
 def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from collage_engine.pipeline.host_offers import pinned_to_host
 from collage_engine.pipeline.infeasible import raise_infeasible
 from collage_engine.pipeline.limits import runtime_facts
 from collage_engine.pipeline.precision import missing
+from collage_engine.pipeline.problem import make_problem
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import check_placements
 from collage_engine.pipeline.run_state import RunState
 from collage_engine.pipeline.workspace import Menu
+from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
 from collage_engine.search.api import solve
 
@@ -23,7 +26,7 @@ def enumerate_candidates(state: RunState) -> Menu:
     """
     with state.stages.stage("enumerate") as report:
         report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
-        menu = state.workspace.menu(state.settings)
+        menu = state.workspace.menu(state.settings, pinned_to_host(state.pins))
         state.records = menu.records
         distinct = len({record.key for record in menu.records})
         report.detail = f"{counted(len(menu.records), 'candidate')}, {distinct} distinct"
@@ -49,6 +52,7 @@ def _refuse_what_cannot_be(state: RunState, menu: Menu) -> None:
         for record in state.records
         if record.cost.state != "invalid"
     ]
-    answer = solve(state.problem(free))
+    constants = state.constants | FREE
+    answer = solve(make_problem(state.graph, free, state.pins, constants, state.settings))
     if answer.infeasible is not None:
         raise_infeasible(state.graph, state.pins, answer, menu.not_offered)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_engine.measure.conversions import conversion_constants
+from collage_engine.measure.copies import copy_constants
 from collage_engine.measure.handover import transition_constants as measured_constants
 from collage_engine.measure.measurer import measuring_environment
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.conversions import wanted_conversions
 from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
+from collage_engine.records.format import HOST
 from collage_engine.records.settings import RunSettings
 
 
@@ -21,7 +23,8 @@ def transition_constants(
 
     Kept in the store under what they depend on (see ``measure.handover``, ``measure.conversions``).
     """
-    instances = [offer.instance for offer in menu.offers]
+    # Between partitions of the device alone; to and from the host it is copies that cost.
+    instances = [offer.instance for offer in menu.offers if not offer.host]
     toolchains = dict.fromkeys(instance.toolchain for instance in instances)
     env = measuring_environment(toolchains, threads_of(settings))
     constants = measured_constants(
@@ -32,9 +35,17 @@ def transition_constants(
         cancel=cancel.EVENT,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
     )
+    if len(instances) < len(menu.offers):
+        constants |= copy_constants(
+            menu.keys,
+            store=workspace.store,
+            env=env,
+            cancel=cancel.EVENT,
+            on_measuring=lambda: now("copies between device and host, once"),
+        )
     wanted = wanted_conversions(workspace.model.graph.record, menu.records)
     return constants | conversion_constants(
-        (conversion for of_one in wanted.values() for conversion in of_one),
+        (each for of_one in wanted.values() for each in of_one if HOST not in each),
         threads_of(settings),
         menu.keys,
         store=workspace.store,

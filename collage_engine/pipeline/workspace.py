@@ -19,6 +19,7 @@ from collage_engine.measure.keys import KeyContext, KeyMaker
 from collage_engine.measure.store import Store
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import Offer, enumerate_candidates, why_not
+from collage_engine.pipeline.host_offers import host_offers
 from collage_engine.pipeline.precision import check_precision
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError, UsageError
@@ -74,7 +75,7 @@ class Workspace:
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
         """Recorded activations and built modules; removed with the workspace."""
         self._stamp = self._file_stamp()
-        self._menus: dict[tuple[tuple[str, ...], int, str, str], Menu] = {}
+        self._menus: dict[tuple[tuple[str, ...], int, str, str, tuple[int, ...]], Menu] = {}
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -90,33 +91,42 @@ class Workspace:
             return None
         return stat.st_size, stat.st_mtime_ns
 
-    def menu(self, settings: RunSettings) -> Menu:
+    def menu(self, settings: RunSettings, on_host: tuple[int, ...] = ()) -> Menu:
         """Offers and candidates for these settings, with stored costs as of now.
 
+        ``on_host``: operators that are offered on the host too, in a run on a device.
         Raises UsageError for an unknown target, ToolchainError when no chosen toolchain is here.
         """
         target = choose_target(settings.target)
         check_precision(self.model, settings.precision, settings.target)
         threads = threads_of(settings)
-        key = (settings.toolchains, threads, settings.precision, settings.target)
+        key = (settings.toolchains, threads, settings.precision, settings.target, on_host)
         menu = self._menus.get(key)
         if menu is None:
-            menu = self._make_menu(settings, threads, target)
+            menu = self._make_menu(settings, threads, target, on_host)
             self._menus[key] = menu
         menu.records = self.with_stored_costs(menu.records)
         return menu
 
-    def _make_menu(self, settings: RunSettings, threads: int, target: TargetChoice) -> Menu:
+    def _make_menu(
+        self, settings: RunSettings, threads: int, target: TargetChoice, on_host: tuple[int, ...]
+    ) -> Menu:
         states = list(probe_all(all_names()))
         by_name = {state.name: state for state in states}
         chosen = settings.toolchains or names_for(target.kind)
-        offers = []
+        offers: list[Offer] = []
+        hosts: list[Toolchain] = []
+        anything = any(target.kind in targets_of(name) for name in chosen)
         for name in chosen:
             state = by_name.get(name)
             if state is None:
                 raise UsageError(
                     f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
                 )
+            if target.kind != "cpu" and state.available and "cpu" in targets_of(name) and anything:
+                hosts.append(get(name))
+                if target.kind not in targets_of(name):
+                    continue
             if target.kind not in targets_of(name):
                 raise UsageError(f"toolchain {name} does not compile for {target.kind}")
             # Without its device a toolchain still compiles, if it can and the user asks for it.
@@ -134,6 +144,7 @@ class Workspace:
                 )
         if target.kind == "cpu":
             offers += [self._offer(*each) for each in _with_libraries(offers, threads)]
+        offers += host_offers(self.model.graph, hosts, threads, offers, on_host, self._offer)
         if not offers:
             reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
             raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
@@ -170,6 +181,7 @@ class Workspace:
             native=toolchain.native,
             made_of=lambda nodes: toolchain.made_of(graph, instance, nodes),
             formats=toolchain.formats(instance),
+            device=instance.device,
         )
 
     def _not_offered(
@@ -199,6 +211,7 @@ class Workspace:
             tvm_version=tvm.__version__,
             target=str(build_target(target.architecture)),
             fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
+            host=fingerprint() if target.device else "",
             versions={state.name: state.version or "" for state in present},
             sources={state.name: get(state.name).source_hash() for state in present},
         )
