@@ -21,6 +21,7 @@ from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.rival import Outcome, Rival, Sample
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, CollageError, MeasureError
+from collage_engine.search.local_search import LocalSearch
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Cover, Refinement, Trial, refine
 from collage_engine.search.trials import key_of
@@ -169,13 +170,18 @@ def refine_covers(
     budget_s: float,
     on_trial: Callable[[Trial], None],
     lower_bound_us: float | None,
+    same: Mapping[CandidateId, str] | None = None,
 ) -> Refinement:
-    """Search on end-to-end time from these covers until the budget is spent."""
+    """Search on end-to-end time from these covers until the budget is spent.
+
+    ``same``: candidates with equal keys do equal work; what is learnt of one holds for all.
+    """
     try:
         return refine(
             problem,
             start,
             measured_whole.measure,
+            method=LocalSearch(problem, same=same),
             inside=measured_whole.inside,
             time_budget_s=budget_s,
             stop=cancel.EVENT.is_set,

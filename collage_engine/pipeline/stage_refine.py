@@ -39,7 +39,10 @@ def refine_placements(
             report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
 
         start = [[part.candidate for part in p.partitions] for p in placements]
-        found = refine_covers(problem, start, whole, state.settings.refine_budget_s, on_trial, None)
+        found = refine_covers(
+            problem, start, whole, state.settings.refine_budget_s, on_trial, None,
+            same={record.id: record.key for record in state.records if record.key},
+        )  # fmt: skip
         shutil.rmtree(folder, ignore_errors=True)
         cancel.check()
         report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
