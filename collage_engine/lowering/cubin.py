@@ -54,6 +54,39 @@ def compile_cubin(source: str, architecture: str) -> bytes:
 _compiled: dict[str, bytes] = {}
 
 
+def keep_cubin(source: str, architecture: str, code: bytes) -> None:
+    """Code compiled in another process, for when its source comes up in this one."""
+    _compiled[hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()] = code
+
+
+def source_of(kernel: Any, architecture: str) -> str:
+    """The CUDA source TVM writes for a scheduled PrimFunc. Nothing is compiled, also where TVM
+    would for a device that is there."""
+    import tvm
+    import tvm_ffi
+
+    from collage_engine.machine.cuda import cuda_target
+
+    given: list[str] = []
+
+    def collect(code: str) -> bytes:
+        given.append(str(code))
+        return b"\x7fELF"
+
+    before = tvm_ffi.get_global_func(TVM_CALLBACK, allow_missing=True)
+    tvm_ffi.register_global_func(TVM_CALLBACK, collect, override=True)
+    try:
+        module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+        built = tvm.tirx.build(module, cuda_target(architecture))
+    finally:
+        if before is not None:
+            tvm_ffi.register_global_func(TVM_CALLBACK, before, override=True)
+    if given:
+        return given[-1]
+    (device,) = device_modules(getattr(built, "mod", built))
+    return str(device.inspect_source())
+
+
 def compile_for_tvm(architecture: str) -> None:
     """Have TVM compile its kernels here, too, where a device is: for this architecture from now on.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from collage_engine.measure.kernel_device import open_device
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
@@ -69,9 +70,10 @@ class TuningJob:
         if isinstance(request, ListTasks):
             return tuner.tasks(self._function(request))
         assert isinstance(request, Tune)
+        more = {"open_device": open_device} if request.instance.architecture else {}
         return tuner.tune(
             request.task, request.instance, request.known, request.seconds,
-            lambda variant: send(Trying(variant)), send,
+            lambda variant: send(Trying(variant)), send, **more,
         )  # fmt: skip
 
     def _function(self, request: ListTasks) -> Any:

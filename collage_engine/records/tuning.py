@@ -22,6 +22,8 @@ class TuneTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What writes the kernel untuned."""
     weight: float = 1.0
     """Its share of its candidate's time, roughly, in any unit."""
+    beside: str = ""
+    """The workload of the same work tuned another way: of both choices one can be used."""
 
 
 class TuneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from tvm import tirx
 
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
+from collage_engine.measure.kernel_device import open_device
 from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.store import Store
 from collage_engine.measure.tuning_records import TuningRecords
@@ -21,9 +22,13 @@ from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.tvm.choices import write_table
+from collage_engine.toolchains.tvm.cuda.direct import described_direct
+from collage_engine.toolchains.tvm.cuda.direct_tiles import Shape
 from collage_engine.toolchains.tvm.cuda.tiles import Plan, Sizes, chosen, plans
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from collage_engine.toolchains.tvm.tuning.products import bare_product, name_of, tune
+from collage_engine.toolchains.tvm.tuning.device import Built
+from collage_engine.toolchains.tvm.tuning.device_plans import DeviceBench, tune
+from collage_engine.toolchains.tvm.tuning.subjects import DirectSubject, ProductSubject, subject_of
 from tests.engine.cuda_on_cpu.emulator import extents
 from tests.gpu.cases import dense
 
@@ -39,8 +44,11 @@ class Canned:
         self.compared: list[Plan] = []
 
     @contextlib.contextmanager
-    def __call__(self, about: dict[str, Any]) -> Iterator[Canned]:
+    def __call__(self, subject: Any) -> Iterator[Canned]:
         yield self
+
+    def prepare(self, plans: tuple[Plan, ...]) -> None:
+        pass
 
     def compare(self, both: tuple[Plan, Plan]) -> tuple[float, float]:
         self.compared.append(both[1])
@@ -58,7 +66,10 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def task(model: Any) -> TuneTask:
     operators = tuple(range(len(model.graph.operators)))
-    (found,) = TVM.tuner().tasks(function_of(model, PLAIN, operators, "f"))
+    tasks = TVM.tuner().tasks(function_of(model, PLAIN, operators, "f"))
+    (found,) = [t for t in tasks if t.kind == "plan"]
+    (beside,) = [t for t in tasks if t.kind == "trace"]
+    assert beside.beside == found.workload and beside.schedule == "Product"
     return found
 
 
@@ -86,7 +97,7 @@ def test_the_fastest_is_kept_and_wrong_numbers_are_not(task: TuneTask) -> None:
     bench = Canned({others[0]: 0.1, others[1]: 0.5}, broken=(others[0],))
     found = search(task, bench)
     assert Plan.from_record(found.choice) == others[1]
-    assert found.failed == (name_of(others[0]),) and found.complete
+    assert found.failed == (ProductSubject(task.description).name(others[0]),) and found.complete
     assert (found.default_us, found.tuned_us) == (1e6, 0.5e6)
 
 
@@ -132,13 +143,71 @@ def test_the_lowering_follows_the_record(
 def test_without_a_device_it_says_so(task: TuneTask) -> None:
     known = TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
     with pytest.raises(ToolchainError, match="there is no NVIDIA driver"):
-        TVM.tuner().tune(task, PLAIN, known, 5.0, lambda _: None, lambda _: None)
+        TVM.tuner().tune(
+            task, PLAIN, known, 5.0, lambda _: None, lambda _: None, open_device=open_device
+        )
 
 
 @pytest.mark.parametrize("split", [False, True])
 def test_the_bare_product_can_be_built(task: TuneTask, split: bool) -> None:
-    sizes = Sizes(1, 64, 64, 4096)
-    plan = next(p for p in plans(sizes, "plain", "sm_90a") if (p.split > 1) == split)
-    kernel = bare_product({**task.description, "sizes": [1, 64, 64, 4096]}, plan)
-    found = extents(kernel)
+    subject = ProductSubject({**task.description, "sizes": [1, 64, 64, 4096]})
+    plan = next(p for p in subject.plans() if (p.split > 1) == split)
+    found = extents(subject.kernel(plan))
     assert found["threadIdx.x"] == plan.tile.threads and found["blockIdx.z"] == plan.split
+    assert subject.split(plan) == split and (subject.adding(plan) > 0) == split
+
+
+def test_integers_and_direct_convolutions_have_kernels_to_tune() -> None:
+    integers = ProductSubject(
+        {"family": "product", "sizes": [1, 64, 96, 128], "math": "s8", "architecture": "sm_90a"}
+    )
+    assert not any(plan.split > 1 for plan in integers.plans())
+    kernel = integers.kernel(integers.default)
+    assert [str(p.dtype) for p in kernel.params] == ["int8", "int8", "int32"]
+    shape = Shape(
+        1, 32, 1, 1, (1, 28, 28), (1, 28, 28), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), "float16"
+    )
+    workload, about = described_direct(shape, "sm_90a")
+    assert workload.startswith("direct 1x32x1x1 1x28x28")
+    direct = subject_of(about)
+    assert isinstance(direct, DirectSubject) and direct.default is not None
+    assert direct.read(direct.default.record()) == direct.default
+    for plan in direct.plans():
+        if plan != direct.default:
+            assert extents(direct.kernel(plan))["threadIdx.x"] == plan.threads(shape)
+            break
+
+
+class CannedDevice:
+    """Builds nothing; a kernel takes as long as its text's turn says."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def built(self, kernels: Any, parts: Any = None) -> list[Built | str]:
+        self.asked.append(len(kernels))
+        first = 100 * (len(self.asked) - 1)
+        return [
+            "refused" if first + number == 1 else Built(str(first + number), b"", "", split)
+            for number, (_, split) in enumerate(zip(kernels, parts, strict=True))
+        ]
+
+    def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
+        return 1.0, 0.5 if challenger.kernel == "2" else 2.0
+
+
+def test_plans_are_compiled_side_by_side_and_those_that_are_refused_fail(task: TuneTask) -> None:
+    """The default is compiled first, then plans together; the second of them is refused."""
+    device = CannedDevice()
+    known = TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
+
+    @contextlib.contextmanager
+    def bench(subject: Any) -> Iterator[DeviceBench]:
+        yield DeviceBench(subject, device)  # type: ignore[arg-type]
+
+    _, others = space(task)
+    found = tune(task, known, time.monotonic() + 60, lambda _: None, lambda _: None, bench)
+    assert device.asked[0] == 9 and sum(device.asked) == 1 + len(others)
+    names = [ProductSubject(task.description).name(p) for p in others]
+    assert found.failed[0] == names[0], "the first besides the default"
+    assert Plan.from_record(found.choice) == others[1]

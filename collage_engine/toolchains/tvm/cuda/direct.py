@@ -108,7 +108,7 @@ def summed(shape: Shape) -> str:
 
 def noted_direct(
     image: Read, filters: Any, shape: Shape, plan: DirectPlan, out: tuple[int, ...],
-    outside: int = 0,
+    outside: int = 0, number: int | None = None,
 ) -> Any:  # fmt: skip
     """C. ``image(n, channel, z, y, x)`` is read inside its borders only, ``filters`` is W.
 
@@ -158,7 +158,8 @@ def noted_direct(
         kind = summed(shape)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
-    note = {"shape": shape.record(), "plan": plan.record(), "out": list(out)}
+    note: dict[str, Any] = {} if number is None else {"number": number}
+    note |= {"shape": shape.record(), "plan": plan.record(), "out": list(out)}
     return te.compute(
         (shape.batch, shape.groups, shape.rows, *whole), total, name="direct_c",
         attrs={DIRECT: json.dumps(note, sort_keys=True)},

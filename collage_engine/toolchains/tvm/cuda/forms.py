@@ -54,13 +54,17 @@ class Form(Protocol):
 
 
 def result_of(
-    form: Form, x: Any, y: Any, plan: Plan, dtype: str, given: str
+    form: Form, x: Any, y: Any, plan: Plan, dtype: str, given: str,
+    more: dict[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """The result from the operands of ``dtype``; of a split sum the parts, one below the other."""
+    """The result from the operands of ``dtype``; of a split sum the parts, one below the other.
+
+    ``more``: what else is noted.
+    """
     at_a, at_b = form.elements(x, y, plan.tile.math)
     sizes, out = form.sizes, form.out
-    vectors = form.vectors(plan.tile.math)
-    whole = noted_product(at_a, at_b, sizes, plan, dtype, form.how, out, vectors)
+    vectors, how = form.vectors(plan.tile.math), form.how | (more or {})
+    whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
 
     def element(*index: Any) -> Any:
         if plan.split == 1:

@@ -19,6 +19,7 @@ from collage_engine.toolchains.tvm.cuda.direct import (
 )
 from collage_engine.toolchains.tvm.cuda.forms import Convolution, Form, Matmul, result_of
 from collage_engine.toolchains.tvm.cuda.indices import worthwhile
+from collage_engine.toolchains.tvm.cuda.neutral import NUMBER, neutral_direct, neutral_plan
 from collage_engine.toolchains.tvm.cuda.precisions import math_of
 from collage_engine.toolchains.tvm.cuda.products import Plans, added, planner
 from collage_engine.toolchains.tvm.cuda.windows import Window, window_of
@@ -36,11 +37,19 @@ class Products:
 
     def __init__(
         self, architecture: str, precision: str, plans: Plans | None = None,
-        direct_plans: DirectPlans | None = None,
+        direct_plans: DirectPlans | None = None, neutral: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
+        """``neutral``: of an anchor's number, whether it is left to MetaSchedule."""
         self.architecture, self.precision = architecture, precision
         self.plans = plans or planner(architecture)
         self.direct_plans = direct_plans or direct_planner(architecture)
+        self._neutral = neutral or (lambda _: False)
+        self._anchors = 0
+
+    def _number(self) -> int | None:
+        """Of the next anchor, if it is to be neutral."""
+        self._anchors += 1
+        return self._anchors if self._neutral(self._anchors) else None
 
     def table(self) -> dict[str, Any]:
         """For ``relax.transform.LegalizeOps``; what is not ours falls to TVM's own."""
@@ -103,12 +112,14 @@ class Products:
         plan = self.direct_plans(shape)
         if plan is None:
             return None
+        number = self._number()
+        cut = plan if number is None else neutral_direct(shape)
 
         def compute(x: Any, w: Any) -> Any:
             def image(n: Any, c: Any, *at: Any) -> Any:
                 return x(n, c, *at[3 - len(window.strides) :])
 
-            whole = noted_direct(image, w, shape, plan, window.out)
+            whole = noted_direct(image, w, shape, cut, window.out, number=number)
             return direct_out(whole, shape, window.out, dtype_of(call))
 
         return builder.call_te(
@@ -125,11 +136,14 @@ class Products:
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
     ) -> Expr:
-        plan = self.plans(form.sizes, math)
+        number = self._number()
+        neutral = None if number is None else neutral_plan(math)
+        plan = neutral or self.plans(form.sizes, math)
+        more = {} if neutral is None else {NUMBER: number}
         dtype, given = dtype_of(operands[0]), dtype_of(call)
         kept = given if plan.split == 1 else "float32"
         result = builder.call_te(
-            lambda x, y: result_of(form, x, y, plan, dtype, kept), *operands,
+            lambda x, y: result_of(form, x, y, plan, dtype, kept, more), *operands,
             primfunc_name_hint=name_of(call), primfunc_attrs=ANCHOR,
         )  # fmt: skip
         if plan.split == 1:

@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.tvm.choices import has_traces
+from collage_engine.toolchains.tvm.cuda.direct_tiles import direct_chosen
 from collage_engine.toolchains.tvm.cuda.legalize import Products
+from collage_engine.toolchains.tvm.cuda.neutral import legalised, traced, traced_numbers
 from collage_engine.toolchains.tvm.cuda.noted import noted
 from collage_engine.toolchains.tvm.cuda.schedule import scheduled
 from collage_engine.toolchains.tvm.cuda.schedule_direct import noted_as_direct, scheduled_direct
+from collage_engine.toolchains.tvm.cuda.tiles import chosen
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""
@@ -30,6 +34,10 @@ OWN = {
     "Direct": (noted_as_direct, scheduled_direct),
 }
 """Our own rules: what tells that a function is theirs, and what schedules it."""
+
+
+TRACED = "MetaSchedule"
+"""A trace that tuning found."""
 
 
 @dataclass
@@ -59,27 +67,42 @@ def lower_module(
     start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
-        legal = tvm.transform.Sequential(
-            [
-                relax.transform.FoldConstant(),  # weights may be dequantised
-                relax.transform.LegalizeOps(Products(architecture, precision).table()),
-                relax.transform.AnnotateTIROpPattern(),
-                relax.transform.FoldConstant(),
-                relax.transform.FuseOps(),
-                relax.transform.FuseTIR(),
-                relax.transform.DeadCodeElimination(),
-            ]
-        )(module)
+        numbers = (
+            traced_numbers(survey(module, architecture, precision), architecture)
+            if has_traces()
+            else set()
+        )
+        products = Products(architecture, precision, neutral=numbers.__contains__)
+        legal = legalised(module, products.table())
     middle = time.perf_counter()
     lowered = CudaLowered(legal)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             name = str(variable.name_hint)
-            scheduled, rule = schedule_of(function, target, name)
+            found = traced(function, architecture) if has_traces() else None
+            if found is not None:
+                scheduled, rule = _marked(found, TRACED), TRACED
+            else:
+                scheduled, rule = schedule_of(function, target, name)
             legal.update_func(variable, scheduled)
             lowered.schedules[name] = rule
     lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
     return lowered
+
+
+def survey(
+    module: tvm.IRModule, architecture: str, precision: str, neutral: bool = True
+) -> tvm.IRModule:
+    """Legal and fused, with all anchors neutral that MetaSchedule has rules for; the others, or
+    all, by our own plans, none of which splits a sum: one function for each of the other kind."""
+    products = Products(
+        architecture, precision,
+        plans=lambda sizes, math: chosen(sizes, math, architecture, most_splits=1),
+        direct_plans=lambda shape: direct_chosen(shape, architecture),
+        neutral=lambda _: neutral,
+    )  # fmt: skip
+    with cuda_target(architecture):
+        return legalised(module, products.table())
 
 
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:

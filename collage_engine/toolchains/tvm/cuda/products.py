@@ -31,12 +31,19 @@ def planner(architecture: str) -> Plans:
     """Plans of the table in use (``choices``), else by the model of ``tiles``."""
 
     def plan(sizes: Sizes, math: str) -> Plan:
-        from collage_engine.toolchains.tvm.tuning.products import described
-
         choice = plan_for(*described(sizes, math, architecture))
         return Plan.from_record(choice) if choice else chosen(sizes, math, architecture)
 
     return plan
+
+
+def described(sizes: Sizes, math: str, architecture: str) -> tuple[str, dict[str, Any]]:
+    """A line that equal products share, and what is needed to make one again."""
+    text = f"product {sizes.s}x{sizes.m}x{sizes.n}x{sizes.k} {math} {architecture}"
+    return text, {
+        "family": "product", "sizes": [sizes.s, sizes.m, sizes.n, sizes.k], "math": math,
+        "architecture": architecture,
+    }  # fmt: skip
 
 
 def noted_product(

@@ -132,12 +132,14 @@ def multiprocessors(architecture: str) -> int:
     return MULTIPROCESSORS.get(architecture.removeprefix("sm_").rstrip("af"), 108)
 
 
-def plans(sizes: Sizes, math_: str, architecture: str) -> Iterator[Plan]:
+def plans(
+    sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS
+) -> Iterator[Plan]:
     """What is worth trying for a product: each tile, unsplit and split to fill the device."""
     count = multiprocessors(architecture)
     for tile in tiles_for(math_):
         yield Plan(tile)
-        split = _split(sizes, tile, count)
+        split = min(_split(sizes, tile, count), most_splits)
         # Integers are made small again in the kernel that sums them.
         if split > 1 and math_ != S8:
             yield Plan(tile, split)
@@ -153,7 +155,7 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(sizes: Sizes, math_: str, architecture: str) -> Plan:
+def chosen(sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS) -> Plan:
     """The plan expected to be fastest; measured ones replace it where tuning found better.
 
     A rough model: a multiprocessor works off its blocks' products and what they read, from memory
@@ -161,7 +163,8 @@ def chosen(sizes: Sizes, math_: str, architecture: str) -> Plan:
     as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
     count = multiprocessors(architecture)
-    return min(plans(sizes, math_, architecture), key=lambda plan: _ticks(sizes, plan, count))
+    found = plans(sizes, math_, architecture, most_splits)
+    return min(found, key=lambda plan: _ticks(sizes, plan, count))
 
 
 _LATENCY = 600.0

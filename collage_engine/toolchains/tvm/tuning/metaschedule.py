@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -95,6 +95,21 @@ def plain_json(value: Any) -> Any:
     return float(number) if type(value).__name__ == "FloatImm" else int(number)
 
 
+class Bench(Protocol):
+    """Where MetaSchedule's kernels are built, checked against the true numbers, and timed."""
+
+    @property
+    def default_us(self) -> float:
+        """Of what the toolchain would do without a trace."""
+        ...
+
+    def measure(
+        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
+    ) -> list[tuple[float, str | None]]:
+        """Microseconds of each, infinite with the reason where it is of no use."""
+        ...
+
+
 def search(
     task: TuneTask,
     instance: ToolchainInstance,
@@ -103,54 +118,108 @@ def search(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """The best trace found before the deadline; a batch in hand may go beyond it."""
-    import numpy as np
+    """The best trace for a processor's kernel found before the deadline."""
     import tvm
-    from tvm.s_tir import meta_schedule as ms
 
     from collage_engine.toolchains.tvm.target import cpu_target
-    from collage_engine.toolchains.tvm.verify import build, difference, random_arguments
 
     # Once a process, and no part of the search.
     deadline += load_intrinsics()
-    begun = time.monotonic()
-    clock = time.process_time if instance.threads == 1 else time.perf_counter
     function = loaded(task.description["function"])
-    module = module_of(function)
     about_to_try("")
-    arguments = random_arguments(function, 0)
+    bench = ProcessorBench(function, instance.threads)
+    target = tvm.target.Target(cpu_target(instance.threads))
+    return evolve(
+        function, target, "post-order-apply", instance.threads, BATCH, bench, known, deadline,
+        about_to_try, better,
+    )  # fmt: skip
 
-    def run(kernel: Any) -> tuple[list[Any], float]:
-        tensors = [tvm.runtime.tensor(a) for a in arguments]
+
+class ProcessorBench:
+    """In this process."""
+
+    def __init__(self, function: Any, threads: int) -> None:
+        import numpy as np
+
+        from collage_engine.toolchains.tvm.verify import random_arguments
+
+        self._clock = time.process_time if threads == 1 else time.perf_counter
+        self._arguments = random_arguments(function, 0)
+        self._truth, self.default_us = self._run(function)
+        self._outputs = [
+            i for i, (a, t) in enumerate(zip(self._arguments, self._truth, strict=True))
+            if not np.array_equal(a, t.numpy())
+        ]  # fmt: skip
+
+    def _run(self, kernel: Any) -> tuple[list[Any], float]:
+        import tvm
+
+        from collage_engine.toolchains.tvm.verify import build
+
+        tensors = [tvm.runtime.tensor(a) for a in self._arguments]
         call = build(kernel)["kernel"]
         call(*tensors)
         times = []
         for _ in range(ROUNDS):
-            start = clock()
+            start = self._clock()
             call(*tensors)
-            times.append(clock() - start)
+            times.append(self._clock() - start)
         return tensors, min(times) * 1e6
 
-    truth, default_us = run(function)
-    outputs = [i for i, (a, t) in enumerate(zip(arguments, truth, strict=True))
-               if not np.array_equal(a, t.numpy())]  # fmt: skip
-    best_us, best = default_us, dict(known.choice)
-    if best:
-        best_us = run(by_trace(function, best["trace"]))[1]
+    def measure(
+        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
+    ) -> list[tuple[float, str | None]]:
+        from collage_engine.toolchains.tvm.verify import difference
 
-    target = tvm.target.Target(cpu_target(instance.threads))
+        found: list[tuple[float, str | None]] = []
+        for place, kernel in enumerate(kernels):
+            about_to_try(place)
+            try:
+                got, us = self._run(kernel)
+            except Exception as error:  # what TVM cannot build is of no use, whatever the type
+                found.append((math.inf, str(error)[-200:]))
+                continue
+            wrong = max(difference(self._truth[i].numpy(), got[i].numpy()) for i in self._outputs)
+            bad = wrong > TOLERANCE
+            found.append((math.inf, f"wrong numbers: {wrong:.2g}") if bad else (us, None))
+        return found
+
+
+def evolve(
+    function: Any,
+    target: Any,
+    space: Any,
+    threads: int,
+    batch: int,
+    bench: Bench,
+    known: TuneRecord,
+    deadline: float,
+    about_to_try: Callable[[str], None],
+    better: Callable[[TuneRecord], None],
+) -> TuneRecord:
+    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
+    deadline; a batch in hand may go beyond it."""
+    from tvm.s_tir import meta_schedule as ms
+
+    begun = time.monotonic()
+    module = module_of(function)
+    best = dict(known.choice)
+    default_us = best_us = bench.default_us
+    if best:
+        ((us, _),) = bench.measure([by_trace(function, best["trace"])], lambda _: None)
+        best_us = min(us, default_us)
     context = ms.TuneContext(
-        mod=module, target=target, space_generator="post-order-apply",
+        mod=module, target=target, space_generator=space,
         search_strategy=ms.search_strategy.EvolutionarySearch(
-            population_size=POPULATION, genetic_num_iters=GENERATIONS, init_min_unmeasured=BATCH,
+            population_size=POPULATION, genetic_num_iters=GENERATIONS, init_min_unmeasured=batch,
         ),
-        task_name="main", num_threads=instance.threads,
+        task_name="main", num_threads=threads,
     )  # fmt: skip
     database = ms.database.MemoryDatabase()
     workload = database.commit_workload(module)
     model = _cost_model(ms)
     context.pre_tuning(
-        MOST_TRIALS, BATCH, design_spaces=context.generate_design_space(),
+        MOST_TRIALS, batch, design_spaces=context.generate_design_space(),
         database=database, cost_model=model,
     )  # fmt: skip
     tried, failed = list(known.tried), list(known.failed)
@@ -168,19 +237,14 @@ def search(
         if not candidates:
             complete = True
             break
+        first = len(tried) + len(failed) + 1
+        measured = bench.measure(
+            [c.sch.mod["main"] for c in candidates],
+            lambda place, first=first: about_to_try(f"trial {first + place}"),  # type: ignore[misc]
+        )
         results = []
-        for candidate in candidates:
-            name = f"trial {len(tried) + len(failed) + 1}"
-            about_to_try(name)
-            us, problem = math.inf, None
-            try:
-                got, us = run(candidate.sch.mod["main"])
-                wrong = max(difference(truth[i].numpy(), got[i].numpy()) for i in outputs)
-                if wrong > TOLERANCE:
-                    us, problem = math.inf, f"wrong numbers: {wrong:.2g}"
-            except Exception as error:  # what TVM cannot build is of no use, whatever the type
-                problem = str(error)[-200:]
-            (failed if problem else tried).append(name)
+        for place, (candidate, (us, problem)) in enumerate(zip(candidates, measured, strict=True)):
+            (failed if problem else tried).append(f"trial {first + place}")
             results.append(ms.runner.RunnerResult(None if problem else [us * 1e-6], problem))
             if problem is None:
                 database.commit_tuning_record(

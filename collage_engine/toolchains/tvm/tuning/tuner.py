@@ -12,6 +12,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.tvm.tuning.device import OpenDevice, no_device
 
 COST_MODEL = "xgboost"
 """What MetaSchedule's cost model imports; without it variants are drawn at random."""
@@ -30,7 +31,7 @@ class TvmTuner:
         from collage_engine.toolchains.tvm.tuning.metaschedule import saved
 
         if function.instance.architecture:
-            return _products_of(function)
+            return _on_device(function)
         machine = cpu(function.instance.threads)
         try:
             with using(Choices()) as choices:
@@ -87,16 +88,23 @@ class TvmTuner:
         seconds: float,
         about_to_try: Callable[[str], None],
         better: Callable[[TuneRecord], None],
+        open_device: OpenDevice = no_device,
     ) -> TuneRecord:
         """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
-        so far, should this process not live to return (a choice without times is unconfirmed)."""
-        from collage_engine.toolchains.tvm.tuning import products
+        so far, should this process not live to return (a choice without times is unconfirmed).
+        ``open_device`` is for instances that run on one."""
+        from collage_engine.toolchains.tvm.tuning import device_plans, device_traces
 
         begun = time.monotonic()
         known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
         deadline = begun + seconds
-        if task.description.get("family") == products.FAMILY:
-            return products.tune(task, known, deadline, about_to_try, better)
+        if instance.architecture:
+            if task.kind == "trace":
+                return device_traces.search(
+                    task, known, deadline, about_to_try, better, open_device
+                )
+            bench = device_plans.bench_on(open_device, instance.architecture)
+            return device_plans.tune(task, known, deadline, about_to_try, better, bench)
         if task.kind == "plan":
             return _climb(task, instance, known, deadline, begun, about_to_try, better)
         from collage_engine.toolchains.tvm.tuning.metaschedule import search
@@ -104,27 +112,32 @@ class TvmTuner:
         return search(task, instance, known, deadline, about_to_try, better)
 
 
-def _products_of(function: Function) -> list[TuneTask]:
-    """The products of a candidate for an NVIDIA device; what DLight schedules is left as it is."""
+def _on_device(function: Function) -> list[TuneTask]:
+    """Plans of a candidate's products and convolutions, and what MetaSchedule may search."""
     from collage_engine.toolchains.tvm.choices import Choices, using
     from collage_engine.toolchains.tvm.cuda.lowering import lower_module
     from collage_engine.toolchains.tvm.rebuild import relax_module
+    from collage_engine.toolchains.tvm.tuning.device_traces import trace_tasks
+    from collage_engine.toolchains.tvm.tuning.subjects import subject_of
 
     instance = function.instance
     try:
         with using(Choices()) as choices:
-            lower_module(relax_module(function), instance.architecture, instance.precision)
+            module = relax_module(function)
+            lower_module(module, instance.architecture, instance.precision)
+        traces = trace_tasks(module, instance.architecture, instance.precision)
     except ToolchainError:
         raise
     except Exception as error:
         raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-    return [
+    plans = [
         TuneTask(
             workload=workload, kind="plan", description=about, schedule=str(about["family"]),
-            weight=float(math.prod(about["sizes"])),
+            weight=subject_of(about).weight,
         )
         for workload, about in choices.asked.items()
     ]  # fmt: skip
+    return list({task.workload: task for task in (*plans, *traces)}.values())
 
 
 SLOW = 40.0
