@@ -13,7 +13,7 @@ from collage_engine.pipeline.limits import limit_verdicts, size_warning
 from collage_engine.pipeline.memory import memory_use
 from collage_engine.pipeline.problem import make_placement, make_problem, pin_verdicts
 from collage_engine.pipeline.tuned_tables import tables_of
-from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
+from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.placement.confirm import Confirmation
 from collage_engine.placement.rival import Outcome
 from collage_engine.records.accuracy import Accuracy
@@ -87,7 +87,7 @@ class Findings:
             if self.answer.cost_us and bound
             else None,
             apparent_loss_us=ours - best if ours is not None and best is not None else None,
-            device=device_text(),
+            device=self.menu.device_text,
             peak_memory_bytes=winner.peak_memory_bytes,
             memory=memory,
             warnings=[*self.warnings, *size_warning(memory.artifact_bytes, self.settings)],

@@ -25,7 +25,7 @@ from collage_engine.measure.measurer import (
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.stages import StageReport
-from collage_engine.pipeline.workspace import Menu, Workspace, device_text, threads_of
+from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled
@@ -211,7 +211,7 @@ class Measuring:
             store=workspace.store,
             env=measuring_environment(toolchains, threads_of(self._settings)),
             fingerprint=self._menu.keys.fingerprint,
-            device=device_text(),
+            device=self._menu.device_text,
             versions={state.name: state.version or "" for state in self._menu.states},
             model_hash=workspace.model.record.sha256,
         )

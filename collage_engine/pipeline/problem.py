@@ -25,6 +25,8 @@ from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.devices import infer_devices
+from collage_engine.search.problem import HOST as HOST_DEVICE
 from collage_engine.search.problem import (
     Answer,
     Problem,
@@ -317,6 +319,28 @@ def best_placements(
 
 
 def with_conversions(placement: Placement, problem: Problem) -> Placement:
-    """The placement with what it converts between its partitions."""
+    """The placement with what it converts between its partitions, and, where a run has several
+    devices, why each is where it is."""
     cover = [part.candidate for part in placement.partitions]
-    return msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
+    converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
+    return with_devices(converted, problem)
+
+
+WEIGHTIEST = ("pin", "only", "cost", "neighbour", "default")
+"""Of the reasons of a partition's nodes, the first of these is told."""
+
+
+def with_devices(placement: Placement, problem: Problem) -> Placement:
+    """The placement with why its partitions are on their devices; as it is where there is one."""
+    devices = {candidate.device or HOST_DEVICE for candidate in problem.candidates}
+    if len(devices) < 2:
+        return placement
+    default = max(devices - {HOST_DEVICE})
+    cover = tuple(part.candidate for part in placement.partitions)
+    places = infer_devices(problem, Answer(cover=cover), default)
+    parts = []
+    for part in placement.partitions:
+        reasons = {places[node].why for node in part.nodes}
+        why = next(reason for reason in WEIGHTIEST if reason in reasons)
+        parts.append(msgspec.structs.replace(part, device_why=why))
+    return msgspec.structs.replace(placement, partitions=tuple(parts))

@@ -50,6 +50,13 @@ class Menu:
         return self.target.reason
 
     @property
+    def device_text(self) -> str:
+        """What the measuring is of, as a person reads it."""
+        if self.target.device is not None:
+            return self.target.device.record().description
+        return device().description
+
+    @property
     def target_text(self) -> str:
         """``cpu``, or ``cuda:sm_90a``."""
         return ":".join(filter(None, (self.target.kind, self.target.architecture)))
@@ -253,7 +260,3 @@ def _with_libraries(
 def threads_of(settings: RunSettings) -> int:
     """The run's threads: as asked, or the physical cores."""
     return settings.threads or physical_cores()
-
-
-def device_text() -> str:
-    return device().description

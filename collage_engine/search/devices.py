@@ -1,4 +1,5 @@
-"""Which device every node is on, and why: a pin, a neighbour, the default, or the cost.
+"""Which device every node is on, and why: a pin, a neighbour, the default, the cost, or because
+nothing elsewhere takes it.
 
 Device pins rule candidates out; the search then chooses, with copies as transitions. What is said
 here is read off the answer: nothing is decided, so planning again with what was inferred as pins
@@ -17,7 +18,7 @@ from collage_engine.search.problem import HOST, ProblemPin
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
 
-Why = Literal["pin", "neighbour", "default", "cost"]
+Why = Literal["pin", "neighbour", "default", "only", "cost"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,14 +28,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     why: Why
     """``pin``: a device pin holds the node. ``neighbour``: it is not pinned, but joined to a pinned
-    node of this device by its partition or by values that need no copy. ``default``: it is on the
-    host, like everything that nothing moves. ``cost``: it costs least there, copies included."""
+    node of this device by its partition or by values that need no copy. ``default``: it is where
+    everything is that nothing moves. ``only``: nothing on another device takes it. ``cost``: it
+    costs least there, copies included."""
     because: tuple[int, ...]
     """``pin``: indices of the pins. ``neighbour``: the nodes on the way to the pinned one."""
 
 
-def infer_devices(problem: Problem, answer: Answer) -> dict[int, Place]:
-    """The device of every node of the answer's cover, with its reason; empty without a cover."""
+def infer_devices(problem: Problem, answer: Answer, default: str = HOST) -> dict[int, Place]:
+    """The device of every node of the answer's cover, with its reason; empty without a cover.
+
+    ``default``: the device of what nothing moves.
+    """
     known = {str(c.id): c for c in problem.candidates}
     owner = {n: known[str(name)] for name in answer.cover for n in known[str(name)].nodes}
     if not owner:
@@ -51,6 +56,11 @@ def infer_devices(problem: Problem, answer: Answer) -> dict[int, Place]:
             near[entry.id].add(producer)
             near[producer].add(entry.id)
     towards = _towards(pinned, owner, device, near)
+    takers: dict[int, set[str]] = {node: set() for node in owner}
+    for candidate in problem.candidates:
+        if candidate.state != "invalid":
+            for node in candidate.nodes:
+                takers[node].add(candidate.device or HOST)
     places = {}
     for node in owner:
         why: Why
@@ -60,7 +70,8 @@ def infer_devices(problem: Problem, answer: Answer) -> dict[int, Place]:
         elif node in towards:
             why, because = "neighbour", _way(node, towards)
         else:
-            why = "default" if device[node] == HOST else "cost"
+            elsewhere = takers[node] - {device[node]}
+            why = "default" if device[node] == default else "cost" if elsewhere else "only"
         places[node] = Place(node=node, device=device[node], why=why, because=because)
     return places
 

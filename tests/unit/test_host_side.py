@@ -1,0 +1,220 @@
+"""A run on a device with partitions on its host: what is offered there, what copies cost, where
+the search puts things and why."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import msgspec
+import pytest
+
+from collage_engine.machine.cuda_runtime import CudaRuntime
+from collage_engine.measure.copies import LARGE, SMALL, measured
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate import make_record
+from collage_engine.partition.offer import Offer
+from collage_engine.pipeline.host_offers import for_orphans, host_offers, on_host, pinned_to_host
+from collage_engine.pipeline.pins_of_cover import breaks_pin
+from collage_engine.pipeline.problem import best_placements, make_problem, pin_verdicts
+from collage_engine.placement.build import CoverPart
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
+from collage_engine.records.cost import Cost
+from collage_engine.records.format import HOST, PLAIN
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.search.api import reuse, solve
+from tests.graphs import GraphBuilder, chain
+
+GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
+CPU = on_host(ToolchainInstance(toolchain="tvm"))
+SETTINGS = RunSettings(target="cuda")
+
+
+def costs(call_us: float, byte_us: float = 0.0) -> dict[str, float]:
+    found = {}
+    for way in (TO_HOST, TO_DEVICE):
+        found |= {call_constant(way): call_us, byte_constant(way): byte_us}
+    return found
+
+
+def offer(instance: ToolchainInstance, *refused: int, host: bool = False) -> Offer:
+    def supports(index: int) -> str | None:
+        return "no such kernel" if index in refused else None
+
+    return Offer(instance, None, supports, device=instance.device, host=host)
+
+
+def record(
+    graph: DataflowGraph, instance: ToolchainInstance, nodes: tuple[int, ...], us: float
+) -> CandidateRecord:
+    borders = offer(instance, host=not instance.architecture).borders(graph, nodes)
+    ((takes, gives),) = borders
+    made = make_record(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
+    cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
+    return msgspec.structs.replace(made, cost=cost)
+
+
+def placed(
+    graph: DataflowGraph, records: list[CandidateRecord], constants: dict[str, float],
+    *pins: Pin,
+) -> Any:  # fmt: skip
+    problem = make_problem(graph.record, records, pins, constants, SETTINGS)
+    search = reuse(problem, None)
+    answer = solve(problem, previous=search)
+    if answer.infeasible is not None:
+        return None, answer
+    by_id = {r.id: r for r in records}
+    return best_placements(graph.record, by_id, problem, search, SETTINGS)[0], answer
+
+
+def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:
+    """Three operators; the middle one takes 5 µs on the device, if it is there, and 1 on the
+    host, the others the other way round."""
+    graph = chain("abs", "exp", "tanh")
+    records = [record(graph, GPU, (n,), 5.0 if n == 1 else 1.0) for n in range(3)]
+    records += [record(graph, CPU, (n,), 1.0 if n == 1 else 5.0) for n in range(3)]
+    return graph, records if middle_on_device else [r for r in records if r.nodes != (1,)
+                                                    or r.instance is CPU]  # fmt: skip
+
+
+def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> None:
+    graph, records = three()
+    placement, answer = placed(graph, records, costs(1.0))
+    assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
+    assert answer.cost_us == pytest.approx(1 + 1 + 1 + 2 * 1.0)
+    assert [(c.node, c.source, c.target, c.us) for c in placement.conversions] == [
+        (0, PLAIN, HOST, 1.0), (1, HOST, PLAIN, 1.0),
+    ]  # fmt: skip
+    assert [p.device_why for p in placement.partitions] == ["default", "cost", "default"]
+    placement, answer = placed(graph, records, costs(2.5))
+    assert {p.device for p in placement.partitions} == {"cuda:0"} and not placement.conversions
+    assert answer.cost_us == pytest.approx(7.0)
+
+
+def test_a_copy_costs_by_its_bytes() -> None:
+    graph, records = three()
+    kilobytes = 10 * 10 * 4 / 1000
+    _, answer = placed(graph, records, costs(0.0, 0.5 / 1000))
+    assert answer.cost_us == pytest.approx(3 + 2 * 0.5 * kilobytes)
+
+
+def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() -> None:
+    graph, records = three(middle_on_device=False)
+    placement, answer = placed(graph, records, costs(50.0))
+    assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
+    assert [p.device_why for p in placement.partitions] == ["default", "only", "default"]
+    assert answer.cost_us == pytest.approx(103.0)
+    unknown, answer = placed(graph, records, {})
+    assert unknown is None and answer.infeasible  # a copy whose cost is not known cannot be chosen
+
+
+def test_the_models_inputs_are_copied_too_and_its_outputs_back() -> None:
+    graph, records = three()
+    placement, answer = placed(graph, records, costs(0.25), Pin(kind="device", nodes=(0, 1, 2),
+                                                               device="cpu"))  # fmt: skip
+    assert {p.device for p in placement.partitions} == {"cpu"}
+    assert answer.cost_us == pytest.approx(11 + 2 * 0.25)
+    assert {p.device_why for p in placement.partitions} == {"pin"}
+
+
+@pytest.mark.parametrize(("device", "price"), [("cpu", 4.0 + 2.0), ("cuda:0", 0.0)])
+def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
+    graph, records = three()
+    pin = Pin(kind="device", nodes=(0,), device=device)
+    placement, answer = placed(graph, records, costs(2.0), pin)
+    first = placement.partitions[0]
+    assert first.device == device and first.device_why == "pin"
+    (verdict,) = pin_verdicts([pin], answer)
+    assert verdict.state == "honoured" and verdict.price_us is not None
+    # On the host the first operator draws the second along: one copy there, one back.
+    assert verdict.price_us == pytest.approx(price if device == "cuda:0" else 5 + 1 + 2 + 2 + 1 - 7)
+    _, answer = placed(graph, records, costs(2.0), Pin(kind="device", nodes=(0,), device="cuda:1"))
+    assert answer.infeasible is not None
+
+
+def test_a_baseline_elsewhere_breaks_a_device_pin() -> None:
+    cover = (CoverPart(GPU, (0,)), CoverPart(CPU, (1,)))
+    for node, device, broken in ((0, "cuda:0", False), (0, "cpu", True), (1, "cpu", False)):
+        assert breaks_pin(cover, Pin(kind="device", nodes=(node,), device=device)) is broken
+
+
+class Stub:
+    """Stands in for a toolchain of the host."""
+
+    name = "tvm"
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain="tvm", threads=threads),)
+
+
+def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_pinned() -> None:
+    b = GraphBuilder((1, 64, 64, 64))
+    x = b.call("exp", b.parameter())
+    y = b.call("tanh", x)
+    z = b.call("nn.max_pool2d", y)
+    graph = b.build(b.call("sum", b.call("abs", z, shape=(4, 4)), shape=()))
+    device = offer(GPU, y)
+
+    def make(_: Any, instance: ToolchainInstance) -> Offer:
+        return offer(instance)
+
+    (host,) = host_offers(graph, [Stub()], 2, [device], (2,), make)  # type: ignore[list-item]
+    assert host.host and host.device == "cpu" and host.instance.threads == 2
+    assert not host.whole_model
+    taken = [n for n, index in enumerate(graph.operators) if host.supports(index) is None]
+    # 1: refused by the device; 2: pinned; 4: small. Operators 0 and 3 read a megabyte.
+    assert taken == [1, 2, 4]
+    assert "copied" in str(host.supports(graph.operators[0]))
+    (orphans,) = for_orphans(graph, [device, host])
+    assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
+    assert not for_orphans(graph, [offer(GPU), host])
+    b = GraphBuilder((1, 64, 64, 64))
+    large = b.build(b.call("exp", b.parameter()))
+    assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]
+
+
+def test_pins_on_the_host_are_found() -> None:
+    pins = [
+        Pin(kind="device", nodes=(3, 1), device="cpu"), Pin(kind="never", nodes=(2,), toolchain="a"),
+        Pin(kind="device", nodes=(4,), device="cuda:0"),
+    ]  # fmt: skip
+    assert pinned_to_host(pins) == (1, 3)
+
+
+class Runtime:
+    """Copies that take 7 µs to the host and 4 to the device, and 1 and 2 ns more each byte."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if name == "cudaMemcpyAsync":
+                size, kind = arguments[2].value, arguments[3].value
+                self.clock += (7e-6 + size * 1e-9) if kind == 2 else (4e-6 + size * 2e-9)
+            elif name in ("cudaMalloc", "cudaMallocHost", "cudaStreamCreateWithFlags",
+                          "cudaStreamEndCapture", "cudaGraphInstantiate"):  # fmt: skip
+                out = arguments[1] if name == "cudaStreamEndCapture" else arguments[0]
+                ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = 64
+            return 0
+
+        if name.startswith("cuda"):
+            return call
+        raise AttributeError(name)
+
+
+def test_copies_are_timed_by_call_and_by_byte() -> None:
+    runtime = Runtime()
+    found = measured(CudaRuntime(runtime), rounds=3, clock=lambda: runtime.clock)
+    assert found[byte_constant(TO_HOST)] == pytest.approx(1e-3)
+    assert found[byte_constant(TO_DEVICE)] == pytest.approx(2e-3)
+    assert found[call_constant(TO_HOST)] == pytest.approx(7.0)
+    assert found[call_constant(TO_DEVICE)] == pytest.approx(4.0)
+    assert SMALL < LARGE
+    # What goes on behind a copy to the device is a graph: launching it is part of the price.
+    assert "cudaGraphLaunch" in runtime.calls
