@@ -178,7 +178,8 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
 
 def test_pins_on_the_host_are_found() -> None:
     pins = [
-        Pin(kind="device", nodes=(3, 1), device="cpu"), Pin(kind="never", nodes=(2,), toolchain="a"),
+        Pin(kind="device", nodes=(3, 1), device="cpu"),
+        Pin(kind="never", nodes=(2,), toolchain="a"),
         Pin(kind="device", nodes=(4,), device="cuda:0"),
     ]  # fmt: skip
     assert pinned_to_host(pins) == (1, 3)
