@@ -7,6 +7,7 @@ are written before anything risky, which costs nothing while timing.
 from __future__ import annotations
 
 import gc
+import math
 import mmap
 import os
 import resource
@@ -223,9 +224,11 @@ def _time(
 ) -> int | None:
     """Time what is ready and answer; the place of one that raised, answered as invalid, or None."""
     places = list(ready)
-    # The guard runs on one thread of this processor, and tells nothing of others.
-    alike = all(i.threads == 1 and not i.architecture for i in request.instances.values())
-    read = guard.read if guard is not None and alike else None
+    # The guard runs on one thread of this processor, and tells nothing of others; and threads that
+    # wait for each other scatter by themselves, where one only does when it is disturbed.
+    alone = all(i.threads == 1 and not i.architecture for i in request.instances.values())
+    read = guard.read if guard is not None and alone else None
+    settings = opened.settings if alone else replace(opened.settings, unsettled=math.inf)
     readings: list[Reading] = []
 
     def guarded(place: int) -> Rival:
@@ -260,7 +263,7 @@ def _time(
     try:
         timings = time_rivals(
             [guarded(place) for place in places],
-            opened.settings,
+            settings,
             about_to_run=lambda at: about_to_run(places[at]),
             interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
             seed=request.seed,

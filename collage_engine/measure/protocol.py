@@ -8,8 +8,8 @@ dropped after a few rounds; the rest go on until the ranking is settled or the b
 A sample is the mean of enough calls to last ``sample_s``: the timer's own cost and single
 interruptions vanish, and the 20th and 80th percentile say what is left of the noise.
 
-What disturbs a timing only ever lengthens it. Where a group's samples scatter more than a calm
-machine's do, only the faster half of each rival's samples counts.
+What disturbs a timing only ever lengthens it. Where a group's samples, of one thread, scatter more
+than a calm machine's do, only the faster half of each rival's samples counts.
 """
 
 from __future__ import annotations

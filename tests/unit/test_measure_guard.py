@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from collage_engine.measure import job
 from collage_engine.measure.guard import LEAST, Guard, Reading, reference, slowness
+from collage_engine.measure.job import Answer, GroupRequest, Marker, OpenRequest, run_group
+from collage_engine.records.cost import Cost
+from collage_engine.records.toolchain import ToolchainInstance
 
 
 class Machine:
@@ -51,3 +57,96 @@ def test_slowness_is_the_mean_of_both_kernels_and_little_is_nothing() -> None:
 def test_the_guard_takes_some_time_and_little() -> None:
     first, second = Guard().read()
     assert 0 < first < 1 and 0 < second < 1
+
+
+class Slow(Guard):
+    """A guard that says the machine is twice as slow as it was."""
+
+    def read(self) -> Reading:
+        return 60e-6, 50e-6
+
+
+class Made:
+    """A candidate that takes 100 µs or so a call, every other time half as much again if it is
+    disturbed."""
+
+    max_rel_error = 0.0
+
+    def __init__(self, us: float, disturbed: bool) -> None:
+        self.us = us
+        self.disturbed = disturbed
+        self.number = 0
+
+    def time(self, calls: int) -> float:
+        self.number += 1
+        slow = 1.5 if self.disturbed and self.number % 2 else 1.0
+        return self.us * 1e-6 * calls * slow * (1 + 0.0001 * (self.number % 3))
+
+    def warm_inputs(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MadeBench:
+    cold = False
+
+    def __init__(self, disturbed: bool) -> None:
+        self.disturbed = disturbed
+
+    def prepare(
+        self, nodes: tuple[int, ...], instance: ToolchainInstance, *_: object
+    ) -> Made:  # fmt: skip
+        return Made({"a": 100.0, "b": 104.0}[instance.toolchain], self.disturbed)
+
+    def evict(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def made_up_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processor time passes here."""
+    monkeypatch.setattr(job, "undisturbed", lambda seconds, threads: seconds())
+
+
+def costs(
+    folder: Path, threads: int, *, architecture: str = "", disturbed: bool = False
+) -> dict[int, Cost]:
+    """Of rivals of 100 and 104 µs, measured while the guard takes twice its reference."""
+    marker = Marker(folder / "marker", create=True)
+    opened = OpenRequest("m.onnx", {}, "", str(marker.path), "here", guard=(30e-6, 25e-6))
+    instances = {
+        place: ToolchainInstance(toolchain=name, threads=threads, architecture=architecture)
+        for place, name in enumerate("ab")
+    }
+    found: dict[int, Cost] = {}
+
+    def send(answer: Answer) -> None:
+        if answer.cost is not None:
+            found[answer.place] = answer.cost
+
+    try:
+        bench: Any = MadeBench(disturbed)
+        run_group(bench, GroupRequest((0,), instances), opened, marker, send, Slow())
+    finally:
+        marker.close()
+    return found
+
+
+def test_costs_of_one_thread_are_told_at_the_reference_and_keep_their_order(tmp_path: Path) -> None:
+    found = costs(tmp_path, 1)
+    assert [found[k].slowness for k in (0, 1)] == pytest.approx([2.0, 2.0])
+    assert [found[k].median_us for k in (0, 1)] == pytest.approx([50.0, 52.0], rel=0.01)
+    assert max(found[0].repeats_us) < 51.0
+
+
+@pytest.mark.parametrize(("threads", "architecture"), [(2, ""), (1, "sm_90a")])
+def test_the_guard_says_nothing_of_several_threads_or_of_a_device(
+    tmp_path: Path, threads: int, architecture: str
+) -> None:
+    found = costs(tmp_path, threads, architecture=architecture)
+    assert [found[k].slowness for k in (0, 1)] == [1.0, 1.0]
+    assert [found[k].median_us for k in (0, 1)] == pytest.approx([100.0, 104.0], rel=0.01)
+
+
+def test_the_calmer_half_counts_on_one_thread_only(tmp_path: Path) -> None:
+    assert costs(tmp_path, 1, disturbed=True)[0].high_us == pytest.approx(50.0, rel=0.01)
+    assert costs(tmp_path, 2, disturbed=True)[0].high_us == pytest.approx(150.0, rel=0.01)
