@@ -1,4 +1,4 @@
-"""Gather and scatter: negative indices made positive with the known extents.
+"""Gather, scatter and slice: negative indices made positive with the known extents.
 
 TVM's converters read the extents when the model runs (shape_of, take, add, less, where for one
 Gather), and lose the output's size doing so.
@@ -51,6 +51,16 @@ def _gather_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> 
     return relax.op.gather_nd(inputs[0], _positive(inputs[1], extents), batch)
 
 
+def _slice(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """Before opset 10 the bounds are attributes, which TVM's converter does not look for."""
+    if opset >= 10:
+        return None
+    starts, ends = attributes["starts"], attributes["ends"]
+    rank = len(shape_of(inputs[0]))
+    axes = [a % rank for a in attributes.get("axes", range(len(starts)))]
+    return relax.op.strided_slice(inputs[0], axes, list(starts), list(ends), [1] * len(axes))
+
+
 def _reduction(attributes: dict[str, Any]) -> str:
     how = attributes.get("reduction", b"none")
     how = how.decode() if isinstance(how, bytes) else how
@@ -93,4 +103,5 @@ INDEX_CONVERTERS: dict[str, Converter] = {
     "OneHot": _one_hot,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
+    "Slice": _slice,
 }

@@ -230,6 +230,10 @@ image(
     ),
 )
 image(
+    "Slice 9", lambda n, x: n.op("Slice", x, starts=[-2, 1], ends=[99, -1], axes=[2, -1]), opset=9
+)
+image("Slice 9 first axes", lambda n, x: n.op("Slice", x, starts=[0, 1], ends=[1, 3]), opset=9)
+image(
     "Gather negative", lambda n, x: n.op("Gather", x, n.const([[0, -1], [-2, 3]], np.int64), axis=3)
 )
 image(
