@@ -58,7 +58,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
         _sweep(draft, path)
         _drop_dead(draft)
         _infer(draft, path)
-        if onnx_expand.expand(draft):
+        if onnx_expand.expand(draft, path):
             check_operators(draft.ops, path)
             _constants_to_initializers(draft, path)
             _infer(draft, path)

@@ -1,6 +1,6 @@
 """Writing out ONNX operators that Relax's importer lacks in terms of those it has.
 
-An If whose condition is known becomes the branch that is taken.
+An If whose condition is known becomes the branch that is taken; LSTM, GRU and RNN their steps.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
 """
@@ -12,6 +12,7 @@ from onnx import helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
+from collage_engine.model.onnx_recurrent import GATES, written_out
 
 _BY_DEFINITION = {
     "Attention", "BlackmanWindow", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
@@ -19,23 +20,25 @@ _BY_DEFINITION = {
 }  # fmt: skip
 
 
-def expand(draft: Draft) -> bool:
-    """Expand, in place; needs types. True when something changed."""
+def expand(draft: Draft, path: str = "") -> bool:
+    """Expand, in place; needs types. True when something changed. ``path`` is for messages."""
     kept: list[Op] = []
     changed = False
     for op in draft.ops:
-        expanded = _expanded(draft, op)
+        expanded = _expanded(draft, op, path)
         kept += [op] if expanded is None else expanded
         changed |= expanded is not None
     draft.ops = kept
     return changed
 
 
-def _expanded(draft: Draft, op: Op) -> list[Op] | None:
+def _expanded(draft: Draft, op: Op, path: str) -> list[Op] | None:
     if op.domain:
         return None
     if op.type == "If":
         return taken_branch(draft, op)
+    if op.type in GATES:
+        return written_out(draft, op, path)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type == "QLinearConv":

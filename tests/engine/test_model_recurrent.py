@@ -1,0 +1,69 @@
+"""LSTM, GRU and RNN written out step by step compute what ONNX Runtime's own do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collage_engine.model.importer import import_onnx
+from collage_engine.records.errors import ModelError
+from tests.model_runs import check_accounting, check_numbers
+from tests.zoo_net import Net
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+STEPS, BATCH, INPUT, HIDDEN = 3, 2, 5, 4
+CASES = [
+    # kind, direction, bias, first state, attributes, opset
+    ("LSTM", "forward", True, True, {}, 17),
+    ("LSTM", "bidirectional", True, False, {}, 17),
+    ("LSTM", "reverse", False, True, {}, 7),
+    ("GRU", "forward", True, True, {"linear_before_reset": 1}, 17),
+    ("GRU", "forward", True, True, {}, 17),
+    ("GRU", "bidirectional", True, False, {"linear_before_reset": 1}, 13),
+    ("GRU", "reverse", False, False, {}, 9),
+    ("RNN", "bidirectional", True, True, {"activations": ["Relu", "Tanh"]}, 17),
+    ("RNN", "forward", False, False, {}, 11),
+]
+
+
+def recurrent(kind: str, direction: str, bias: bool, first: bool, more: dict, opset: int,
+              steps: int = STEPS) -> Net:  # fmt: skip
+    net = Net("recurrent", opset=opset)
+    ways = 2 if direction == "bidirectional" else 1
+    rows = GATES[kind] * HIDDEN
+    values = net.random.standard_normal
+    inputs = [net.input("x", [steps, BATCH, INPUT])]
+    inputs += [net.const(0.5 * values((ways, rows, n)).astype(np.float32)) for n in (INPUT, HIDDEN)]
+    inputs.append(net.const(values((ways, 2 * rows)).astype(np.float32)) if bias else "")
+    inputs.append("")
+    if first:
+        states = 2 if kind == "LSTM" else 1
+        inputs += [net.input(f"state{k}", [ways, BATCH, HIDDEN]) for k in range(states)]
+    outputs = net.op(
+        kind, *inputs, outputs=3 if kind == "LSTM" else 2, name="cell",
+        hidden_size=HIDDEN, direction=direction, **more,
+    )  # fmt: skip
+    for output in outputs:
+        net.output(output)
+    return net
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{c[1]}-{c[5]}")
+def test_a_recurrent_layer_is_its_steps(case: tuple) -> None:
+    model = recurrent(*case).model()
+    imported = import_onnx(model)
+    check_numbers(model, imported, 1e-5)
+    check_accounting(model, imported)
+    assert {n.onnx_nodes for n in imported.graph.nodes if n.form == "call"} == {("cell",)}
+
+
+def test_too_many_steps_are_refused_with_their_number() -> None:
+    net = recurrent("GRU", "bidirectional", True, False, {}, 17, steps=100)
+    with pytest.raises(ModelError, match=r"m.onnx: the node 'cell' \(GRU\) runs over 200 steps"):
+        import_onnx(net.model(), "m.onnx")
+
+
+def test_a_form_that_is_not_written_out_is_refused_with_its_node() -> None:
+    net = recurrent("RNN", "forward", True, False, {"clip": 1.0}, 17)
+    with pytest.raises(ModelError, match=r"operator RNN \(node 'cell'\) cannot be imported"):
+        import_onnx(net.model(), "m.onnx")
