@@ -1,13 +1,15 @@
 """Collage against what an NVIDIA user has without it: one model and precision a call.
 
-``python -m tests.gpu.bench MODEL PRECISION [--out DIR] [--budget TIME] [--table]``
+``python -m tests.gpu.bench MODEL PRECISION [--out DIR] [--minutes 7.5] [--table]``
 
-MODEL is one of ``tests.gpu.models``, PRECISION float32 or float16. Each call places the model
-with all toolchains that are here, runs the artifact, and times torch eager and ``torch.compile``
-(max-autotune), in interleaved rounds. All three replay CUDA graphs: the artifact and max-autotune
-make their own, eager mode is captured here where it can be. DIR keeps the measurement store, the
-compiled kernels and a row per model, so that a benchmark can be taken up where the last call ended;
-``--table`` prints the rows as Markdown.
+MODEL is one of ``tests.gpu.models``, PRECISION float32 or float16. A call goes on where the last
+one ended: it builds the model, places it with all toolchains that are here (``collage place``, in
+as many calls as that needs: the store carries what was measured), and times the artifact, torch
+eager and ``torch.compile`` (max-autotune), each in a process of its own, in interleaved rounds.
+All replay CUDA graphs. It ends within ``--minutes``: with 0 when the row is finished, with 3 when
+the same call has to be made again, with 1 when something failed, which it says in a sentence.
+DIR keeps the store, the compiled kernels, torch's compiled kernels and a row per model;
+``--table`` prints the rows as Markdown, ``--again`` forgets a model's row first.
 """
 
 from __future__ import annotations
@@ -15,212 +17,251 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
+import random
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from collage_engine.machine.worker import Worker
+from collage_engine.records.errors import CollageError
+from tests.gpu.subjects import COLLAGE, COMPILED, EAGER, JOB, Open, Round
+from tests.gpu.table import summary, table
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
-ROUNDS, CALLS = 50, 20
-EAGER = "torch eager"
+ROUNDS = 50
+DONE, FAILED, MORE = 0, 1, 3
+AFTER_MEASURING_S = 150.0
+"""What a run takes after its measuring: building the covers and baselines, confirming them."""
+TIMING_S = 100.0
+"""For the artifact and torch eager; compiling a model with max-autotune takes more."""
+SUBJECTS = (COLLAGE, EAGER, COMPILED)
 
 
-def place(model: Path, out: Path, store: Path, budget: str) -> dict[str, Any]:
-    """One run of ``collage place --target cuda``; its document."""
-    done = subprocess.run(
-        [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out),
-         "--target", "cuda", "--budget", budget, "--json"],
-        stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env={
-            "COLLAGE_BUILD_DIR": str(store.with_name("build")), **os.environ,
-            "COLLAGE_CACHE_DIR": str(store),
-        },
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{model.stem}: collage place ended with {done.returncode}")
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+class Unfinished(Exception):
+    """The time of this call is up; the next one goes on."""
 
 
-def artifact_call(out: Path) -> Callable[[], Any]:
-    """The exported module on its sample, as a call that only enqueues."""
-    sys.path.insert(0, str(out / "loader"))
-    import run_artifact
+class Bench:
+    """One model in one precision."""
 
-    loaded = run_artifact.load(out)
-    kinds = {a["name"]: a["dtype"] for a in loaded.manifest["inputs"]}
-    tensors = loaded.bind(run_artifact.read_npz(out / "sample_input.npz", kinds))
-    return lambda: loaded.main(*tensors)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.name: str = options.model
+        self.precision: str = options.precision
+        self.folder: Path = options.out.resolve()
+        self.target: str = options.target
+        self.budget_s: float | None = options.budget
+        self.end = time.monotonic() + 60 * options.minutes
+        label = f"{self.name}-{self.precision}"
+        self.model = self.folder / f"{label}.onnx"
+        self.artifact = self.folder / label
+        self.kept = self.folder / "rows" / f"{label}.json"
+        if options.again:
+            self.kept.unlink(missing_ok=True)
+        self.row: dict[str, Any] = {"model": self.name, "precision": self.precision}
+        if self.kept.exists():
+            self.row = json.loads(self.kept.read_text())
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def keep(self, **news: Any) -> None:
+        """Add to the row, on disk too; never half of it."""
+        self.row |= news
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.kept.with_suffix(".partial")
+        beside.write_text(json.dumps(self.row, indent=1))
+        beside.replace(self.kept)
+
+    def go(self) -> None:
+        """Do what is not done yet. ``Unfinished`` when time is up, CollageError with a reason."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.model.exists():
+            import onnx
+
+            from tests.gpu.models import build
+
+            beside = self.model.with_suffix(".partial")
+            onnx.save(build(self.name, self.precision), str(beside))
+            beside.replace(self.model)
+        if "placed" not in self.row or not (self.artifact / "manifest.json").exists():
+            self.place()
+        wanted = [s for s in SUBJECTS if s not in self.row.get("median_us", {})
+                  and s not in self.row.get("failed", {})]  # fmt: skip
+        if wanted:
+            self.time()
+
+    # ------------------------------------------------------------------ placing
+
+    def place(self) -> None:
+        measuring = self.left() - AFTER_MEASURING_S
+        if measuring < 60:
+            raise Unfinished("too little time is left to place the model")
+        budget = int(min(measuring, self.budget_s or measuring))
+        command = [sys.executable, "-m", "collage_engine", "place", str(self.model), "-o",
+                   str(self.artifact), "--target", self.target, "--budget", f"{budget}s",
+                   "--json"]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=self.left() + 60,
+                env=self.environment(),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise Unfinished("placing took longer; what was measured is kept") from None
+        if done.returncode:
+            self.keep(tries=self.row.get("tries", 0) + 1)
+            if self.row["tries"] < 3:
+                raise Unfinished(f"collage place ended with {done.returncode} (see above)")
+            raise CollageError(f"collage place ended with {done.returncode}, three times")
+        document = json.loads(done.stdout)
+        placement = document["placement"]
+        self.keep(
+            placed=time.strftime("%Y-%m-%d %H:%M"),
+            device=document["device"],
+            winner=document["winner"],
+            toolchains=sorted({p["toolchain"] for p in placement["partitions"]}),
+            partitions=len(placement["partitions"]),
+            **{k: placement[k] for k in ("estimated_us", "measured_us", "additive_error_us")},
+            baselines=[{k: b[k] for k in ("name", "kind", "measured_us", "reason")}
+                       for b in document["baselines"]],
+            missing={t["name"]: t["reason"] for t in document["toolchains"] if not t["available"]},
+            versions={t["name"]: t["version"] for t in document["toolchains"] if t["available"]},
+            candidates=document["candidates"],
+            seconds=document["seconds"],
+            warnings=document["warnings"],
+            median_us={},
+            failed={},
+        )  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """What carries compiled and measured things from one call to the next."""
+        return {
+            "COLLAGE_BUILD_DIR": str(self.folder / "build"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
+            "TRITON_CACHE_DIR": str(self.folder / "triton"),
+            **os.environ,
+            "COLLAGE_CACHE_DIR": str(self.folder / "store"),
+        }
+
+    # ------------------------------------------------------------------ timing
+
+    def time(self) -> None:
+        """Open all subjects, then rounds over those that opened."""
+        if self.left() < TIMING_S:
+            raise Unfinished("placed; too little time is left to time it")
+        env = {k: v for k, v in self.environment().items() if os.environ.get(k) != v}
+        workers: dict[str, Worker] = {}
+        failed: dict[str, str] = {}
+        notes: dict[str, str] = {}
+        errors: dict[str, float] = {}
+        versions = dict(self.row.get("versions", {}))
+        device = self.target.partition(":")[0]
+        try:
+            for subject in SUBJECTS:
+                worker = workers[subject] = Worker(JOB, env=env, name="gpu-bench")
+                request = Open(subject=subject, artifact=str(self.artifact),
+                               model=str(self.model), device=device)  # fmt: skip
+                try:
+                    opened = worker.call(request, timeout_s=max(20.0, self.left() - 45))
+                except CollageError as error:
+                    failed[subject] = (str(error).strip().splitlines() or ["?"])[0][:300]
+                    workers.pop(subject).close()
+                    continue
+                errors[subject] = opened.max_rel_error
+                versions |= opened.versions
+                if opened.notes:
+                    notes[subject] = "; ".join(opened.notes)
+            rounds = self.rounds(workers, failed)
+        finally:
+            for worker in workers.values():
+                worker.close()
+        slow = [s for s, why in failed.items() if "no answer within" in why]
+        if slow and self.row.get("slow", 0) < 2:
+            # What torch has compiled until now is in its cache: the next call gets further.
+            self.keep(slow=self.row.get("slow", 0) + 1)
+            raise Unfinished(f"{', '.join(slow)} took longer to start than was left")
+        row = {"rounds_us": rounds, "failed": failed, "notes": notes, "errors": errors,
+               "versions": versions}  # fmt: skip
+        self.keep(**row, median_us=summary(row))
+
+    def rounds(
+        self, workers: Mapping[str, Worker], failed: dict[str, str]
+    ) -> dict[str, list[float]]:
+        """Microseconds of a call, per round; who fails leaves."""
+        taken: dict[str, list[float]] = {subject: [] for subject in workers}
+        order = random.Random(0)
+        for number in range(ROUNDS):
+            if number >= 10 and self.left() < 10:
+                break
+            for subject in order.sample(sorted(taken), len(taken)):
+                try:
+                    taken[subject].append(workers[subject].call(Round(), timeout_s=60))
+                except CollageError as error:
+                    failed[subject] = (str(error).strip().splitlines() or ["?"])[0][:300]
+                    del taken[subject]
+        return taken
 
 
-def torch_calls(model: Path, sample: Path) -> dict[str, Callable[[], Any]]:
-    """Eager and compiled, on the artifact's sample."""
-    import torch
-    from peers_torch import Program
-
-    program = Program(str(model), None)
-    program.known = {
-        name: value.cuda() if isinstance(value, torch.Tensor) else value
-        for name, value in program.known.items()
-    }
-    arrays = np.load(sample)
-    inputs = {name: torch.from_numpy(arrays[name]).cuda() for name in program.inputs}
-
-    def eager() -> Any:
-        with torch.inference_mode():
-            return program(inputs)
-
-    optimized = torch.compile(program.__call__, mode="max-autotune", dynamic=False)
-
-    def compiled() -> Any:
-        with torch.inference_mode():
-            return optimized(inputs)
-
-    return {EAGER: eager, "torch.compile max-autotune": compiled}
-
-
-def captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call replayed from a CUDA graph; itself where it cannot be captured."""
-    import torch
-
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            call()
-    except Exception as error:
-        torch.cuda.synchronize()
-        print(f"not captured: {str(error).splitlines()[0]}", file=sys.stderr)
-        return call
-    return graph.replay
-
-
-def time_all(calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
-    """Microseconds of a call, per round, in turns."""
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        for _ in range(CALLS):
-            call()
-    torch.cuda.synchronize()
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            begin.record()
-            for _ in range(CALLS):
-                call()
-            end.record()
-            end.synchronize()
-            found[name].append(begin.elapsed_time(end) * 1000 / CALLS)
-    return found
-
-
-def versions() -> dict[str, str]:
-    import torch
-
-    from collage_engine.machine.cuda import cuda_probe
-
-    device = cuda_probe().devices[0]
-    return {
-        "device": device.record().description,
-        "driver speaks CUDA": f"{device.driver // 1000}.{device.driver % 1000 // 10}",
-        "torch": torch.__version__,
-    }
-
-
-def bench(name: str, precision: str, folder: Path, budget: str) -> dict[str, Any]:
-    import onnx
-
-    from tests.gpu.models import build
-
-    folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    model = folder / f"{name}-{precision}.onnx"
-    if not model.exists():
-        onnx.save(build(name, precision), str(model))
-    out = folder / f"{name}-{precision}"
-    document = place(model, out, (folder / "store").resolve(), budget)
-    calls = {"Collage": artifact_call(out), **torch_calls(model, out / "sample_input.npz")}
-    calls[EAGER] = captured(calls[EAGER])  # the others replay graphs of their own
-    times = time_all(calls)
-    return {
-        "model": name,
-        "precision": precision,
-        "versions": versions(),
-        "winner": document["winner"],
-        "toolchains": sorted({p["toolchain"] for p in document["placement"]["partitions"]}),
-        "partitions": len(document["placement"]["partitions"]),
-        "estimated_us": document["placement"]["estimated_us"],
-        "measured_us": document["placement"]["measured_us"],
-        "additive_error_us": document["placement"]["additive_error_us"],
-        "baselines": {b["name"]: b["measured_us"] for b in document["baselines"]},
-        "missing": {t["name"]: t["reason"] for t in document["toolchains"] if not t["available"]},
-        "candidates": document["candidates"],
-        "seconds": document["seconds"],
-        "rounds_us": times,
-        "median_us": {label: statistics.median(values) for label, values in times.items()},
-    }
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: ours against each toolchain alone and torch; the additive error."""
-    lines = [
-        "| model | precision | Collage µs | of | best single toolchain | torch eager | "
-        "torch.compile | additive error |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        single = {n: us for n, us in row["baselines"].items() if us and " " not in n}
-        best = min(single, key=lambda n: single[n]) if single else None
-        ours = row["measured_us"]
-        gain = f"{best} {single[best]:.1f} ({single[best] / ours - 1:+.1%})" if best else "–"
-        error = row["additive_error_us"]
-        medians = row["median_us"]
-        lines.append(
-            f"| {row['model']} | {row['precision']} | {medians['Collage']:.1f} | "
-            f"{'+'.join(row['toolchains'])} | {gain} | {medians['torch eager']:.1f} | "
-            f"{medians['torch.compile max-autotune']:.1f} | "
-            f"{'–' if error is None else f'{error / ours:+.1%}'} |"
-        )
-    return "\n".join(lines)
-
-
-def main(arguments: list[str]) -> int:
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The rows so far, in the order in which the figures are wanted."""
     from tests.gpu.models import MODELS
 
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.bench", description=__doc__)
-    parser.add_argument("model", nargs="?", choices=MODELS)
+    found = [json.loads(file.read_text()) for file in sorted((folder / "rows").glob("*.json"))]
+    place = {name: number for number, name in enumerate(MODELS)}
+    return sorted(found, key=lambda r: (place.get(r["model"], 99), r["precision"]))
+
+
+def seconds(text: str) -> float:
+    from collage_engine.cli.options import duration
+
+    return float(duration(text))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    from tests.gpu.models import MODELS
+
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.bench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("model", nargs="?", choices=tuple(MODELS))
     parser.add_argument("precision", nargs="?", choices=("float32", "float16"))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-bench")))
-    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--minutes", type=float, default=7.5, help="of this call (default 7.5)")
+    parser.add_argument("--budget", type=seconds, help="for measuring; default: what is left")
+    parser.add_argument("--target", default="cuda", help="cpu: a rehearsal without a device")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args(arguments)
-    kept = options.out / "rows.json"
-    rows = json.loads(kept.read_text()) if kept.exists() else []
-    if options.table:
-        print(table(rows))
-        return 0
-    if options.model is None or options.precision is None:
+    if not options.table and (options.model is None or options.precision is None):
         parser.error("a model and a precision are needed")
-    from collage_engine.machine.cuda import cuda_probe
+    return options
 
-    reason = cuda_probe().reason
-    if reason is not None:
-        print(f"there is no device to measure on: {reason}", file=sys.stderr)
-        return 1
-    row = bench(options.model, options.precision, options.out, options.budget)
-    rows = [r for r in rows if (r["model"], r["precision"]) != (row["model"], row["precision"])]
-    kept.write_text(json.dumps([*rows, row], indent=1))
-    print(table([*rows, row]))
-    return 0
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    if options.table:
+        print(table(rows_in(options.out)))
+        return DONE
+    if options.target != "cpu":
+        from collage_engine.machine.cuda import cuda_probe
+
+        reason = cuda_probe().reason
+        if reason is not None:
+            print(f"there is no device to measure on: {reason}", file=sys.stderr)
+            return FAILED
+    bench = Bench(options)
+    try:
+        bench.go()
+    except Unfinished as unfinished:
+        print(f"{bench.name} {bench.precision}: {unfinished}; make the same call again",
+              file=sys.stderr)  # fmt: skip
+        return MORE
+    except (CollageError, OSError) as error:
+        print(f"{bench.name} {bench.precision}: {error}", file=sys.stderr)
+        return FAILED
+    print(table(rows_in(options.out)))
+    return DONE
 
 
 if __name__ == "__main__":
