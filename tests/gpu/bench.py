@@ -222,8 +222,10 @@ def seconds(text: str) -> float:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     from tests.gpu.models import MODELS
 
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.bench", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gpu.bench", description=__doc__, formatter_class=shape
+    )
     parser.add_argument("model", nargs="?", choices=tuple(MODELS))
     parser.add_argument("precision", nargs="?", choices=("float32", "float16"))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu-bench")))
