@@ -28,6 +28,7 @@ from collage_engine.pipeline.tuning_choice import (
     Hope,
     apart,
     can_be_tuned,
+    choices_of,
     hopes,
     optimistic_us,
     ranked,
@@ -270,7 +271,8 @@ class Tuning:
         self, records: list[CandidateRecord], promising: Sequence[Hope], deadline: float
     ) -> list[CandidateRecord]:
         """Tuned candidates beside their untuned selves, measured; older ones are replaced."""
-        table = {w: r.choice for w, r in self._known.items() if r.choice}
+        everything = [task for tasks in self._tasks.values() for task in tasks]
+        table = choices_of(everything, self._known)
         if not table:
             return records
         tuner = get(self.toolchain).tuner()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,8 @@ HOPE_PLAN = 0.3
 """Largest share of its time that tuning a schedule's parameters was seen to save, rounded up."""
 HOPE_TRACE = 0.95
 """The same for loops that no schedule was written for."""
+UNSCHEDULED = ("", "plain")
+"""What tasks say that stand for such loops."""
 HOPE_MORE = 0.05
 """What a search that was broken off may still find beyond what it found."""
 
@@ -52,7 +55,8 @@ def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance
 
 def remaining(task: TuneTask, record: TuneRecord | None) -> float:
     """Share of the kernel's untuned time that tuning may save at most, as far as is known."""
-    hope = HOPE_TRACE if task.kind == "trace" else HOPE_PLAN
+    loops = task.kind == "trace" and task.schedule in UNSCHEDULED
+    hope = HOPE_TRACE if loops else HOPE_PLAN
     if record is not None and record.complete:
         return record.gain
     if record is None or not record.tried:
@@ -73,15 +77,43 @@ def optimistic_us(
     if tasks is None:
         share = HOPE_PLAN
     else:
-        whole = sum(task.weight for task in tasks)
+        ways = by_work(tasks)
+        whole = weight_of(ways)
         if not whole:
             return None
         share = sum(
-            task.weight / whole * remaining(task, records.get(task.workload)) for task in tasks
-        )
+            max(t.weight for t in same) / whole
+            * max(remaining(t, records.get(t.workload)) for t in same)
+            for same in ways
+        )  # fmt: skip
     if share <= 0.0:
         return None
     return max(candidate.lower_bound_us or 0.0, cost * (1.0 - share))
+
+
+def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
+    """Tasks grouped: those of one group are the same work, tuned in different ways."""
+    found: dict[str, list[TuneTask]] = {}
+    for task in tasks:
+        found.setdefault(task.beside or task.workload, []).append(task)
+    return list(found.values())
+
+
+def weight_of(ways: Sequence[Sequence[TuneTask]]) -> float:
+    """Of all work, each counted once."""
+    return sum(max(task.weight for task in same) for same in ways)
+
+
+def choices_of(
+    tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
+) -> dict[str, dict[str, Any]]:
+    """What was found, by workload; of the same work tuned in two ways, what gains more."""
+    table = {w: dict(r.choice) for w, r in records.items() if r.choice}
+    for task in tasks:
+        if task.workload in table and task.beside in table:
+            other, mine = records[task.beside].gain, records[task.workload].gain
+            table.pop(task.workload if other >= mine else task.beside)
+    return table
 
 
 def hopes(
@@ -129,14 +161,15 @@ def ranked(
     scores: dict[str, float] = {}
     by_workload: dict[str, TuneTask] = {}
     for hope in found:
-        of_one = tasks.get(hope.candidate.key, ())
-        whole = sum(task.weight for task in of_one)
-        for task in of_one:
+        ways = by_work(tasks.get(hope.candidate.key, ()))
+        whole = weight_of(ways)
+        for task, same in ((t, group) for group in ways for t in group):
             record = records.get(task.workload)
             if record is not None and record.complete:
                 continue
             by_workload[task.workload] = task
-            saved = remaining(task, record) - (record.gain if record else 0.0)
+            gains = [records[t.workload].gain for t in same if t.workload in records]
+            saved = remaining(task, record) - max(gains, default=0.0)
             us = (hope.candidate.cost.median_us or 0.0) * task.weight / whole * saved
             scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))

@@ -62,8 +62,12 @@ def compile_only(
         f"nothing was measured ({reason}): the placement follows the order of the toolchains, and "
         "nobody knows whether it is fastest"
     )
-    warnings.append(warning)
-    stages.warn(warning)
+    notices = [warning]
+    if settings.tune_budget_s > 0:
+        notices.append(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
+    for text in notices:
+        warnings.append(text)
+        stages.warn(text)
     calls = call_graph(workspace.model.graph)
     choices = unmeasured_choices(calls, menu, settings)
     honouring = [

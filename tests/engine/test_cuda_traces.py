@@ -204,7 +204,7 @@ def test_metaschedule_searches_and_the_best_answer_wins(
         with contextlib.closing(Device(architecture, CANNED)) as device:
             yield device
 
-    found = search(task, known, time.monotonic() + 5, lambda _: None, lambda _: None, canned)
+    found = search(task, known, time.monotonic() + 10, lambda _: None, lambda _: None, canned)
     assert len(found.tried) >= 4
     assert set(built) and built[0] == task.description["own"], "ours is what has to be beaten"
     found = msgspec.json.decode(msgspec.json.encode(found), type=TuneRecord)

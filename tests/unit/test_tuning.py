@@ -20,8 +20,10 @@ from collage_engine.pipeline.problem import make_placement
 from collage_engine.pipeline.tuned_tables import put_tables_back, tables_of
 from collage_engine.pipeline.tuning import Tuning, told, worth_tuning
 from collage_engine.pipeline.tuning_choice import (
+    Hope,
     apart,
     can_be_tuned,
+    choices_of,
     hopes,
     optimistic_us,
     ranked,
@@ -435,3 +437,30 @@ def test_the_stage_counts_in_words():
         "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate offered"
     )
     assert told(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")
+
+
+def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
+    """By a plan or by a trace: one weight, the larger hope, the choice that gains more."""
+    plan = TuneTask(workload="p", kind="plan", schedule="product", weight=6.0)
+    trace = TuneTask(workload="t", kind="trace", schedule="Product", weight=6.0, beside="p")
+    loops = TuneTask(workload="l", kind="trace", schedule="plain", weight=2.0)
+    candidate = record(TVM, (0,), 100.0)
+
+    def found(workload: str, tuned: float, kind: Any = "plan") -> TuneRecord:
+        return TuneRecord(
+            workload=workload, toolchain="tvm", kind=kind, choice={"of": workload},
+            default_us=10.0, tuned_us=tuned, tried=("a",), complete=True,
+        )  # fmt: skip
+
+    assert optimistic_us(candidate, [plan, trace], {}) == optimistic_us(candidate, [plan], {})
+    assert optimistic_us(candidate, [plan, trace, loops], {}) == pytest.approx(
+        100 * (1 - 0.75 * 0.3 - 0.25 * 0.95)
+    )
+    records = {"p": found("p", 8.0), "t": found("t", 7.0, "trace"), "l": found("l", 1.0, "trace")}
+    tasks = [plan, trace, loops]
+    assert choices_of(tasks, records) == {"t": {"of": "t"}, "l": {"of": "l"}}
+    records["t"] = found("t", 9.0, "trace")
+    assert choices_of(tasks, records) == {"p": {"of": "p"}, "l": {"of": "l"}}
+    records.pop("p")
+    ((task, score),) = ranked([Hope(candidate, 50.0)], {candidate.key: tasks}, records)
+    assert task is plan and score == pytest.approx(100 * 0.75 * (0.3 - 0.1))

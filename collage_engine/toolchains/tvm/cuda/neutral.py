@@ -67,6 +67,12 @@ class Surveyed:
             return described(Sizes(*self.note["sizes"]), self.math, architecture)[0]
         return ""
 
+    def product(self, architecture: str) -> dict[str, Any]:
+        """``product``: what plans of its anchor are tuned on, if that is a product."""
+        if "sizes" not in self.note:
+            return {}
+        return {"product": described(Sizes(*self.note["sizes"]), self.math, architecture)[1]}
+
     def workload(self, architecture: str) -> str:
         return workload_of(self.function, architecture)
 

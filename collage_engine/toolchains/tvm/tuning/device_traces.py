@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ def trace_tasks(module: Any, architecture: str, precision: str) -> list[TuneTask
                 workload=each.workload(architecture), kind="trace",
                 description={
                     "function": saved(each.function), "own": saved(kernel), "math": each.math,
-                    "architecture": architecture,
+                    "architecture": architecture, **ours.product(architecture),
                 },
                 schedule="plain" if rule == "Fallback" else rule, weight=_work(each.function),
                 beside=ours.plan_workload(architecture),
@@ -112,13 +113,15 @@ def space_for(arithmetic: str) -> Any:
 class DeviceBench:
     """Kernels beside our own one; times are shares of what that takes at the same moment."""
 
-    def __init__(self, device: Device, own: Any) -> None:
+    def __init__(self, device: Device, own: Any, bare: dict[str, Any] | None = None) -> None:
+        """``bare``: describes the product inside, whose default plan may split its sum."""
         self._device = device
         (built,) = device.built([own])
         if isinstance(built, str):
             raise ToolchainError(f"our own kernel cannot be built: {built}")
         self._own: Built = built
-        self.default_us = min(device.compare(built, built)) * 1e6
+        self._own_us = min(device.compare(built, built)) * 1e6
+        self.default_us = self._own_us * (_default_share(device, bare) if bare else 1.0)
 
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
@@ -135,8 +138,22 @@ class DeviceBench:
             except ToolchainError as error:
                 found.append((math.inf, str(error)[-200:]))
                 continue
-            found.append((self.default_us * its / own, None))
+            found.append((self._own_us * its / own, None))
         return found
+
+
+def _default_share(device: Device, about: dict[str, Any]) -> float:
+    """What a bare product takes by its default plan, as a share of the best unsplit one."""
+    from collage_engine.toolchains.tvm.cuda.tiles import chosen
+    from collage_engine.toolchains.tvm.tuning.device_plans import DeviceBench as Plans
+    from collage_engine.toolchains.tvm.tuning.subjects import ProductSubject
+
+    subject = ProductSubject(about)
+    if subject.default.split == 1:
+        return 1.0
+    unsplit = chosen(subject.sizes, subject.math, subject.architecture, most_splits=1)
+    one, all_parts = Plans(subject, device).compare((unsplit, subject.default))
+    return all_parts / one
 
 
 def _bare(kernel: Any) -> Any:
@@ -154,13 +171,16 @@ def search(
     """The best trace found before the deadline. ``ToolchainError`` where there is no device."""
     from collage_engine.machine.cuda import cuda_target
 
-    about = task.description
+    about, begun = task.description, time.monotonic()
     processors = os.cpu_count() or 1
     with open_device(about["architecture"]) as device:
         # Once a process, and no part of the search; not begun where there is no device.
-        deadline += load_intrinsics()
+        loading = load_intrinsics()
+        begun, deadline = begun + loading, deadline + loading
         about_to_try("")
-        bench = DeviceBench(device, loaded(about["own"]))
+        bench = DeviceBench(device, loaded(about["own"]), about.get("product"))
+        # However long the device took to wake: half the turn is for searching.
+        deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
         return evolve(
             loaded(about["function"]), cuda_target(about["architecture"]),
             space_for(about["math"]), processors, max(8, min(MOST_TOGETHER, processors)), bench,
