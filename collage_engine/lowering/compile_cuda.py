@@ -113,11 +113,11 @@ class CudaCompiled(Compiled):
     def _native(self, copies: int) -> list[Callable[..., Any]]:
         from tvm import relax
 
-        from collage_engine.lowering.target import build_target
+        from collage_engine.lowering.device_build import build_module
 
         lowered = self.toolchain.lower(self.function)
         self._modules.append(lowered)
-        executable = relax.build(lowered, build_target(self.function.instance.architecture))
+        executable = build_module(lowered, self.function.instance.architecture)
         bodies: list[Callable[..., Any]] = []
         for _ in range(copies):
             vm = relax.VirtualMachine(executable, self.device)

@@ -200,9 +200,10 @@ class ChainBench:
         import tvm
         from tvm import relax
 
+        from collage_engine.lowering.device_build import build_module
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import whole_module
-        from collage_engine.lowering.target import build_target, device_of, use_threads
+        from collage_engine.lowering.target import device_of, use_threads
 
         model = self.models[len(chain)]
         functions = [
@@ -212,7 +213,7 @@ class ChainBench:
         module = whole_module(model, functions)
         use_threads(max(self.instances[name].threads for name in chain))
         first = self.instances[chain[0]]
-        executable = relax.build(module, build_target(first.architecture))
+        executable = build_module(module, first.architecture)
         if first.architecture:
             from collage_engine.lowering.compile_cuda import device_timer
             from collage_engine.lowering.tensors import from_numpy

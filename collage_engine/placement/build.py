@@ -85,9 +85,8 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
 def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
     """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
     import tvm
-    from tvm import relax
 
-    from collage_engine.lowering.target import build_target
+    from collage_engine.lowering.device_build import build_module
     from collage_engine.toolchains.native.cuda import CUDART, cudart_library
     from collage_engine.toolchains.native.host import library as host_library
     from collage_engine.toolchains.registry import get
@@ -113,7 +112,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     graph = bool(on_device) and all(get(p.instance.toolchain).capturable for p in on_device)
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: graph}):
-            executable = relax.build(assembled.module, build_target(architecture))
+            executable = build_module(assembled.module, architecture)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error

@@ -81,7 +81,7 @@ uint64_t data_version = 1;
 size_t used = 0;
 std::map<void*, size_t> sizes;
 cudaError_t last_error = cudaSuccess;
-int captured_graphs = 0;
+int captured_graphs = 0, allocations = 0;
 
 cudaError_t Say(cudaError_t status) {
   if (status != cudaSuccess) last_error = status;
@@ -273,6 +273,7 @@ API cudaError_t cudaMalloc(void** out, size_t size) {
   Guard guard(lock);
   if (!Allowed()) return Say(cudaErrorStreamCaptureUnsupported);
   if (used + size > kMemory) return Say(cudaErrorMemoryAllocation);
+  ++allocations;
   void* p = std::aligned_alloc(256, (size + 511) / 256 * 256);
   std::memset(p, 0xff, size);  // not a number, in every float
   sizes[p] = size;
@@ -292,6 +293,7 @@ API cudaError_t cudaFree(void* p) {
 API cudaError_t cudaMallocHost(void** out, size_t size) {
   Guard guard(lock);
   if (!Allowed()) return Say(cudaErrorStreamCaptureUnsupported);
+  ++allocations;
   *out = std::aligned_alloc(256, (size + 511) / 256 * 256);
   return cudaSuccess;
 }
@@ -417,5 +419,6 @@ API cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t e
   return cudaSuccess;
 }
 
-// For tests: graphs captured so far in this process.
+// For tests: graphs captured and pieces of memory allocated so far in this process.
 API int pretended_graphs() { return captured_graphs; }
+API int pretended_allocations() { return allocations; }

@@ -1,0 +1,42 @@
+"""From a module of scheduled kernels to an executable for an NVIDIA device.
+
+TVM's own pipeline for CUDA begins by legalising, fusing and scheduling. Here all of that is done;
+fused once more, two scheduled kernels of neighbouring partitions would become one function with
+two launches and a buffer between them that it allocates in every call, which no CUDA graph bears.
+Only TVM's passes from there on are run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.lowering.target import build_target
+
+
+def build_module(module: Any, architecture: str) -> Any:
+    """``relax.build`` for an architecture, or for this processor where that is empty."""
+    from tvm import relax
+
+    target = build_target(architecture)
+    if not architecture:
+        return relax.build(module, target)
+    return relax.build(module, target, relax_pipeline=_pipeline(target))
+
+
+def _pipeline(target: Any) -> Any:
+    import tvm
+    from tvm.relax.backend.cuda import pipeline as cuda
+    from tvm.s_tir import dlight
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator,unused-ignore]
+    def lowered(module: Any, _: Any) -> Any:
+        with target:
+            passes = [
+                # For the stand-in of a module without kernels; ours say that they are scheduled.
+                dlight.ApplyDefaultSchedule(dlight.gpu.Fallback()),
+                *cuda.dataflow_lower_passes(target),
+                *cuda.finalize_passes(target),
+            ]
+            return tvm.transform.Sequential(passes)(module)
+
+    return lowered
