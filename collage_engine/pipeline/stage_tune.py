@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import msgspec
+
 from collage_engine.pipeline.measuring import Measuring
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.run_state import RunState
-from collage_engine.pipeline.tuning import Tuning, told, worth_tuning
+from collage_engine.pipeline.tuning import Tuning, together, told, tunable, worth_tuning
 from collage_engine.pipeline.tuning_choice import with_tuned_pairs
 from collage_engine.pipeline.workspace import Menu
+from collage_engine.records.tuning import TuneCounts
 
 
 def tune_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Menu:
-    """The menu with tuned kernels, found now or by earlier runs; the same where there are none."""
+    """The menu with tuned kernels, found now or by earlier runs; the same where there are none.
+
+    Where a run admits a lower precision, instances of several are tuned, one after the other, with
+    equal shares of the budget; what one leaves is the next one's.
+    """
     if not worth_tuning(state.workspace, menu, state.settings):
         return menu
     with state.stages.stage("tune") as report:
         instances = [offer.instance for offer in menu.offers]
         state.constants = with_tuned_pairs(state.constants, instances)
-        tuning = Tuning(
-            state.workspace, menu, state.settings, measuring, report, state.problem, state.warn
-        )
-        with closing(tuning):
-            menu, state.records = tuning.run(state.records)
-        state.tuning = tuning.counts
-        report.detail = told(tuning.counts)
+        counts, waiting = TuneCounts(), tunable(menu)
+        for number, instance in enumerate(waiting):
+            left = max(0.0, state.settings.tune_budget_s - counts.seconds)
+            settings = msgspec.structs.replace(
+                state.settings, tune_budget_s=left / (len(waiting) - number)
+            )
+            tuning = Tuning(
+                state.workspace, menu, settings, measuring, report, state.problem, state.warn,
+                instance,
+            )  # fmt: skip
+            with closing(tuning):
+                menu, state.records = tuning.run(state.records)
+            counts = together(counts, tuning.counts)
+        state.tuning = counts
+        report.detail = told(counts)
         state.stages.emit(RunOutcome(candidates=state.records, constants=state.constants))
     return menu

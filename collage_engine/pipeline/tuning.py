@@ -30,6 +30,7 @@ from collage_engine.pipeline.tuning_choice import (
     can_be_tuned,
     choices_of,
     hopes,
+    is_plain,
     optimistic_us,
     ranked,
     tuned_instance,
@@ -41,6 +42,7 @@ from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneTask
 from collage_engine.search.problem import Problem
 from collage_engine.toolchains.registry import get
@@ -66,10 +68,15 @@ ROUND = 12
 Problems = Callable[[list[CandidateRecord]], Problem]
 
 
+def tunable(menu: Menu) -> list[ToolchainInstance]:
+    """The instances whose kernels can be tuned."""
+    mine = (o.instance for o in menu.offers if o.instance.toolchain == TUNABLE)
+    return [instance for instance in mine if is_plain(instance)]
+
+
 def worth_tuning(workspace: Workspace, menu: Menu, settings: RunSettings) -> bool:
     """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
-    offers = [o for o in menu.offers if o.instance.toolchain == TUNABLE and not o.instance.config]
-    if not offers:
+    if not tunable(menu):
         return False
     return settings.tune_budget_s > 0 or TuningRecords(workspace.store, menu.keys, TUNABLE).any()
 
@@ -83,9 +90,15 @@ def told(counts: TuneCounts) -> str:
     )
 
 
+def together(one: TuneCounts, other: TuneCounts) -> TuneCounts:
+    """Of two instances' tuning."""
+    sums = {f: getattr(one, f) + getattr(other, f) for f in TuneCounts.__struct_fields__}
+    return TuneCounts(**sums)
+
+
 @dataclass
 class Tuning:
-    """One run's tuning of one toolchain. Close it to end the child."""
+    """One run's tuning of one instance. Close it to end the child."""
 
     workspace: Workspace
     menu: Menu
@@ -94,11 +107,14 @@ class Tuning:
     report: StageReport
     problem_of: Problems
     warn: Callable[[str], None]
-    toolchain: str = TUNABLE
+    instance: ToolchainInstance | None = None
+    """None: the first that can be tuned."""
     job: str = JOB
     counts: TuneCounts = field(default_factory=TuneCounts)
 
     def __post_init__(self) -> None:
+        self._base = self.instance or tunable(self.menu)[0]
+        self.toolchain = self._base.toolchain
         self._records = TuningRecords(self.workspace.store, self.menu.keys, self.toolchain)
         self._worker = Worker(
             self.job,
@@ -153,14 +169,17 @@ class Tuning:
     # -- what ----------------------------------------------------------------------------
 
     def _promising(self, records: Sequence[CandidateRecord]) -> list[Hope]:
-        tunable: dict[str, float] = {}
-        self._learn(r.key for r in records if can_be_tuned(r, (self.toolchain,)))
-        for record in records:
-            if can_be_tuned(record, (self.toolchain,)):
-                us = optimistic_us(record, self._tasks.get(record.key), self._known)
-                if us is not None:
-                    tunable[record.id] = us
-        return hopes(records, tunable, self.problem_of)
+        optimistic: dict[str, float] = {}
+        mine = [
+            r for r in records
+            if can_be_tuned(r, (self.toolchain,)) and r.instance.id == self._base.id
+        ]  # fmt: skip
+        self._learn(r.key for r in mine)
+        for record in mine:
+            us = optimistic_us(record, self._tasks.get(record.key), self._known)
+            if us is not None:
+                optimistic[record.id] = us
+        return hopes(records, optimistic, self.problem_of)
 
     def _learn(self, keys: Any) -> None:
         """Tasks and records that the store has."""
@@ -242,7 +261,7 @@ class Tuning:
         seconds = max(shortest, min(longest, budget.left * score / total))
         done = len(self._turns.done)
         self.report.progress(done, done + 1, task.workload)
-        self._turns.take(described, self._instance(), min(seconds, budget.left))
+        self._turns.take(described, self._base, min(seconds, budget.left))
         self.counts = msgspec.structs.replace(
             self.counts, tuned=len(self._turns.done), tried=self._turns.tried
         )
@@ -259,12 +278,6 @@ class Tuning:
                 return next((t for t in fresh if t.workload == task.workload), None)
         return None
 
-    def _instance(self) -> Any:
-        return next(
-            o.instance for o in self.menu.offers
-            if o.instance.toolchain == self.toolchain and not o.instance.config
-        )  # fmt: skip
-
     # -- offering ------------------------------------------------------------------------
 
     def _offer(
@@ -278,7 +291,7 @@ class Tuning:
         tuner = get(self.toolchain).tuner()
         assert tuner is not None
         digest = tuner.keep(table)
-        instance = tuned_instance(self._instance(), digest)
+        instance = tuned_instance(self._base, digest)
         have = {r.id: r for r in records}
         offered: list[CandidateRecord] = []
         keys: set[str] = set()
@@ -292,7 +305,7 @@ class Tuning:
             if known is None or known.key != record.key:
                 offered.append(record)
         self._offers = [o for o in self._offers if o.instance.id != instance.id]
-        base = next(o for o in self.menu.offers if o.instance.id == self._instance().id)
+        base = next(o for o in self.menu.offers if o.instance.id == self._base.id)
         current = [
             msgspec.structs.replace(r, instance=instance) if r.instance.id == instance.id else r
             for r in records

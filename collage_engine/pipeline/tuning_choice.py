@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.search.api import solve
@@ -41,11 +42,18 @@ class Hope:
     """What the placement would gain by it alone if all went as well as it could."""
 
 
+def is_plain(instance: ToolchainInstance) -> bool:
+    """Whether it is as the toolchain offers it, untuned and without a library. Kernels for a
+    device are tuned in lower precisions too."""
+    if not instance.config:
+        return instance.precision == FLOAT32
+    return bool(instance.architecture) and all(name == "precision" for name, _ in instance.config)
+
+
 def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
     """Whether it is the plain form of a toolchain that has a tuner."""
-    instance = record.instance
-    plain = not instance.config and instance.precision == "float32"
-    return instance.toolchain in toolchains and plain and record.cost.usable and bool(record.key)
+    mine = record.instance.toolchain in toolchains and is_plain(record.instance)
+    return mine and record.cost.usable and bool(record.key)
 
 
 def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:

@@ -18,7 +18,8 @@ from collage_engine.pipeline import cancel
 from collage_engine.pipeline import tuning_turns as turns
 from collage_engine.pipeline.problem import make_placement
 from collage_engine.pipeline.tuned_tables import put_tables_back, tables_of
-from collage_engine.pipeline.tuning import Tuning, told, worth_tuning
+from collage_engine.pipeline.tuning import Tuning, together, told, worth_tuning
+from collage_engine.pipeline.tuning import tunable as tunable_of
 from collage_engine.pipeline.tuning_choice import (
     Hope,
     apart,
@@ -172,8 +173,17 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     assert not can_be_tuned(record(tuned_instance(TVM, "x"), (0,), 1.0), ("tvm",))
     gpu = msgspec.structs.replace(TVM, device="cuda:0", architecture="sm_90a")
     assert can_be_tuned(record(gpu, (0,), 1.0), ("tvm",))
-    reduced = msgspec.structs.replace(gpu, precision="tf32")
-    assert not can_be_tuned(record(reduced, (0,), 1.0), ("tvm",))
+    reduced = msgspec.structs.replace(gpu, config=(("precision", "tf32"),), precision="tf32")
+    assert can_be_tuned(record(reduced, (0,), 1.0), ("tvm",))
+    assert not can_be_tuned(record(tuned_instance(reduced, "x"), (0,), 1.0), ("tvm",))
+    processor = msgspec.structs.replace(reduced, architecture="", device="cpu")
+    assert not can_be_tuned(record(processor, (0,), 1.0), ("tvm",))
+    offers = [FakeOffer(i) for i in (gpu, OTHER, reduced, tuned_instance(gpu, "x"))]
+    assert tunable_of(FakeMenu(offers=offers)) == [gpu, reduced]  # type: ignore[arg-type]
+    one = TuneCounts(workloads=2, tried=3, seconds=1.5)
+    assert together(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
+        workloads=2, tried=7, improved=1, seconds=1.5
+    )
 
 
 def test_hand_overs_of_tuned_instances_cost_what_the_untuned_cost():
