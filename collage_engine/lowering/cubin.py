@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.native.builder import find_in_wheel
 from collage_engine.toolchains.native.nvcc import find_nvcc
@@ -41,13 +42,17 @@ def compiler() -> str:
 def compile_cubin(source: str, architecture: str) -> bytes:
     """The cubin of CUDA source; ``ToolchainError`` with the compiler's first error.
 
-    ``architecture`` is ``sm_90a`` and the like. Equal sources are compiled once per process.
+    ``architecture`` is ``sm_90a`` and the like. Equal sources are compiled once, and kept on disk.
     """
     key = hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()
     if key not in _compiled:
         nvcc = find_nvcc()
-        compile_ = _by_nvrtc if nvcc is None else _by_nvcc
-        _compiled[key] = compile_(source, architecture)
+        name = cubin_store.name_of(source, architecture, None if nvcc else _nvrtc_library())
+        code = cubin_store.load(name)
+        if code is None:
+            code = (_by_nvrtc if nvcc is None else _by_nvcc)(source, architecture)
+            cubin_store.keep(name, code)
+        _compiled[key] = code
     return _compiled[key]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 
+from collage_engine.lowering import cubin, cubin_store
 from collage_engine.lowering.cubin import with_cubins
 from collage_engine.records.errors import ToolchainError
 
@@ -55,3 +57,29 @@ def test_source_that_cannot_be_found_again_is_an_error() -> None:
     broken = field(b"cuda") + field(field(b"cuda") + TABLE + SOURCE)
     with pytest.raises(ToolchainError, match="cannot be found"):
         with_cubins(blob(broken), "sm_80", compile_)
+
+
+def test_compiled_code_is_kept_between_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def compile_now(source: str, architecture: str) -> bytes:
+        compiled.append(architecture)
+        return f"{source} for {architecture}".encode()
+
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
+    monkeypatch.setattr(cubin, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(cubin_store, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(cubin_store, "nvcc_version", lambda nvcc: "13.0")
+    monkeypatch.setattr(cubin, "_by_nvcc", compile_now)
+    for _ in range(2):
+        monkeypatch.setattr(cubin, "_compiled", {})  # as in another process
+        assert cubin.compile_cubin("a", "sm_90a") == b"a for sm_90a"
+    assert compiled == ["sm_90a"]
+    assert cubin.compile_cubin("a", "sm_80") == b"a for sm_80"
+    monkeypatch.setattr(cubin, "_compiled", {})
+    monkeypatch.setattr(cubin_store, "nvcc_version", lambda nvcc: "13.1")
+    cubin.compile_cubin("a", "sm_90a")
+    assert compiled == ["sm_90a", "sm_80", "sm_90a"]
+    assert not list(tmp_path.rglob(".cubin-*"))

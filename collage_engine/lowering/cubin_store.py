@@ -1,0 +1,50 @@
+"""Compiled device code kept between processes and runs, beside the compiled runtimes.
+
+A kernel takes a second to compile; the same ones come up in the measuring, in every cover that is
+built, and in tomorrow's run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from collage_engine.toolchains.native.builder import build_folder
+from collage_engine.toolchains.native.nvcc import find_nvcc, nvcc_version
+
+
+def name_of(source: str, architecture: str, nvrtc: Path | None) -> str:
+    """The file's name: a hash of the source and of what would compile it, for what."""
+    nvcc = find_nvcc()
+    compiler = f"nvrtc {nvrtc}" if nvcc is None else nvcc_version(nvcc)
+    text = f"1\0{compiler}\0{architecture}\0{source}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def load(name: str) -> bytes | None:
+    """Code kept earlier."""
+    with contextlib.suppress(OSError):
+        return _file(name).read_bytes()
+    return None
+
+
+def keep(name: str, code: bytes) -> None:
+    """Appears whole or not at all; a folder that cannot be written keeps nothing."""
+    file = _file(name)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".cubin-")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(code)
+            os.replace(beside, file)
+        except OSError:
+            os.unlink(beside)
+            raise
+
+
+def _file(name: str) -> Path:
+    return build_folder() / "cubins" / f"{name}.cubin"
