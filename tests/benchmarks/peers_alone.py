@@ -29,7 +29,8 @@ def main(model_path: str, wanted: str, threads: int, sample: Path, out: Path) ->
     for index in model.graph.operators:
         reason = toolchain.supports(model.graph, index, found[0])
         if reason is not None:
-            raise ToolchainError(f"cannot take {model.graph.nodes[index].op}: {reason}")
+            op = model.graph.nodes[index].op
+            raise ToolchainError(f"cannot run {op}: {reason.removeprefix(f'{op}: ')}")
     cover = [CoverPart(found[0], tuple(range(len(model.graph.operators))))]
     contents = ArtifactContents(
         inputs=read_npz(sample / "sample_input.npz", {n: k.dtype for n, k in model.inputs}),
