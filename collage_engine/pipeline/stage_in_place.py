@@ -32,6 +32,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.search.api import Search, check, k_best
+from collage_engine.search.explain import us
 from collage_engine.search.problem import Answer, Problem
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class _Settling:
         report.detail = (
             f"{counted(len(self.looked - self.failed), 'cover')} run, "
             f"{counted(len(self.taken), 'candidate')} seen there; "
-            f"the best took {self.whole_us / 1000:.3g} ms "
+            f"the best took {us(self.whole_us)} "
             f"in {counted(len(self.best), 'partition')}"
         )
         return self.with_best(found)
