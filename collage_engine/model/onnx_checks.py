@@ -110,7 +110,7 @@ def _check_operator(name: str, op: str, path: str) -> None:
     if op in _DATA_DEPENDENT:
         raise ModelError(
             f"{path}: the node '{name}' ({op}) has an output whose size depends on the data, "
-            "which is not supported: export the model up to it, and do what follows in your program."
+            "which is not supported: export the model up to it, and do what follows yourself."
         )
     if op in _RANDOM:
         raise ModelError(
