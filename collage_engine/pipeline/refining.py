@@ -49,7 +49,7 @@ class EndToEnd:
         more: Sequence[Sample] = (),
     ) -> None:
         self._parts_of = parts_of
-        settings = ConfirmSettings(hopeless_beyond=1e9, drop_beyond=1e9)
+        settings = ConfirmSettings(hopeless_beyond=1e9, drop_beyond=1e9, contenders=1e9)
         self._field = Field(model, inputs, truth, tolerance, folder, settings, cancel.EVENT,
                             lambda done, total, now: None, more)  # fmt: skip
         self._record = model.record
