@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 
+from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker
 from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import MODULE_FILE, BuiltModule
@@ -178,6 +179,8 @@ class Field:
         slow ones leave (their figures are the heat's).
         """
         room = self.room()
+        if any(part.instance.architecture for o in outcomes for part in o.rival.cover):
+            room = min(room, device_room(self.model.record.weights_bytes))
         waiting = [o for o in outcomes if o.reason is None]
         self.done += len(outcomes) - len(waiting)
         while waiting:
@@ -373,6 +376,12 @@ class Field:
 
     def ask_memory(self, outcome: Outcome) -> None:
         outcome.memory = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)
+
+
+def device_room(weights_bytes: int) -> int:
+    """How many rivals fit into a device's memory: each process has a context of its own there."""
+    memory = min((device.memory_bytes for device in cuda_probe().devices), default=0)
+    return max(4, int(memory * 0.8 / (600e6 + 3.0 * weights_bytes)))
 
 
 def _median_of(rounds: list[tuple[float, list[float]]]) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.measure.copies import LARGE, SMALL, measured
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -17,6 +18,7 @@ from collage_engine.partition.offer import Offer
 from collage_engine.pipeline.host_offers import for_orphans, host_offers, on_host, pinned_to_host
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import best_placements, make_problem, pin_verdicts
+from collage_engine.placement import field
 from collage_engine.placement.build import CoverPart
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
@@ -174,6 +176,19 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     b = GraphBuilder((1, 64, 64, 64))
     large = b.build(b.call("exp", b.parameter()))
     assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]
+
+
+def test_rivals_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def device(gigabytes: int) -> CudaProbe:
+        entry = {"number": 0, "name": "one", "capability": [9, 0], "driver": 13000,
+                 "memory_bytes": gigabytes << 30, "multiprocessors": 1, "l2_bytes": 1}  # fmt: skip
+        return read_answer({"devices": [entry]})
+
+    rooms = []
+    for gigabytes in (8, 140):
+        monkeypatch.setattr(field, "cuda_probe", lambda g=gigabytes: device(g))
+        rooms.append(field.device_room(400 << 20))
+    assert rooms[0] == 4 and rooms[1] > 40  # BERT-base beside twenty others
 
 
 def test_pins_on_the_host_are_found() -> None:
