@@ -22,6 +22,7 @@ are not measured again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -173,12 +174,16 @@ def _confirmed(
     measure: Measure,
     log: list[Trial],
 ) -> tuple[Trial, Trial]:
-    """The best, and the start, on fresh measurements, since the luckiest of many looks best."""
+    """The best and the start, on fresh measurements, since the luckiest of many looks best. The
+    start stays unless another is better by more than both their errors."""
     again = [_measured(problem, t.cover, measure, None) for t in (first, *contenders)]
     log += again
     old, new = again[0], _best(again[1:])
-    if new is None or (old.us is not None and old.us <= (new.us or 0.0)):
+    if new is None or new.us is None:
         return (first, first) if old.us is None else (old, old)
+    unsure = math.hypot(new.error_us or 0.0, old.error_us or 0.0)
+    if old.us is not None and old.us <= new.us + unsure:
+        return old, old
     return new, old
 
 

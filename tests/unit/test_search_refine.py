@@ -136,6 +136,21 @@ def test_never_worse_than_the_start_though_the_luckiest_looks_best() -> None:
     assert found.cover == start and found.us == found.start_us == 100.0
 
 
+@pytest.mark.parametrize("scatter", [0.0, 10.0])
+def test_a_winner_within_the_errors_does_not_replace_the_start(scatter: float) -> None:
+    problem = problem_from(problem_on(residual(20)))
+    start = solve(problem).cover
+
+    def measure(cover: Sequence[CandidateId]) -> Cost:
+        us = 100.0 if tuple(cover) == start else 99.0
+        repeats = tuple(us + scatter * (k - 3) / 3 for k in range(7))
+        return Cost(state="measured", median_us=us, repeats_us=repeats)
+
+    found = refine(problem, [start], measure, trials=5)
+    assert (found.cover == start) == (scatter > 0.0)
+    assert found.us == (100.0 if scatter else 99.0)
+
+
 def test_resuming_measures_nothing_twice() -> None:
     problem = problem_from(problem_on(residual(30)))
     start = [rival.cover for rival in k_best(problem, 3)]
