@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 HEADER = Path(__file__).resolve().parents[1] / "engine" / "cuda_on_cpu" / "device.h"
+ASYNC = r'asm volatile\("cp\.async\.(?:wait_group \d+|commit_group);"[^;]*\);'
+"""Groups of asynchronous copies; here every copy is done at once."""
 KERNEL = re.compile(r"__global__[^;{]*?(\w+)\(([^)]*)\)\s*[;{]")
 
 
@@ -57,6 +59,7 @@ def for_the_cpu(source: str) -> str:
         source,
     )  # fmt: skip
     code = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ ", code)
+    code = re.sub(ASYNC, ";", code)
     code = re.sub(r"#include <(mma|cuda_fp16|cuda_bf16)\.h>", "", code)
     parts = [
         "#include <cuda_fp16.h>", "#include <cuda_bf16.h>", f'#include "{HEADER}"', code,

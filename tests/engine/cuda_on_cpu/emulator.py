@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 HEADER = Path(__file__).with_name("device.h")
+ASYNC = r'asm volatile\("cp\.async\.(?:wait_group \d+|commit_group);"[^;]*\);'
 TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -63,6 +64,8 @@ class Kernel:
             self.source,
         )  # fmt: skip
         kernel = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ ", kernel)
+        # Copies that are waited for have been made: only their groups are left out here.
+        kernel = re.sub(ASYNC, ";", kernel)
         kernel = re.sub(r"#include <(mma|cuda_fp16|cuda_bf16)\.h>", "", kernel)
         text = (
             "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
