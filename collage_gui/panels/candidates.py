@@ -23,8 +23,8 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.session import Document
 from collage_gui.theme import Theme
 
-ALONE_COLUMN = 3
-"""Hidden where all costs are those alone."""
+COST_COLUMN, REGRET_COLUMN, ALONE_COLUMN = 2, 3, 4
+"""Regrets are hidden where none is known, times alone where all costs are those alone."""
 STATES = (
     ("", "All states"),
     ("measured", "Measured"),
@@ -68,15 +68,15 @@ class CandidatesPanel(QWidget):
                        toolchain=lambda r: r.instance.toolchain,
                        text=lambda r: toolchain_title(r.instance.id),
                        tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                       width=150),
+                       width=128),
+                Column("Operators", lambda r: r.label.replace("nn.", ""), width=118,
+                       text=operators_text, tip=operators_tip),
                 Column("Cost", lambda r: d.cost(r.id).at(), "time", about=ESTIMATED,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=76),
                 Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
                        tip=lambda r: "Least cost of any placement with it, less the least cost"),
                 Column("Alone", lambda r: alone_us(d.cost(r.id)), "time", about=ALONE,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=76),
-                Column("Operators", lambda r: r.label.replace("nn.", ""), width=130,
-                       text=operators_text, tip=operators_tip),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
                 Column("±", self._spread, "percent", text=self._spread_text,
                        tip=lambda r: cost_tip(d.cost(r.id)), width=56),
@@ -90,7 +90,7 @@ class CandidatesPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self._own_order = False
         self.table.horizontalHeader().sectionClicked.connect(self._ordered)
-        self.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
+        self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
         self.chart = BarChart(
             theme, "rivalsChart", "Rivals",
             "Costs appear here once the candidates are measured: choose Run.",
@@ -156,7 +156,7 @@ class CandidatesPanel(QWidget):
         if self._own_order:
             return
         known = sum(self.document.regrets.get(r.id) is not None for r in self.model.rows)
-        wanted = 2 if known * 2 > len(self.model.rows) else 1
+        wanted = REGRET_COLUMN if known * 2 > len(self.model.rows) else COST_COLUMN
         if self.table.horizontalHeader().sortIndicatorSection() != wanted:
             self.table.sortByColumn(wanted, Qt.SortOrder.AscendingOrder)
 
@@ -215,6 +215,8 @@ class CandidatesPanel(QWidget):
         shown = self.model.rowCount()
         known = sum(document.cost(r.id).state != "unknown" for r in self.model.rows)
         within = any(document.cost(r.id).in_place for r in self.model.rows)
+        regrets = any(document.regrets.get(r.id) is not None for r in self.model.rows)
+        self.table.setColumnHidden(REGRET_COLUMN, not regrets)
         self.table.setColumnHidden(ALONE_COLUMN, not within)
         self.count.setText(
             f"{shown} of {counted(total, 'candidate')} · {known} measured" if total else ""

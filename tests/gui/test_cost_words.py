@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
-from collage_gui.panels.candidates import ALONE_COLUMN, rival_title
+from collage_gui.panels.candidates import ALONE_COLUMN, COST_COLUMN, rival_title
 from collage_gui.panels.cost_words import alone_us, cost_tip, partition_words
 
 ALONE = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1, threads=1)
@@ -56,7 +56,7 @@ def test_candidates_have_a_column_of_times_alone_where_costs_are_others(drive) -
     document.costs_changed.emit()
     assert not panel.table.isColumnHidden(ALONE_COLUMN)
     row = model.place_of(lambda r: r.id == chosen)
-    cells = [model.index(row, at).data() for at in (1, ALONE_COLUMN)]
+    cells = [model.index(row, at).data() for at in (COST_COLUMN, ALONE_COLUMN)]
     assert float(cells[0]) > 1.9 * float(cells[1]) > 0
     others = {model.index(r, ALONE_COLUMN).data() for r in range(model.rowCount()) if r != row}
     assert others == {"–"}

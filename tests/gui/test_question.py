@@ -17,6 +17,7 @@ from collage_engine.drawing.svg import render
 from collage_engine.drawing.words import DASH
 from collage_gui.graph_view.painter import paint
 from collage_gui.graph_view.picture import Marks
+from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
 
@@ -43,7 +44,10 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     page = d.open("resnet50.onnx")
     d.run(page)
     table, model = page.candidates.table, page.candidates.model
-    table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    table.sortByColumn(COST_COLUMN, Qt.SortOrder.DescendingOrder)
+    assert model.columns[1].title == "Operators", "what a row is, before what it costs"
+    known = any(page.document.regrets.get(r.id) is not None for r in model.rows)
+    assert table.isColumnHidden(REGRET_COLUMN) != known
     costs = [page.document.cost(model.rows[i].id).at() for i in model.order]
     finite = [c for c in costs if c != float("inf")]
     assert finite == sorted(finite, reverse=True) and costs[: len(finite)] == finite

@@ -294,9 +294,7 @@ def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -
         assert operators[part.id].startswith(first), "an id alone says nothing"
     assert model.rowCount() == len(parts) + 3
     shown = {
-        model.data(model.index(row, 1)): [
-            model.data(model.index(row, c)) for c in (0, 1, 3, 4, 5)
-        ]
+        model.data(model.index(row, 1)): [model.data(model.index(row, c)) for c in (0, 1, 3, 4, 5)]
         for row in range(model.rowCount())
     }
     # A kernel of no partition has no isolated time: all of its time is added in place.
