@@ -63,22 +63,28 @@ def host_offers(
     return found
 
 
-def for_orphans(graph: DataflowGraph, offers: Sequence[Offer]) -> list[Offer]:
-    """The offers on the host among these, for nothing but what no device takes."""
+def for_orphans(
+    graph: DataflowGraph, offers: Sequence[Offer], pinned: Collection[int] = ()
+) -> list[Offer]:
+    """The offers on the host among these, for nothing but what no device takes or is pinned."""
     hosts = [offer for offer in offers if offer.host]
     if not hosts:
         return []
-    nobody_takes = _orphans(graph, [offer for offer in offers if not offer.host])
+    wanted = _orphans(graph, [offer for offer in offers if not offer.host]).union(pinned)
+    return [_only(graph, offer, wanted.__contains__, "a device takes it") for offer in hosts
+            if wanted]  # fmt: skip
 
-    def only(offer: Offer) -> Callable[[int], str | None]:
-        def supports(index: int) -> str | None:
-            if graph.operator_number[index] not in nobody_takes:
-                return "a device takes it"
-            return offer.supports(index)
 
-        return supports
+def but_pinned(graph: DataflowGraph, offer: Offer, pinned: Collection[int]) -> Offer:
+    """An offer on a device without what is pinned to the host."""
+    return _only(graph, offer, lambda number: number not in pinned, "it is pinned to the host")
 
-    return [replace(offer, supports=only(offer)) for offer in hosts] if nobody_takes else []
+
+def _only(graph: DataflowGraph, offer: Offer, may: Callable[[int], bool], why_not: str) -> Offer:
+    def supports(index: int) -> str | None:
+        return offer.supports(index) if may(graph.operator_number[index]) else why_not
+
+    return replace(offer, supports=supports)
 
 
 def _orphans(graph: DataflowGraph, offers: Sequence[Offer]) -> frozenset[int]:

@@ -7,7 +7,7 @@ placements.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.model.index_set import members
@@ -16,7 +16,7 @@ from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.pipeline.host_offers import for_orphans
+from collage_engine.pipeline.host_offers import but_pinned, for_orphans
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.python_session import has_session
 from collage_engine.placement.rival import Rival
@@ -67,15 +67,22 @@ def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: 
     ]  # fmt: skip
 
 
-def unmeasured_choices(calls: CallGraph, menu: Menu, settings: RunSettings) -> list[Rival]:
+def unmeasured_choices(
+    calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
+) -> list[Rival]:
     """What can be chosen where nothing can be timed, most wanted first: the user's placements,
-    greedy partitioning in the user's order, the toolchains of that order one by one."""
+    greedy partitioning in the user's order, the toolchains of that order one by one.
+
+    ``on_host``: operators that are pinned there.
+    """
     defaults = [offer for offer in menu.offers if not offer.instance.config]
     found = [
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = for_orphans(calls.graph, menu.offers)
+    hosts = for_orphans(calls.graph, menu.offers, on_host)
+    if on_host:
+        defaults = [but_pinned(calls.graph, offer, on_host) for offer in defaults]
     if len(defaults) > 1 or hosts:
         found.append(_greedy_rival(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]

@@ -18,9 +18,10 @@ from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_record
 from collage_engine.pipeline import cancel
+from collage_engine.pipeline.host_offers import pinned_to_host
 from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
 from collage_engine.pipeline.pins_of_cover import breaks_pin
-from collage_engine.pipeline.problem import make_placement
+from collage_engine.pipeline.problem import make_placement, make_problem, with_conversions
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.pipeline.rivals import unmeasured_choices
 from collage_engine.pipeline.stages import Stages
@@ -69,7 +70,7 @@ def compile_only(
         warnings.append(text)
         stages.warn(text)
     calls = call_graph(workspace.model.graph)
-    choices = unmeasured_choices(calls, menu, settings)
+    choices = unmeasured_choices(calls, menu, settings, pinned_to_host(pins))
     honouring = [
         rival
         for rival in choices
@@ -94,6 +95,12 @@ def compile_only(
     placement = make_placement(
         workspace.model.graph.record, {r.id: r for r in records}, [r.id for r in records], None
     )
+    known = {candidate.id for candidate in menu.records}
+    extra = [r for r in records if r.id not in known]
+    problem = make_problem(
+        workspace.model.graph.record, [*menu.records, *extra], pins, {}, settings
+    )  # fmt: skip
+    placement = with_conversions(placement, problem)
     versions = {state.name: state.version or "" for state in menu.states if state.version}
     artifact = None
     if out is not None:
@@ -107,7 +114,6 @@ def compile_only(
             write_artifact(workspace.model, folder, Path(out), contents)
             report.detail = artifact = out
     record = workspace.model.record
-    known = {candidate.id for candidate in menu.records}
     run = Run(
         id=run_id,
         name=settings.name,
@@ -142,7 +148,6 @@ def compile_only(
         warnings=warnings,
         note=f"{chosen.name}, unmeasured",
     )  # fmt: skip
-    extra = [r for r in records if r.id not in known]
     return RunOutcome(
         candidates=[*menu.records, *extra], not_offered=menu.not_offered, constants={}, run=run
     )

@@ -81,6 +81,32 @@ def test_place_without_a_device_exports_a_cubin_marked_unmeasured(tmp_path: Path
 
 
 @no_device
+def test_a_partition_pinned_to_the_host_is_exported_with_its_copies(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = collage(
+        "place", str(MNIST), "-o", str(out), "--target", "cuda:sm_90a", "--json",
+        "--pin", "ReLU32=@cpu", "--pin", "Plus30=@cuda:0",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [pin["state"] for pin in document["pins"]] == ["honoured", "honoured"]
+    placement = document["placement"]
+    assert [(p["device"], p["device_why"]) for p in placement["partitions"]] == [
+        ("cuda:0", "pin"), ("cpu", "pin"), ("cuda:0", "default"),
+    ]  # fmt: skip
+    assert [(c["source"], c["target"]) for c in placement["conversions"]] == [
+        ("plain", "host"), ("host", "plain"),
+    ]  # fmt: skip
+    manifest = json.loads((out / "manifest.json").read_text())
+    carried = {library["file"] for library in manifest["libraries"]}
+    assert "libcudart.so.13" in carried and (out / "libcudart.so.13").exists()
+    assert any(name.startswith("libcollage_host_") for name in carried)
+    module = (out / "model.so").read_bytes()
+    for call in (b"take.0", b"run.0", b"give.1"):
+        assert b"vm.builtin.collage_host." + call in module
+
+
+@no_device
 def test_a_toolchain_that_is_not_for_the_target_is_wrong_usage(tmp_path: Path) -> None:
     done = collage(
         "place", str(MNIST), "-o", str(tmp_path / "out"), "--target", "cuda",
