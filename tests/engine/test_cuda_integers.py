@@ -109,3 +109,23 @@ def test_composites_are_candidates() -> None:
     (found,) = composites(net)
     offered = [net.graph.to_operators(c.sub_graph.inside) for c in spec.candidates(net.graph)]
     assert net.graph.to_operators(net.graph.close(found.nodes)) in offered
+
+
+@needs_headers
+@pytest.mark.skipif(not LONG, reason="COLLAGE_LONG_TESTS=1 runs a whole block")
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_residual_block_stays_in_integers(signed: bool, tmp_path: Path) -> None:
+    """Sums of two scales, residuals inside and outside of composites, channels first throughout."""
+    net = imported(zoo_quantized.quantize(zoo_quantized.float_resnet_block(10, 16), signed=signed))
+    (instance,) = TVM.cuda_instances("sm_80", "float32")
+    everything = sum(1 << i for i in net.graph.operators)
+    function = function_for(net, everything, instance, "block")
+    random = np.random.default_rng(5)
+    feeds = {n: random.standard_normal(k.shape).astype(np.float32) for n, k in net.inputs}
+    truth = true_values(net, tmp_path / "truth", feeds)
+    emulated = Emulated(TVM.lower(function), tmp_path, headers() or "")
+    assert emulated.rules.count("Product") == 7
+    result = emulated.run([np.array(v) for v in truth.inputs_of(function)])
+    (true,) = truth.outputs_of(function)
+    # Steps of one layer are carried on by the next.
+    assert np.abs(result - true).max() <= 0.05 * np.abs(true).max()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ TVM = TvmToolchain()
 CANNED = "tests.kernel_targets:Canned"
 CONV = conv("traced", 16, 24, 9, 3)
 SOFTMAX = Case("softmax", (node("Softmax", "x", "y", axis=-1),), {"x": (1, 4, 33)})
-POOL = Case("pool", (node("GlobalAveragePool", "x", "y"),), {"x": (1, 16, 9, 9)})
+POOL = Case("pool", (node("GlobalMaxPool", "x", "y"),), {"x": (1, 16, 9, 9)})
 
 
 def tasks_of(case: Case, dtype: str, architecture: str = "sm_80") -> tuple[Any, list[TuneTask]]:
@@ -197,6 +198,10 @@ def test_metaschedule_searches_and_the_best_answer_wins(
     class Device(KernelDevice):
         def built(self, kernels: Any, parts: Any = None) -> list[Built | str]:
             found = super().built(kernels, parts)
+            if not built:  # ours, which any other shall beat
+                (ours,) = found
+                assert isinstance(ours, Built)
+                found = [replace(ours, code=b"slow")]
             built.extend("" if isinstance(f, str) else f.kernel for f in found)
             return found
 
@@ -210,8 +215,7 @@ def test_metaschedule_searches_and_the_best_answer_wins(
     assert set(built) and built[0] == task.description["own"], "ours is what has to be beaten"
     found = msgspec.json.decode(msgspec.json.encode(found), type=TuneRecord)
     best = min(built[1:], key=lambda kernel: seconds_of(kernel) if kernel else 9.0)
-    if seconds_of(best) >= seconds_of(built[0]):
-        pytest.skip("by chance the canned times are all worse")
+    assert found.tuned_us == pytest.approx(seconds_of(best) * 1e6)
     with using(Choices({task.workload: found.choice})):
         kernel = traced(loaded(task.description["function"]), "sm_80")
     assert kernel is not None
