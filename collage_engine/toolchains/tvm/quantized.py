@@ -18,7 +18,8 @@ from collage_engine.partition.quantized import Quantized
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer
+from collage_engine.toolchains.tvm.quantized_activations import NoForm
+from collage_engine.toolchains.tvm.quantized_writer import Writer
 from collage_engine.toolchains.tvm.target import Cpu, cpu
 
 

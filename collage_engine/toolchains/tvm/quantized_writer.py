@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import relax, te
 from tvm.ir import Call, Expr
 
 from collage_engine.partition import quantized as table
@@ -15,14 +15,11 @@ from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.tvm.legalize import quantized as compute
 from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const
-from collage_engine.toolchains.tvm.legalize.quantized import Kernel, f32
+from collage_engine.toolchains.tvm.legalize.quantized import Kernel
+from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.tvm.quantized import Integers
-
-
-class NoForm(Exception):
-    """The composite stays as the model has it."""
 
 
 class Writer:
@@ -218,12 +215,12 @@ class Writer:
                 if offset is not None:
                     value = value + offset(c)
                 if merged and result is not None:
-                    value = _limited(value, low, high)
+                    value = limited(value, low, high)
                     return compute.rounded(value, result, scale=False)
                 if rest:
                     value = value + compute.real(rest[0](*i), self.numbers.of("residual"))
                 if "activation" in self.found:
-                    value = _activation(self.graph.nodes[self.found["activation"]])(value)
+                    value = activation(self.graph.nodes[self.found["activation"]])(value)
                 return value if result is None else compute.rounded(value, result)
 
             return compute.elementwise(kernel.out, element, "requantized")
@@ -252,7 +249,7 @@ class Writer:
             def element(*i: Any) -> Any:
                 value = combine(compute.real(a(*i), scalings[0]), compute.real(b(*i), scalings[1]))
                 if "activation" in self.found:
-                    value = _activation(self.graph.nodes[self.found["activation"]])(value)
+                    value = activation(self.graph.nodes[self.found["activation"]])(value)
                 return compute.rounded(value, result)
 
             return compute.elementwise(a.shape, element, "requantized")
@@ -307,7 +304,7 @@ class Writer:
 
     def unary(self) -> Any:
         result, source = self.result, self.numbers.of("data")
-        function = _activation(self.anchor)
+        function = activation(self.anchor)
         if result is None:
             raise NoForm
 
@@ -326,31 +323,3 @@ class Writer:
 
 def _ints(value: Any, rank: int) -> list[int]:
     return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank
-
-
-def _limited(value: Expr, low: float, high: float) -> Expr:
-    if low > -np.inf:
-        value = tirx.max(value, f32(low))
-    return tirx.min(value, f32(high)) if high < np.inf else value
-
-
-def _activation(node: Node) -> Callable[[Expr], Expr]:
-    """What an activation does to an element."""
-    match node.op:
-        case "nn.relu":
-            return lambda x: _limited(x, 0.0, np.inf)
-        case "nn.relu6":
-            return lambda x: _limited(x, 0.0, 6.0)
-        case "clip":
-            low, high = float(node.attributes["min"]), float(node.attributes["max"])
-            return lambda x: _limited(x, low, high)
-        case "nn.leakyrelu":
-            slope = f32(float(node.attributes["alpha"]))
-            return lambda x: tirx.Select(x > f32(0.0), x, x * slope)
-        case "sigmoid":
-            return tirx.sigmoid
-        case "tanh":
-            return tirx.tanh
-        case "nn.silu":
-            return lambda x: x * tirx.sigmoid(x)
-    raise NoForm

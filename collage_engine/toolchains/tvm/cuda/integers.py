@@ -28,7 +28,8 @@ from collage_engine.toolchains.tvm.cuda.precisions import FIRST, generation
 from collage_engine.toolchains.tvm.cuda.products import planner
 from collage_engine.toolchains.tvm.cuda.tiles import S8, Plan
 from collage_engine.toolchains.tvm.cuda.windows import Window
-from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer
+from collage_engine.toolchains.tvm.quantized_activations import NoForm
+from collage_engine.toolchains.tvm.quantized_writer import Writer
 
 
 def signed_value(value: Any) -> Any:
