@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.pipeline.conversions import conversions_of
+from collage_engine.pipeline.devices import device_words
 from collage_engine.pipeline.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
@@ -73,6 +74,7 @@ def explain_document(
             *_again(by_id.get(str(told.chosen)), problem.drift),
             *told.text[1:],
             *_calls(by_id.get(str(told.chosen))),
+            *device_words(problem, answer.cover, node),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
         candidates=tuple(holding[:MOST]),

@@ -15,6 +15,7 @@ from collage_engine.pipeline.conversions import (
     format_transitions,
     input_copies_us,
 )
+from collage_engine.pipeline.devices import with_devices
 from collage_engine.pipeline.hand_overs import hand_overs
 from collage_engine.pipeline.infeasible import infeasible_details
 from collage_engine.pipeline.limits import constraints_of, limit_verdicts
@@ -25,8 +26,6 @@ from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, k_best, reuse, solve
-from collage_engine.search.devices import infer_devices
-from collage_engine.search.problem import HOST as HOST_DEVICE
 from collage_engine.search.problem import (
     Answer,
     Problem,
@@ -324,23 +323,3 @@ def with_conversions(placement: Placement, problem: Problem) -> Placement:
     cover = [part.candidate for part in placement.partitions]
     converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
     return with_devices(converted, problem)
-
-
-WEIGHTIEST = ("pin", "only", "cost", "neighbour", "default")
-"""Of the reasons of a partition's nodes, the first of these is told."""
-
-
-def with_devices(placement: Placement, problem: Problem) -> Placement:
-    """The placement with why its partitions are on their devices; as it is where there is one."""
-    devices = {candidate.device or HOST_DEVICE for candidate in problem.candidates}
-    if len(devices) < 2:
-        return placement
-    default = max(devices - {HOST_DEVICE})
-    cover = tuple(part.candidate for part in placement.partitions)
-    places = infer_devices(problem, Answer(cover=cover), default)
-    parts = []
-    for part in placement.partitions:
-        reasons = {places[node].why for node in part.nodes}
-        why = next(reason for reason in WEIGHTIEST if reason in reasons)
-        parts.append(msgspec.structs.replace(part, device_why=why))
-    return msgspec.structs.replace(placement, partitions=tuple(parts))

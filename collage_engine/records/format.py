@@ -63,7 +63,10 @@ def conversion_constant(kind: TensorType, source: str, target: str) -> str:
 
 def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
     """``takes and gives nhwc``, ``takes nhwc``; empty when all is plain."""
-    taken, given = (", ".join(sorted(set(formats.values()))) for formats in (takes, gives))
+    taken, given = (
+        ", ".join("values on the host" if name == HOST else name for name in sorted(names))
+        for names in (set(takes.values()), set(gives.values()))
+    )
     if taken == given:
         return f"takes and gives {taken}" if taken else ""
     parts = [f"takes {taken}"] if taken else []

@@ -15,6 +15,7 @@ from collage_engine.measure.copies import LARGE, SMALL, measured
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_record
 from collage_engine.partition.offer import Offer
+from collage_engine.pipeline.devices import device_words
 from collage_engine.pipeline.host_offers import for_orphans, host_offers, on_host, pinned_to_host
 from collage_engine.pipeline.pins_of_cover import breaks_pin
 from collage_engine.pipeline.problem import best_placements, make_problem, pin_verdicts
@@ -109,6 +110,10 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
     assert [p.device_why for p in placement.partitions] == ["default", "only", "default"]
     assert answer.cost_us == pytest.approx(103.0)
+    problem = make_problem(graph.record, records, (), costs(50.0), SETTINGS)
+    assert device_words(problem, answer.cover, 1) == [
+        "It is on cpu: nothing on another device takes it."
+    ]
     unknown, answer = placed(graph, records, {})
     assert unknown is None and answer.infeasible  # a copy whose cost is not known cannot be chosen
 
