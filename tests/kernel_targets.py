@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 
+from collage_engine.machine.cuda_runtime import DeviceFault
 from collage_engine.measure.kernel_job import KernelJob
 from collage_engine.toolchains.tvm.tuning.device import Built
 
@@ -29,10 +30,13 @@ class Kernel:
 
 
 class Canned(KernelJob):
-    """Code ``crash`` ends the process, ``wrong`` gives other numbers; ``fast`` and ``slow`` are."""
+    """Code ``crash`` ends the process, ``fault`` spoils the device, ``wrong`` gives other numbers;
+    ``fast`` and ``slow`` are."""
 
     def load(self, built: Built, architecture: str) -> Kernel:
         if built.code == b"crash":
             os.abort()
+        if built.code == b"fault":
+            raise DeviceFault("an illegal address (700)")
         told = {b"fast": 1e-4, b"slow": 1e-2}.get(built.code)
         return Kernel(told or seconds_of(built.kernel), built.code == b"wrong")

@@ -19,6 +19,8 @@ START_S = 120.0
 """For starting the child, which no search shall pay for."""
 OVER_S = 40.0
 """How far beyond its turn a search may go before it is ended; what it found is kept."""
+OVER_DEVICE_S = 120.0
+"""The same where MetaSchedule has kernels compiled for a device, a batch at a time."""
 SILENCE_S = 110.0
 """Longest that one variant may take."""
 CRASHES = 3
@@ -54,19 +56,20 @@ class Turns:
             elif isinstance(message, TuneRecord):
                 self._keep(message)
 
+        over = OVER_DEVICE_S if task.kind == "trace" and instance.architecture else OVER_S
         try:
             if not self._worker.alive:
                 self._worker.call(Missing(self._toolchain), timeout_s=START_S, cancel=cancel.EVENT)
             since = time.monotonic()
             self._keep(
                 self._worker.call(
-                    Tune(task, instance, known, seconds), timeout_s=seconds + OVER_S,
+                    Tune(task, instance, known, seconds), timeout_s=seconds + over,
                     cancel=cancel.EVENT, on_message=told, silence_s=SILENCE_S,
                 )
             )  # fmt: skip
         except (WorkerCrashed, WorkerTimeout) as error:
             # Ended because the turn was over, a variant is to blame only if it had long enough.
-            enough = 0.9 * min(OVER_S, SILENCE_S)
+            enough = 0.9 * min(over, SILENCE_S)
             if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
                 self._blame(task, trying, error)
         except CollageError as error:

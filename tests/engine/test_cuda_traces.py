@@ -18,7 +18,7 @@ from tvm.s_tir import Schedule
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.measure.kernel_device import KernelDevice, open_device
-from collage_engine.measure.kernel_job import operands
+from collage_engine.measure.kernel_job import LOST_DEVICE, operands
 from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.store import Store
 from collage_engine.measure.tuning_job import Tune, TuningJob
@@ -156,7 +156,9 @@ def test_kernels_are_compiled_side_by_side_and_the_child_may_be_lost() -> None:
         assert isinstance(first, Built) and isinstance(second, Built)
         assert first.code[:4] == second.code[:4] == b"\x7fELF" and "wmma" in second.source
         assert isinstance(refused, str) and "TVM cannot write it" in refused
-        for code, reason in ((b"crash", "SIGABRT"), (b"wrong", "wrong numbers")):
+        for code, reason in (
+            (b"crash", "SIGABRT"), (b"fault", str(LOST_DEVICE)), (b"wrong", "wrong numbers"),
+        ):  # fmt: skip
             broken = Built(second.kernel, code, "")
             with pytest.raises(ToolchainError, match=reason):
                 device.compare(first, broken)

@@ -233,11 +233,13 @@ def evolve(
 
     complete = False
     while time.monotonic() < deadline:
+        about_to_try("")  # nothing runs while schedules are drawn, nor while kernels are compiled
         candidates = context.generate_measure_candidates()
         if not candidates:
             complete = True
             break
         first = len(tried) + len(failed) + 1
+        about_to_try("")
         measured = bench.measure(
             [c.sch.mod["main"] for c in candidates],
             lambda place, first=first: about_to_try(f"trial {first + place}"),  # type: ignore[misc]
