@@ -1,0 +1,52 @@
+"""Tuning TVM's kernels on the device: plans of our own schedules, and MetaSchedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.machine.cuda import choose_target
+from collage_engine.measure.tuning_job import Tune, TuningJob
+from collage_engine.model.importer import import_onnx
+from collage_engine.pipeline.tuning_choice import tuned_instance
+from collage_engine.toolchains.registry import get
+from tests.gpu.cases import TOLERANCES, Case, conv
+
+PLAN_S, TRACE_S = 10.0, 30.0
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype", "kind"),
+    [
+        (conv("3x3 64@28", 64, 64, 28, 3), "float16", "plan"),
+        (conv("depthwise 96@28", 96, 96, 28, 3, groups=96), "float32", "plan"),
+        (conv("3x3 64@28 searched", 64, 64, 28, 3), "float16", "trace"),
+    ],
+    ids=["plan", "direct", "trace"],
+)
+def test_what_is_found_is_no_slower_and_right(
+    case: Case, dtype: str, kind: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    model, toolchain = import_onnx(case.model(dtype)), get("tvm")
+    (instance, *_) = toolchain.cuda_instances(choose_target("cuda").architecture, "float32")
+    operators = tuple(range(len(model.graph.operators)))
+    tuner: Any = toolchain.tuner()
+    tasks = tuner.tasks(function_of(model, instance, operators, "f"))
+    task = next(t for t in tasks if t.kind == kind)
+    seconds = PLAN_S if kind == "plan" else TRACE_S
+    record = TuningJob()(Tune(task, instance, None, seconds), lambda _: None)
+    assert record.reason is None and record.tried, record.failed
+    if not record.choice:
+        return  # the default is the fastest
+    assert record.tuned_us <= record.default_us
+    chosen = tuned_instance(instance, tuner.keep({task.workload: record.choice}))
+    values = case.values(dtype)
+    with compile_function(function_of(model, chosen, operators, "f")) as compiled:
+        (result,) = compiled.run([values[name] for name, _ in model.inputs])
+    _, relative = errors(result.astype("float64"), case.truth(dtype))
+    assert relative <= TOLERANCES[dtype]
