@@ -224,6 +224,22 @@ class AllSimple(CombinerRule):
         return above.union(below) if up.touches(down) else None
 
 
+def _with_wanted(
+    choices: Sequence[list[CandidatePartition]], wanted: CandidatePartition | None
+) -> Iterator[tuple[CandidatePartition, ...]]:
+    """One of each; those that hold ``wanted``, if it is given, without going through the others.
+
+    Of a concatenation of twenty values the others are millions.
+    """
+    if wanted is None:
+        yield from product(*choices)
+        return
+    for place, producers in enumerate(choices):
+        if any(c is wanted for c in producers):
+            before = [[c for c in some if c is not wanted] for some in choices[:place]]
+            yield from product(*before, [wanted], *choices[place + 1 :])
+
+
 def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: IndexSet) -> int:
     users, leaving = graph.users, graph.output_set
     return sum(
@@ -291,11 +307,7 @@ class TupleArgument(CombinerRule):
         glue = CandidatePartition(
             SubGraph(pool.graph, 1 << tuple_index, kind="injective"), consumer.spec
         )
-        tried = 0
-        for chosen in product(*choices):
-            if wanted is not None and not any(c is wanted for c in chosen):
-                continue
-            tried += 1
+        for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
                 pool.limited.add(consumer.sub_graph.first)
                 return

@@ -19,6 +19,7 @@ from collage_engine.partition.combiners import (
     CombineLimits,
     TupleArgument,
     TupleProjection,
+    _with_wanted,
 )
 from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.spec import PartitionSpec
@@ -158,6 +159,25 @@ def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
     combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
     limits = CombineLimits(tuple_choices=0)
     assert combined(graph, combiners, 4, limits) == Naive(graph, FUSION, 4, True).run()
+
+
+def test_a_wide_concatenation_does_not_go_through_all_choices_of_its_fields() -> None:
+    """Three producers each of 24 fields are 3^24 choices; one producer is wanted, in the last."""
+    spec = PartitionSpec("s", instance("s"), OpCallByKindRule())
+    found = spec.candidates(chain(*["exp"] * 72))
+    choices = [found[k : k + 3] for k in range(0, 72, 3)]
+    first = next(_with_wanted(choices, choices[-1][-1]))
+    assert first == (*(some[0] for some in choices[:-1]), choices[-1][-1])
+
+
+def test_choices_with_a_producer_of_several_fields_come_once() -> None:
+    spec = PartitionSpec("s", instance("s"), OpCallByKindRule())
+    a, b, c = spec.candidates(chain("exp", "tanh", "abs"))
+    choices = [[a, b], [c, a], [b, a]]
+    made = [tuple(map(id, chosen)) for chosen in _with_wanted(choices, a)]
+    assert len(made) == len(set(made))
+    wanted = {tuple(map(id, chosen)) for chosen in product(*choices) if a in chosen}
+    assert set(made) == wanted
 
 
 @settings(max_examples=40, deadline=None)
