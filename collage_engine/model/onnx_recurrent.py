@@ -14,8 +14,8 @@ import numpy as np
 from collage_engine.model.draft import Draft, Op
 from collage_engine.records.errors import ModelError
 
-MOST_STEPS = 128
-"""Of both directions: a step becomes up to 16 operators, and all are searched."""
+MOST_STEPS = 32
+"""Of both directions: a step becomes up to 16 operators, and candidates are sought among all."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _WRITTEN = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
