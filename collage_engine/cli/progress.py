@@ -15,21 +15,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from collage_engine.drawing.words import STAGE_TITLES
 from collage_engine.records import event as ev
-
-TITLES = {
-    "import": "Reading the model",
-    "enumerate": "Finding candidates",
-    "measure": "Measuring",
-    "tune": "Tuning",
-    "search": "Searching",
-    "in-place": "Looking into whole covers",
-    "accuracy": "Keeping the tolerance",
-    "refine": "Refining end to end",
-    "build": "Building",
-    "confirm": "Confirming end to end",
-    "export": "Writing the artifact",
-}
 
 
 def duration_text(seconds: float | None) -> str:
@@ -80,7 +67,7 @@ class ProgressReport:
             self._console.print(event.text, style=style, markup=False, highlight=False)
 
     def _stage(self, event: ev.Stage) -> None:
-        title = TITLES[event.stage]
+        title = STAGE_TITLES[event.stage]
         if not self._live:
             if event.done:
                 detail = f": {event.detail}" if event.detail else ""

@@ -10,6 +10,20 @@ from collage_engine.records.memory import MemoryUse
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
+STAGE_TITLES: dict[str, str] = {
+    "import": "Reading the model",
+    "enumerate": "Finding candidates",
+    "measure": "Measuring",
+    "tune": "Tuning",
+    "search": "Searching",
+    "in-place": "Looking into whole covers",
+    "accuracy": "Keeping the tolerance",
+    "refine": "Refining end to end",
+    "build": "Building",
+    "confirm": "Confirming end to end",
+    "export": "Writing the artifact",
+}
+"""What the stages of a run are called for people."""
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -5,23 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
-from collage_engine.drawing.words import duration_text
+from collage_engine.drawing.words import STAGE_TITLES, duration_text
 from collage_gui.session import Document
 from collage_gui.theme import Theme
-
-STAGES = {
-    "import": "Reading the model",
-    "enumerate": "Finding candidates",
-    "measure": "Measuring",
-    "tune": "Tuning",
-    "search": "Searching",
-    "in-place": "Looking into whole covers",
-    "accuracy": "Keeping the tolerance",
-    "refine": "Refining end to end",
-    "build": "Building",
-    "confirm": "Confirming end to end",
-    "export": "Exporting",
-}
 
 
 class ProgressStrip(QWidget):
@@ -77,7 +63,7 @@ class ProgressStrip(QWidget):
         )
         if progress is not None:
             current = current or progress.stage
-        self.stage.setText(STAGES.get(current or "", "Starting"))
+        self.stage.setText(STAGE_TITLES.get(current or "", "Starting"))
         if progress is None or progress.stage != current or progress.total <= 0:
             self.bar.setRange(0, 0)
             self.counts.setText("")
