@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collage_engine.measure.keys import PROTOCOL_VERSION
 from collage_engine.measure.store import Store
 from collage_engine.records.errors import MeasureError
-from collage_engine.search.sittings import drift_of, missing
+from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
 
 KEPT = 24
 """Sittings remembered, the latest."""
@@ -49,12 +49,17 @@ def enough(known: Sequence[Sequence[float]]) -> bool:
 
 
 def drift(known: Sequence[Sequence[float]], default: float) -> float:
-    """The share that medians of separate sittings differ by, besides their repeats' scatter."""
+    """The share that medians of separate sittings differ by, besides their repeats' scatter.
+
+    ``default``: until enough is known; on a busy machine (``BUSY_DRIFT``) at least that, whatever
+    quieter days have shown.
+    """
     every = [one for sitting in known for one in sitting]
     if not every:
         return default
     learnt = drift_of(every)
-    return learnt if enough(known) else max(learnt, default)
+    quiet = default < BUSY_DRIFT
+    return learnt if quiet and enough(known) else max(learnt, default)
 
 
 def _name(threads: int) -> str:

@@ -29,7 +29,7 @@ from collage_engine.search.api import Search, solve
 from collage_engine.search.doubt import Doubt, doubt, ties
 from collage_engine.search.explain import explain_node
 from collage_engine.search.problem import Answer, Problem, problem_from
-from collage_engine.search.sittings import missing
+from collage_engine.search.sittings import BUSY_DRIFT, missing
 from tests.graphs import chain
 
 STEADY = (100.0,) * 9
@@ -67,6 +67,7 @@ def test_little_knowledge_widens_the_default_and_much_replaces_it() -> None:
     assert not enough([[0.01] * 100]), "however many, they are of one sitting"
     much = [[0.01] * (ENOUGH // SITTINGS + 1) for _ in range(SITTINGS)]
     assert enough(much) and drift(much, 0.2) == pytest.approx(0.01)
+    assert drift(much, BUSY_DRIFT) == BUSY_DRIFT, "quiet days say nothing of a busy one"
 
 
 def rivals(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
