@@ -13,7 +13,7 @@ from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
-from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.report.numbers import (
     against_text,
     instance_text,
@@ -28,7 +28,7 @@ from collage_engine.report.peers import (
     table,
     verdicts,
 )
-from collage_engine.report.rows import latency_rows
+from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
 Format = Literal["html", "csv", "json", "svg"]
@@ -245,6 +245,12 @@ def _headline(run: Run) -> str:
         base for base in run.baselines if base.measured_us is not None and base.name != run.winner
     ]
     if run.winner != "collage":
+        won = next((base for base in run.baselines if base.name == run.winner), None)
+        if won is not None and won.kind != "whole-model":
+            return (
+                f"The baseline {_named(won)} is right for this model: no placement of the "
+                f"search's was faster than its {time_text(placement.measured_us)}."
+            )
         return (
             f"{run.winner} alone is right for this model: no mixed placement was faster than its "
             f"{time_text(placement.measured_us)}."
@@ -255,7 +261,11 @@ def _headline(run: Run) -> str:
     assert best.measured_us is not None
     share = (best.measured_us / placement.measured_us - 1) * 100
     return (
-        f"The placement takes {time_text(placement.measured_us)}; the best baseline, {best.name} "
-        f"({best.kind}), takes {time_text(best.measured_us)}, {abs(share):.1f} % "
+        f"The placement takes {time_text(placement.measured_us)}; the best baseline, "
+        f"{_named(best)}, takes {time_text(best.measured_us)}, {abs(share):.1f} % "
         f"{'more' if share >= 0 else 'less'}."
     )
+
+
+def _named(base: Baseline) -> str:
+    return f"{baseline_name(base)} ({KINDS[base.kind]})"

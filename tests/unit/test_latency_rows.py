@@ -10,6 +10,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.report.report import _headline
 from collage_engine.report.rows import EXPORTED, latency_rows
 from collage_engine.session.document import Document
 
@@ -32,6 +33,19 @@ def run(winner: str, measured: float) -> Run:
         winner=winner, pins=[], max_abs_error=None, max_rel_error=None, seconds={},
         rivals=[Placement(partitions=(), estimated_us=1.0, measured_us=9.0)],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("winner", "says"),
+    [
+        ("collage", "takes 8.00 µs; the best baseline, a → b (greedy), takes 9.00 µs, 12.5 % more"),
+        ("onnxruntime", "onnxruntime alone is right for this model: no mixed placement"),
+        ("greedy a → b", "The baseline a → b (greedy) is right for this model: no placement of"),
+    ],
+)
+def test_the_report_begins_with_what_won(winner: str, says: str) -> None:
+    """A greedy baseline is mixed itself, and its kind is not said twice."""
+    assert says in _headline(run(winner, 8.0))
 
 
 def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row():
