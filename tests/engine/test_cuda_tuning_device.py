@@ -19,6 +19,8 @@ LONG = os.environ.get("COLLAGE_LONG_TESTS") == "1"
 pytestmark = [
     pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here"),
     pytest.mark.skipif(headers() is None, reason="no CUDA headers here"),
+    pytest.mark.skipif(not LONG, reason="COLLAGE_LONG_TESTS=1 tunes on the pretended device"),
+    pytest.mark.slow,
     pytest.mark.timeout(1500),
 ]
 
@@ -42,8 +44,6 @@ def test_kernels_are_built_compared_and_timed_in_a_child(machine: dict[str, str]
     assert told["refused"]["no code"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not LONG, reason="COLLAGE_LONG_TESTS=1 places a model, which takes minutes")
 def test_place_tunes_on_the_device(machine: dict[str, str], tmp_path: Path) -> None:
     out, caches = tmp_path / "out", {"COLLAGE_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
