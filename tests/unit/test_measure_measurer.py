@@ -193,10 +193,23 @@ def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypa
 def test_cancel_is_quick_and_keeps_what_was_measured(bed):
     cancel = threading.Event()
     good, hanging = candidate("good", 1), candidate("slow", 2, act="sleeps")
-    threading.Timer(0.8, cancel.set).start()
-    began = time.monotonic()
+    cancelled: list[float] = []
+
+    def when_one_is_there() -> None:
+        store = Store(bed.store.path)
+        until = time.monotonic() + 60
+        while store.get(good.key) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        cancelled.append(time.monotonic())
+        cancel.set()
+        store.close()
+
+    watcher = threading.Thread(target=when_one_is_there)
+    watcher.start()
     found = bed.measure(good, hanging, cancel=cancel)
-    assert time.monotonic() - began < 1.9
+    assert cancelled, "nothing hung"
+    assert time.monotonic() - cancelled[0] < 1.1
+    watcher.join()
     assert found.stopped and list(found.costs) == [good.key] and found.skipped == 1
     assert bed.store.get(good.key) is not None and bed.store.get(hanging.key) is None
     assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
