@@ -123,7 +123,11 @@ def test_samples_of_an_unsettled_machine_count_by_their_faster_half():
     for name, slow in (("calm", 1.0), ("disturbed", 1.5)):
         world = World(noise=0.005)
         chance = random.Random(7)
-        world.slowness = lambda _, by=slow, chance=chance: by if chance.random() < 0.5 else 1.0
+
+        def slowness(_: float, by: float = slow, chance: random.Random = chance) -> float:
+            return by if chance.random() < 0.5 else 1.0
+
+        world.slowness = slowness
         rivals = [world.rival("a", 1.00e-3), world.rival("b", 1.06e-3)]
         medians[name] = timings = time_rivals(rivals, clock=world.clock)
         assert [t.calm for t in timings] == [slow > 1.0] * 2

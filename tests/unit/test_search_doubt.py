@@ -68,7 +68,7 @@ def test_equal_work_is_drawn_once() -> None:
 
 def test_repeats_are_bootstrapped() -> None:
     rng = random.Random(1)
-    repeats = {
+    repeats: dict[int | str, list[float]] = {
         "a": [rng.gauss(10.0, 2.0) for _ in range(9)],
         "b": [rng.gauss(10.0, 2.0) for _ in range(9)],
     }
