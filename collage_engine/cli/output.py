@@ -149,9 +149,9 @@ def print_run(run: Run) -> None:
            if counts.proven or counts.assumed else "")
     )  # fmt: skip
     for pin in run.pins:
-        price = f", price {time_text(pin.price_us)}" if pin.price_us is not None else ""
-        reason = f": {pin.reason}" if pin.reason else ""
-        say(f"pin {pin.pin}: {pin.state}{price}{reason}")
+        price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
+        told = pin.reason or price  # the reason tells the price
+        say(f"pin {pin.pin}: {pin.state}{f': {told}' if told else ''}")
     for limit in run.limits:
         say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
     for base in run.baselines:
