@@ -55,6 +55,6 @@ def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
     output.print_run(tied)
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "99.0" in line]
-    assert line.lstrip().startswith("=") and "as fast, as far as the rounds can tell" in said
+    assert line.lstrip().startswith("=") and "as fast, as far as these rounds can tell" in said
     output.print_run(a_run())
-    assert "as far as the rounds can tell" not in capsys.readouterr().out
+    assert "as far as these rounds can tell" not in capsys.readouterr().out
