@@ -76,7 +76,7 @@ def test_whole_models(name: str) -> None:
 def test_one_group_is_one_kernel_with_its_weight_as_a_constant() -> None:
     lowered = lower_module(conv((1, 64, 9, 9), (48, 64, 3, 3), padding=1), cpu(2))
     (kernel,) = lowered.kernels.values()
-    assert kernel.schedule == "conv channels"
+    assert kernel.schedule == "conv winograd"
     main = lowered.module["main"]
     assert len(main.params) == 1 and len(main.body.blocks) == 1
     (call,) = calls(lowered.module, "call_tir")
@@ -126,7 +126,7 @@ def test_many_wide_convolutions_are_computed_channels_last() -> None:
     lowered = lower_module(module, cpu(2))
     assert lowered.layout == "channels last"
     schedules = sorted(k.schedule for k in lowered.kernels.values())
-    assert schedules == ["conv channels", "pointwise", "pointwise"]
+    assert schedules == ["conv winograd", "pointwise", "pointwise"]
 
 
 def test_few_or_grouped_convolutions_keep_their_layout() -> None:
