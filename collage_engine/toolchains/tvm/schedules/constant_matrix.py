@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collage_engine.toolchains.tvm.emit import Stmt, f32, seq, vectorized
+from collage_engine.toolchains.tvm.emit import (
+    Stmt,
+    allocate,
+    f32,
+    load,
+    local,
+    seq,
+    store,
+    vectorized,
+)
 from collage_engine.toolchains.tvm.winograd import Matrix
 
 Expr = Any
@@ -38,6 +47,33 @@ def combined(
             for number in range(len(rows))
         )
     )
+
+
+def on_both_sides(
+    matrix: Matrix,
+    width: int,
+    element: Callable[[int, int, Any], Expr],
+    give: Callable[[int, int, Any, Expr], Stmt],
+) -> Stmt:
+    """M d Mᵀ of a square of vectors: ``element(p, q, lane)`` reads one, ``give(p, q, lane, value)``
+    takes one of the results."""
+    rows, side = len(matrix), len(matrix[0])
+    half = local((rows * side * width,), name="half")
+
+    def place(p: int, q: int, x: Any) -> Any:
+        return (p * side + q) * width + x
+
+    def column(q: int) -> Stmt:
+        inputs = [lambda x, p=p: element(p, q, x) for p in range(side)]
+        return combined(
+            matrix, inputs, width, lambda p, x, value: store(half, value, place(p, q, x))
+        )
+
+    def line(p: int) -> Stmt:
+        inputs = [lambda x, q=q: load(half, place(p, q, x)) for q in range(side)]
+        return combined(matrix, inputs, width, lambda q, x, value: give(p, q, x, value))
+
+    return seq(allocate(half), *map(column, range(side)), *map(line, range(rows)))
 
 
 def _alternate(a: Sequence[float], b: Sequence[float]) -> bool:

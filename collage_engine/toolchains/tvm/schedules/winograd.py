@@ -11,7 +11,6 @@ after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from collage_engine.toolchains.tvm.emit import (
     bound,
     int64,
     load,
-    local,
     loop,
     pieces,
     seq,
@@ -33,7 +31,7 @@ from collage_engine.toolchains.tvm.emit import (
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules import winograd_plan
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, tile
-from collage_engine.toolchains.tvm.schedules.constant_matrix import combined
+from collage_engine.toolchains.tvm.schedules.constant_matrix import on_both_sides
 from collage_engine.toolchains.tvm.schedules.conv_plan import best_positions, spans
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, prepare
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
@@ -137,30 +135,15 @@ class _Winograd:
 
             def vector(begin: Any, c: Any, width: int) -> Stmt:
                 """``begin``: the tile's first element; ``c``: the first of ``width`` channels."""
-                half = local((side * side * width,), name="half")
 
-                def column(q: int) -> Stmt:
-                    def element(p: int) -> Callable[[Any], Any]:
-                        at = begin + ((p * extents[1] + q) * pitch + c)
-                        return lambda x: load(self.data.flat, at + x)
+                def element(p: int, q: int, x: Any) -> Any:
+                    return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)
 
-                    def give(p: int, x: Any, value: Any) -> Stmt:
-                        return store(half, value, (p * side + q) * width + x)
+                def give(p: int, q: int, x: Any, value: Any) -> Stmt:
+                    at = t * self.pitch + c + ((p * side + q) * step + x)
+                    return store(target, value, at)
 
-                    return combined(self.matrices.data, [*map(element, range(side))], width, give)
-
-                def line(p: int) -> Stmt:
-                    def element(q: int) -> Callable[[Any], Any]:
-                        return lambda x: load(half, (p * side + q) * width + x)
-
-                    def give(q: int, x: Any, value: Any) -> Stmt:
-                        return store(
-                            target, value, t * self.pitch + c + ((p * side + q) * step + x)
-                        )
-
-                    return combined(self.matrices.data, [*map(element, range(side))], width, give)
-
-                return seq(allocate(half), *map(column, range(side)), *map(line, range(side)))
+                return on_both_sides(self.matrices.data, width, element, give)
 
             return bound(
                 row * pitch,

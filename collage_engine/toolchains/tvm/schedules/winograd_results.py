@@ -27,7 +27,7 @@ from collage_engine.toolchains.tvm.schedules.anchor import (
     Epilogue,
     columns_below,
 )
-from collage_engine.toolchains.tvm.schedules.constant_matrix import combined
+from collage_engine.toolchains.tvm.schedules.constant_matrix import on_both_sides
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
 from collage_engine.toolchains.tvm.schedules.squares import give_squares
 from collage_engine.toolchains.tvm.winograd import Transforms
@@ -79,27 +79,14 @@ class Results:
 
         def one(i: Any, j: Any, v: Any) -> Stmt:
             t = int64(i) * self.columns + j
-            half = local((m * side * lanes,), name="half")
             out = local((m * m * lanes,), name="out")
 
-            def column(q: int) -> Stmt:
-                def element(p: int) -> Callable[[Any], Any]:
-                    at = (int64(p * side + q) * count + t) * self.block + int64(v) * lanes
-                    return lambda x: load(sums, at + x)
+            def element(p: int, q: int, x: Any) -> Any:
+                at = (int64(p * side + q) * count + t) * self.block + int64(v) * lanes
+                return load(sums, at + x)
 
-                def keep(p: int, x: Any, value: Any) -> Stmt:
-                    return store(half, value, (p * side + q) * lanes + x)
-
-                return combined(self.matrices.back, [*map(element, range(side))], lanes, keep)
-
-            def line(p: int) -> Stmt:
-                def element(q: int) -> Callable[[Any], Any]:
-                    return lambda x: load(half, (p * side + q) * lanes + x)
-
-                def keep(q: int, x: Any, value: Any) -> Stmt:
-                    return store(out, value, (p * m + q) * lanes + x)
-
-                return combined(self.matrices.back, [*map(element, range(side))], lanes, keep)
+            def keep(p: int, q: int, x: Any, value: Any) -> Stmt:
+                return store(out, value, (p * m + q) * lanes + x)
 
             def results(p: int) -> Stmt:
                 given = []
@@ -114,10 +101,8 @@ class Results:
                 return row
 
             return seq(
-                allocate(half),
                 allocate(out),
-                *map(column, range(side)),
-                *map(line, range(m)),
+                on_both_sides(self.matrices.back, lanes, element, keep),
                 *map(results, range(m)),
             )
 
