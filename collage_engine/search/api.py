@@ -14,7 +14,8 @@ import msgspec
 
 from collage_engine.search.check import check_cover
 from collage_engine.search.limit_verdicts import verdicts_within
-from collage_engine.search.problem import Answer, CandidateId, Problem, read_problem
+from collage_engine.search.problem import Answer, CandidateId, Problem
+from collage_engine.search.reading import read_problem
 from collage_engine.search.rivals import Rival, best_covers
 from collage_engine.search.search import Found, Search
 from collage_engine.search.verdicts import explain_infeasible, verdicts_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.search.api import solve
-from collage_engine.search.problem import read_problem
+from collage_engine.search.reading import read_problem
 
 
 def main_search(text: str | bytes, *, time_limit_s: float | None = None) -> dict[str, Any]:

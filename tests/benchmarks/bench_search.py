@@ -22,7 +22,8 @@ from collections import Counter
 import msgspec
 
 from collage_engine.search.api import Search, solve
-from collage_engine.search.problem import ProblemPin, read_problem
+from collage_engine.search.problem import ProblemPin
+from collage_engine.search.reading import read_problem
 from tests.search_graphs import SHAPES, problem_on, wide
 
 

@@ -14,7 +14,8 @@ from collage_engine.placement.build import CoverPart
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search import refine
-from collage_engine.search.problem import CandidateId, Problem, problem_from
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.reading import problem_from
 from tests.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)

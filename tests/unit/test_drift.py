@@ -28,7 +28,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import Search, solve
 from collage_engine.search.doubt import Doubt, doubt, ties
 from collage_engine.search.explain import explain_node
-from collage_engine.search.problem import Answer, Problem, problem_from
+from collage_engine.search.problem import Answer, Problem
+from collage_engine.search.reading import problem_from
 from collage_engine.search.sittings import BUSY_DRIFT, missing
 from tests.graphs import chain
 

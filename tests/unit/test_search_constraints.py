@@ -15,7 +15,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.constraints import Limits
 from collage_engine.search.limits import Constraints
-from collage_engine.search.problem import problem_from
+from collage_engine.search.reading import problem_from
 from tests.search_graphs import SHAPES, problem_on
 from tests.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets

@@ -11,7 +11,7 @@ import pytest
 
 from collage_engine.search.api import Search, solve
 from collage_engine.search.doubt import doubt, spread_of, ties
-from collage_engine.search.problem import problem_from
+from collage_engine.search.reading import problem_from
 from collage_engine.search.sittings import drift_between, median_interval
 from tests.search_graphs import problem_on, residual
 

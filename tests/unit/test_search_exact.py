@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from collage_engine.search.api import Search, check, k_best, solve
-from collage_engine.search.problem import Answer, Problem, problem_from
+from collage_engine.search.problem import Answer, Problem
+from collage_engine.search.reading import problem_from
 from collage_engine.search.wide import Wide
 from tests.search_graphs import SHAPES, problem_on
 from tests.search_instances import BruteForce, random_problem

@@ -6,7 +6,7 @@ from typing import Any
 
 from collage_engine.search.api import k_best, solve
 from collage_engine.search.explain import RIVALS, Labels, explain_node, explain_rival, us
-from collage_engine.search.problem import problem_from
+from collage_engine.search.reading import problem_from
 
 DATA: dict[str, Any] = {
     "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [1]},

@@ -8,7 +8,7 @@ import pytest
 
 from collage_engine.search.api import Search, check, solve
 from collage_engine.search.dive import dive
-from collage_engine.search.problem import problem_from
+from collage_engine.search.reading import problem_from
 from tests.search_graphs import chain, problem_on, wide
 from tests.search_instances import BruteForce, random_problem
 

@@ -11,7 +11,8 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.search.api import check, k_best, solve
 from collage_engine.search.coalesce import coalesce
 from collage_engine.search.evolve import Evolution
-from collage_engine.search.problem import CandidateId, Problem, problem_from
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.reading import problem_from
 from collage_engine.search.refine import LocalSearch, Trial, refine
 from tests.search_graphs import problem_on, residual
 from tests.search_instances import BruteForce, random_problem

@@ -16,8 +16,8 @@ from collage_engine.search.problem import (
     ProblemCandidate,
     ProblemNode,
     ProblemPin,
-    problem_from,
 )
+from collage_engine.search.reading import problem_from
 from collage_engine.search.tolerance import BurdenedSearch
 from tests.search_graphs import problem_on, residual
 from tests.search_instances import BruteForce, random_problem
