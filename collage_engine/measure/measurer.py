@@ -8,27 +8,21 @@ did not spoil itself), unless it already ran in one; the others are timed again 
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from collage_engine.machine.processes import private_bytes
-from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.measure.guard import NAME as GUARD
+from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.measure.child import MeasuringChild
 from collage_engine.measure.guard import Reading
 from collage_engine.measure.job import (
     JOB,
     WRONG_NUMBERS,
     Answer,
     GroupRequest,
-    Marker,
     OpenRequest,
-    blame,
 )
 from collage_engine.measure.measurement import Measurement
 from collage_engine.measure.protocol import ProtocolSettings, merged
@@ -38,7 +32,6 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Measured, Progress
 
-OPEN_LIMIT_S = 600.0
 GRACE_S = 2.0
 """How far beyond the deadline a candidate in hand may go."""
 ATTEMPTS = 2
@@ -59,34 +52,6 @@ def group_candidates(candidates: Iterable[CandidateRecord]) -> list[Group]:
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
     return [Group(nodes, tuple(rivals)) for nodes, rivals in found.items()]
-
-
-def measuring_environment(
-    toolchains: Iterable[str], threads: int, spin: bool = False
-) -> dict[str, str]:
-    """Environment in which toolchains share a process fairly: same threads, no spinning.
-
-    Libraries read these when they load (cpu-toolchains.md section 6): pools of several runtimes
-    that spin steal each other's cores.
-    """
-    from collage_engine.toolchains.registry import get
-
-    env = {
-        "TVM_NUM_THREADS": str(threads),
-        "TVM_BIND_THREADS": "0",
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
-    if not spin:
-        env |= {
-            "OMP_WAIT_POLICY": "passive",
-            "GOMP_SPINCOUNT": "0",
-            "TVM_THREAD_POOL_SPIN_COUNT": "0",
-        }
-    for name in toolchains:
-        env |= get(name).environment(threads, spin)
-    return env
 
 
 @dataclass
@@ -135,29 +100,15 @@ class Measurer:
         self.device = device
         self.versions = dict(versions or {})
         self.model_hash = model_hash
-        self.candidate_limit_s = candidate_limit_s
-        if memory_limit_bytes is None:
-            memory_limit_bytes = int(psutil.virtual_memory().total * 0.7)
-        self._limit = memory_limit_bytes
-        self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
-        marker_path = Path(self._folder.name) / "marker"
-        self._marker = Marker(marker_path, create=True)
-        self._open = OpenRequest(
-            model_path=str(model_path),
-            shapes=dict(shapes or {}),
-            truth_folder=str(truth_folder),
-            marker_path=str(marker_path),
-            fingerprint=fingerprint,
-            settings=settings or ProtocolSettings(),
-            guard=_guard_of(store),
-        )
-        self._worker = Worker(
-            job, env=env, memory_limit_bytes=memory_limit_bytes, name="collage-measure"
-        )
-        self._opened = 0
-        """Generation of the child that has the model open."""
-        self._fresh = True
-        """Whether no candidate was compiled in this child yet."""
+        self.child = MeasuringChild(
+            OpenRequest(
+                model_path=str(model_path), shapes=dict(shapes or {}),
+                truth_folder=str(truth_folder), marker_path="", fingerprint=fingerprint,
+                settings=settings or ProtocolSettings(),
+            ),
+            store=store, env=env, candidate_limit_s=candidate_limit_s,
+            memory_limit_bytes=memory_limit_bytes, job=job,
+        )  # fmt: skip
 
     def __enter__(self) -> Measurer:
         return self
@@ -165,15 +116,18 @@ class Measurer:
     @property
     def guard(self) -> Reading | None:
         """The guard's reference; None until a child was started, where the store has none."""
-        return self._open.guard
+        return self.child.guard
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        self._worker.close()
-        self._marker.close()
-        self._folder.cleanup()
+        self.child.close()
+
+    def renew(self) -> None:
+        """End the child: what is measured next is measured in another process, a sitting of its
+        own, with other places in memory."""
+        self.child.renew()
 
     def measure(
         self,
@@ -192,49 +146,6 @@ class Measurer:
         store cannot be used.
         """
         return _Session(self, groups, deadline, cancel, on_event, again).run()
-
-    # ------------------------------------------------------------------ the child
-
-    def ask(
-        self,
-        request: GroupRequest,
-        timeout_s: float | None,
-        cancel: threading.Event | None,
-        on_answer: Callable[[Answer], None],
-    ) -> None:
-        """Have one group run in the child, which is started and given the model if need be."""
-        if not self._worker.alive or self._opened != self._worker.generation:
-            self._marker.set(-1, 0)
-            try:
-                guard = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
-            except (WorkerCrashed, WorkerTimeout) as error:
-                raise MeasureError(
-                    f"{self._open.model_path} could not be opened for measuring: {error}"
-                ) from error
-            self._opened = self._worker.generation
-            self._fresh = True
-            if self._open.guard is None and guard is not None:
-                self._open = replace(self._open, guard=guard)
-                if self.store is not None:
-                    self.store.put_constant(GUARD, guard)
-        self._worker.call(
-            request,
-            timeout_s=timeout_s,
-            cancel=cancel,
-            on_message=on_answer,
-            silence_s=self.candidate_limit_s,
-        )
-
-    def renew(self) -> None:
-        """End the child: what is measured next is measured in another process, a sitting of its
-        own, with other places in memory."""
-        self._worker.close()
-
-    def renew_if_bloated(self) -> None:
-        """End a child that holds half the memory it may: libraries give little back."""
-        pid = self._worker.pid
-        if pid is not None and private_bytes(pid) > self._limit / 2:
-            self._worker.close()
 
 
 class _Session:
@@ -287,7 +198,7 @@ class _Session:
                     break
                 self.progress(next(iter(wanted.values())).label)
                 self.group(group.nodes, list(wanted.values()))
-                self.measurer.renew_if_bloated()
+                self.measurer.child.renew_if_bloated()
         except Cancelled:
             self.outcome.stopped = True
         self.outcome.skipped = len(self.by_key) - len(self.outcome.costs)
@@ -303,7 +214,7 @@ class _Session:
         waiting = list(involved)
 
         def answered(answer: Answer) -> None:
-            self.measurer._fresh = False
+            self.measurer.child.fresh = False
             if answer.cost is not None:
                 self.keep(rivals[answer.place], answer.cost)
                 waiting.remove(answer.place)
@@ -318,17 +229,16 @@ class _Session:
             limit = None
             if self.deadline is not None:
                 limit = max(0.0, self.deadline - time.monotonic()) + GRACE_S
-            fresh = self.measurer._fresh or not self.measurer._worker.alive
+            fresh = self.measurer.child.fresh or not self.measurer.child.alive
             first = waiting[0]
             try:
-                self.measurer.ask(request, limit, self.cancel, answered)
+                self.measurer.child.ask(request, limit, self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")
             except (WorkerCrashed, WorkerTimeout) as error:
                 if isinstance(error, WorkerTimeout) and self.out_of_time():
                     return
-                culprit, doing = blame(self.measurer._marker, waiting)
-                self.measurer._marker.set(-1, 0)
+                culprit, doing = self.measurer.child.blame(waiting)
                 suspects = [culprit] if culprit is not None else list(waiting)
                 for place in suspects:
                     involved[place] += 1
@@ -387,11 +297,6 @@ class _Session:
         self.tell(
             Progress(stage="measure", done=done, total=self.total, left_s=left, rate=rate, now=now)
         )
-
-
-def _guard_of(store: Store | None) -> Reading | None:
-    known = store.constant(GUARD) if store is not None else None
-    return (known[0], known[1]) if known else None
 
 
 def _how(error: WorkerCrashed | WorkerTimeout, doing: str) -> str:

@@ -14,14 +14,9 @@ from msgspec.structs import replace
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.measure.assumed import ASSUMED, PROVEN
+from collage_engine.measure.child import measuring_environment
 from collage_engine.measure.keys import KeyContext
-from collage_engine.measure.measurer import (
-    Group,
-    Measurer,
-    Outcome,
-    group_candidates,
-    measuring_environment,
-)
+from collage_engine.measure.measurer import Group, Measurer, Outcome, group_candidates
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.budget import Budget
 from collage_engine.pipeline.stages import StageReport

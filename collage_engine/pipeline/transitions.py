@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collage_engine.measure.child import measuring_environment
 from collage_engine.measure.conversions import conversion_constants
 from collage_engine.measure.copies import copy_constants
 from collage_engine.measure.handover import transition_constants as measured_constants
-from collage_engine.measure.measurer import measuring_environment
 from collage_engine.pipeline import cancel
 from collage_engine.pipeline.conversions import wanted_conversions
 from collage_engine.pipeline.workspace import Menu, Workspace, threads_of

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.measure.measurer import measuring_environment
+from collage_engine.measure.child import measuring_environment
 from collage_engine.measure.tuning_job import JOB, ListTasks, Missing
 from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.pipeline import cancel

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.device import fingerprint
 from collage_engine.measure.bounds import lower_bound_us, machine_peaks
+from collage_engine.measure.child import measuring_environment
 from collage_engine.measure.job import Marker, OpenRequest
-from collage_engine.measure.measurer import Measurer, group_candidates, measuring_environment
+from collage_engine.measure.measurer import Measurer, group_candidates
 from collage_engine.measure.protocol import ProtocolSettings
 from collage_engine.measure.store import Store
 from collage_engine.measure.work import WorkCounter
@@ -108,7 +109,7 @@ def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measure
 
 
 def test_a_sleeper_is_killed(measurer):
-    measurer.candidate_limit_s = 3.0
+    measurer.child.candidate_limit_s = 3.0
     asleep, plain = candidate("sleeper", 1), candidate("plain", 1)
     found = measurer.measure(group_candidates([plain, asleep]))
     assert found.costs[asleep.key].reason == "gave no answer within 3 s while compiling"
