@@ -17,6 +17,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.format import PLAIN, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.records.precision import full_places
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 
 if TYPE_CHECKING:
@@ -60,6 +61,15 @@ class Function:
     @property
     def members(self) -> tuple[int, ...]:
         return tuple(members(self.nodes))
+
+    @property
+    def left_full(self) -> frozenset[int]:
+        """Graph indices of the calls whose products the instance leaves in float32."""
+        places = full_places(self.instance)
+        if not places:
+            return frozenset()
+        calls = [i for i in self.graph.operators if self.nodes >> i & 1]
+        return frozenset(calls[place] for place in places if place < len(calls))
 
     def input_type(self, index: int) -> TensorType:
         """Type of the tensor that is passed for an input: its stored shape."""

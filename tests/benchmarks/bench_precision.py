@@ -17,17 +17,18 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from collage_engine.lowering.compile import compile_function
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
-from tests.toolchain_cases import error, imported, reference, tensors, whole
+from tests.toolchain_cases import error, imported, reference, whole
 
 MODELS = (
     "mobilenet_v2", "light_squeezenet", "light_resnet50", "se_resnet50", "unet_brain",
     "light_densenet121", "light_inception_v2", "light_shufflenet",
 )  # fmt: skip
-TOOLCHAINS = ("onednn", "openvino")
+TOOLCHAINS = ("tvm", "onednn", "openvino")
 
 
 def openvino_itself(model: ModelProto, feeds: dict[str, np.ndarray], **more: Any) -> Any:
@@ -58,12 +59,11 @@ def row(name: str, seconds: float) -> None:
         for instance in found.instances(1, BFLOAT16):
             function = whole(net, instance)
             truth = truth or reference(model, function, feeds)
-            module = found.compile(function)
-            arguments, results = tensors(function, feeds)
-            call = module[function.symbol]
-            calls[instance.id] = lambda c=call, a=arguments, m=module: c(*a)
-            calls[instance.id]()
-            errors[instance.id] = max(map(error, results, truth))
+            compiled = compile_function(function)
+            inputs = [feeds[net.graph.nodes[index].name] for index in function.inputs]
+            errors[instance.id] = max(map(error, compiled.run(inputs), truth))
+            timer = compiled.timer(inputs)
+            calls[instance.id] = lambda timer=timer: timer(1)
     calls["openvino itself"], given = openvino_itself(model, feeds)
     calls["openvino itself"]()
     errors["openvino itself"] = max(map(error, given(), truth))

@@ -8,8 +8,6 @@ that leave) stays float32, and so do quantised products.
 
 from __future__ import annotations
 
-from collage_engine.records.precision import full_places
-from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn.fuse import HEAVY
 from collage_engine.toolchains.onednn.rounding import round_weights
 from collage_engine.toolchains.onednn.steps import Plan, Step
@@ -44,15 +42,6 @@ def keep_in_bfloat16(plan: Plan, full: frozenset[int] = frozenset()) -> None:
             sources = [step.fields[key] for key in ("src", "other") if key in step.fields]
             wanted.update([*sources, *step.fields.get("srcs", [])])
     round_weights(plan, rounded)
-
-
-def full_calls(function: Function) -> frozenset[int]:
-    """Graph indices of the calls whose products the instance leaves in float32."""
-    places = full_places(function.instance)
-    if not places:
-        return frozenset()
-    calls = [i for i in function.graph.operators if function.nodes >> i & 1]
-    return frozenset(calls[place] for place in places if place < len(calls))
 
 
 def _is_float(plan: Plan, step: Step) -> bool:

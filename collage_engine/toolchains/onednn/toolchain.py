@@ -100,7 +100,7 @@ class OneDnnToolchain(NativeToolchain):
         return library_table(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        from collage_engine.toolchains.onednn.bfloat16 import full_calls, keep_in_bfloat16
+        from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16
         from collage_engine.toolchains.onednn.generate import generate
 
         plan, inputs, outputs = generate(
@@ -109,7 +109,7 @@ class OneDnnToolchain(NativeToolchain):
         )  # fmt: skip
         narrow = function.instance.precision == BFLOAT16
         if narrow:
-            keep_in_bfloat16(plan, full_calls(function))
+            keep_in_bfloat16(plan, function.left_full)
         described = plan.as_json(inputs, outputs)
         # A convolution between such borders need not reach for row-major tensors.
         described["channels_last"] = int(bool(function.takes or function.gives))

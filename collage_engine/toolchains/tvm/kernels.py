@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from collage_engine.toolchains.tvm.choices import has_traces, trace_for
 from collage_engine.toolchains.tvm.expressions import NotUnderstood
 from collage_engine.toolchains.tvm.program import Program, Stage, inline, read_program
-from collage_engine.toolchains.tvm.schedules import conv, matmul, quantized, rows
+from collage_engine.toolchains.tvm.schedules import bfloat16, conv, matmul, quantized, rows
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -27,6 +27,7 @@ FAMILIES: dict[str, Writer] = {
     "conv": conv.write,
     "matmul": matmul.write,
     "quantized": quantized.write,
+    "bfloat16": bfloat16.write,
 }
 
 

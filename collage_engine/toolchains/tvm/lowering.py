@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.toolchains.tvm import channels_last
+from collage_engine.toolchains.tvm import bfloat16, channels_last
 from collage_engine.toolchains.tvm.kernels import Kernel, kernel_for
 from collage_engine.toolchains.tvm.legalize.table import table
 from collage_engine.toolchains.tvm.target import Cpu
@@ -41,8 +41,13 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     """Schedules everything ``main`` does."""
     start = time.perf_counter()
     layout = "plain"
-    if channels_last.worthwhile(module["main"], cpu.lanes("float32")):
+    narrow, full = bfloat16.wanted(module["main"])
+    narrow = narrow and cpu.bfloat16
+    images = narrow and bfloat16.has_images(module["main"])
+    if images or channels_last.worthwhile(module["main"], cpu.lanes("float32")):
         module, layout = channels_last.convert(module), "channels last"
+    if narrow:
+        module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
     middle = time.perf_counter()
     lowered = Lowered(legal, layout=layout)

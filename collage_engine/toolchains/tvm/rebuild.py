@@ -9,7 +9,9 @@ from tvm import relax
 from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, PRODUCTS
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.tvm.bfloat16 import ROUNDED
 from collage_engine.toolchains.tvm.channels_last import marked
 from collage_engine.toolchains.tvm.quantized import Integers
 
@@ -56,6 +58,9 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
             return model.expr(index)
         return moved(model.var(index))
 
+    narrow = function.instance.precision == BFLOAT16
+    full = function.left_full
+    products: list[int] = []
     with builder.function("main", parameters):
         with builder.dataflow():
             integers = Integers(function)
@@ -71,6 +76,8 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
                     known[model.var(index)] = whole
                     continue
                 for each in integers.opened(index):
+                    if graph.nodes[each].op in PRODUCTS:
+                        products.append(each)
                     known[model.var(each)] = builder.emit(moved(model.expr(each)))
             results = [known.get(model.var(index)) for index in function.outputs]
             if any(r is None for r in results):
@@ -79,4 +86,9 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
         builder.emit_func_output(result)
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
-    return marked(builder.get(), takes, gives)
+    module = marked(builder.get(), takes, gives)
+    if narrow:
+        kept = [k for k, index in enumerate(products) if index in full]
+        main = module["main"].with_attr(ROUNDED, kept)
+        module.update_func(module.get_global_var("main"), main)
+    return module

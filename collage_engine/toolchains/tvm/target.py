@@ -22,6 +22,8 @@ class Cpu:
     threads: int = 1
     vnni: bool = False
     """Whether one instruction adds four 8-bit products to each lane of a full vector."""
+    bfloat16: bool = False
+    """Whether one instruction adds two bfloat16 products to each lane of a full vector."""
     halves: bool = False
     """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
 
@@ -80,16 +82,18 @@ def cpu(threads: int = 1) -> Cpu:
     with target:
         wide = codegen.llvm_cpu_has_features("avx512f", target)
         medium = codegen.llvm_cpu_has_features("avx2", target)
-        # Before LLVM 22 the intrinsic had other operand types.
+        # Before LLVM 22 the intrinsics had other operand types, or were not tried.
         vnni = wide and codegen.llvm_cpu_has_features("avx512vnni", target)
         vnni = bool(vnni and codegen.llvm_version_major() >= 22)
+        bfloat16 = wide and codegen.llvm_cpu_has_features("avx512bf16", target)
+        bfloat16 = bool(bfloat16 and codegen.llvm_version_major() >= 22)
     arm = "aarch64" in str(codegen.llvm_get_system_triple())
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
     l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 512 << 10)
     name = description.get("mcpu", "generic")
     halves = wide and name in HALF_WIDE
-    return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, halves)
+    return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)
 
 
 def _cache_bytes(level: int, default: int) -> int:

@@ -6,9 +6,11 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 from collage_engine.toolchains.tvm.operators import reason_against
@@ -29,6 +31,7 @@ class TvmToolchain(Toolchain):
     depends = (
         "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
     )  # fmt: skip
+    careful = True
     targets = ("cpu", "cuda")
 
     def probe(self) -> ToolchainState:
@@ -54,7 +57,10 @@ class TvmToolchain(Toolchain):
         )  # fmt: skip
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain=self.name, threads=threads),)
+        plain = ToolchainInstance(toolchain=self.name, threads=threads)
+        if precision == BFLOAT16 and "avx512_bf16" in processor().flags:
+            return plain, in_bfloat16(plain)
+        return (plain,)
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         from collage_engine.records.precision import in_precision

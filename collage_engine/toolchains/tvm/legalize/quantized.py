@@ -19,7 +19,7 @@ from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import constant_of, note
 from collage_engine.toolchains.tvm.schedules.conv_plan import block_of
-from collage_engine.toolchains.tvm.schedules.quantized_data import QUAD
+from collage_engine.toolchains.tvm.schedules.dot_data import QUAD
 from collage_engine.toolchains.tvm.target import Cpu
 
 Function = Callable[[Expr], Expr]

@@ -17,8 +17,8 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, tile
 from collage_engine.toolchains.tvm.schedules.conv_plan import spans
+from collage_engine.toolchains.tvm.schedules.dot_data import Data, Geometry, unsigned
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
-from collage_engine.toolchains.tvm.schedules.quantized_data import Data, Geometry, unsigned
 
 
 class Depthwise:
@@ -26,7 +26,7 @@ class Depthwise:
 
     def __init__(self, shape: Geometry, epilogue: Epilogue, context: Context) -> None:
         self.shape, self.epilogue, self.context = shape, epilogue, context
-        self.data = Data(shape, context, quads=False)
+        self.data = Data(shape, context)
 
     def loops(self) -> Stmt:
         shape, cpu = self.shape, self.context.cpu

@@ -131,3 +131,10 @@ def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
     """Whether the estimates say clearly that it saves time."""
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
     return best < 0.9 * direct(cpu, co, ci, out)
+
+
+def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
+    """Whether the estimates say that it saves more than multiplying out in bfloat16, two products
+    at once and from half the bytes, does."""
+    best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
+    return best < 0.5 * direct(cpu, co, ci, out)

@@ -1,4 +1,4 @@
-"""What integer kernels read: sizes, and the data with its rim where that must be copied."""
+"""What kernels of narrow elements read: sizes, and the data with its rim where that is copied."""
 
 from __future__ import annotations
 
@@ -28,34 +28,41 @@ from collage_engine.toolchains.tvm.schedules.conv_sizes import ConvSizes, of_not
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 QUAD = 4
-"""Channels that one instruction multiplies and adds in each lane."""
+"""8-bit channels that one instruction multiplies and adds in each lane."""
+PAIR = 2
+"""The same of bfloat16 ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry(ConvSizes):
-    """The sizes of one integer convolution over channels-last data, or of a product."""
+    """The sizes of one convolution over narrow channels-last data, or of a product."""
 
     lead: tuple[int, ...] = ()
     """Axes before the channels of a product's result; empty for convolutions."""
-    zero: int
+    zero: int = 0
     """What the rim holds: the data's zero point as an unsigned number."""
-    signed: bool
+    signed: bool = False
+    stored: str = "uint8"
+    """Element type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
 
     @staticmethod
     def of(anchor: Stage) -> Geometry:
         sources = list({str(a.source.name): a.source for a in loads(anchor.value)}.values())
         if len(sources) != 2:
-            raise NotUnderstood("an integer product that does not read two tensors")
+            raise NotUnderstood("a product of narrow elements that does not read two tensors")
         data, weight = sources
         note, shape, out = anchor.note, shape_of(data), anchor.extents
-        zero, signed = int(note["zero"]), bool(note["signed"])
+        elements: dict[str, Any] = {
+            "zero": int(note.get("zero", 0)), "signed": bool(note.get("signed", False)),
+            "stored": "uint16" if str(data.dtype) == "uint16" else "uint8",
+        }  # fmt: skip
         if note["way"] == "product":
             rows = product(out[:-1])
             sizes = of_points(data, weight, rows, shape[-1], out[-1])
-            return Geometry(lead=out[:-1], zero=zero, signed=signed, **sizes)
+            return Geometry(lead=out[:-1], **elements, **sizes)
         return Geometry(
             data=data, weight=weight, batch=shape[0], ci=shape[-1], co=out[-1], size=shape[1:-1],
-            out=out[1:-1], zero=zero, signed=signed, **of_note(note, len(shape) - 2),
+            out=out[1:-1], **elements, **of_note(note, len(shape) - 2),
         )  # fmt: skip
 
     @property
@@ -84,9 +91,9 @@ class Geometry(ConvSizes):
 class Data:
     """The data where the kernel reads it: as it lies, or copied with its rim."""
 
-    def __init__(self, shape: Geometry, context: Context, quads: bool) -> None:
+    def __init__(self, shape: Geometry, context: Context, together: int = 1) -> None:
         inside = shape.ci // shape.groups
-        uneven = quads and inside % QUAD
+        uneven = inside % together
         self.shape = shape
         self.pitch = shape.ci
         self.copied = bool(shape.padded != shape.size or uneven)
@@ -96,10 +103,11 @@ class Data:
         if not self.copied:
             return
         if uneven:
-            self.pitch = -(-shape.ci // QUAD) * QUAD + (QUAD if shape.groups > 1 else 0)
+            self.pitch = -(-shape.ci // together) * together
+            self.pitch += together if shape.groups > 1 else 0
         source, self.flat = (
             self.flat,
-            workspace((shape.batch * product(self.size) * self.pitch,), "uint8", "prepared"),
+            workspace((shape.batch * product(self.size) * self.pitch,), shape.stored, "prepared"),
         )
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)
@@ -117,12 +125,12 @@ class Data:
         return self.shape.signed and not self.copied
 
     def _copy(self, source: Any, context: Context) -> Stmt:
-        shape, lanes = self.shape, context.cpu.vector_bytes
+        shape, lanes = self.shape, context.cpu.lanes(self.shape.stored)
         columns = self.size[-1]
         whole = self.pitch == shape.ci
 
         def fill(at: Any, count: int) -> Stmt:
-            value = tirx.const(shape.zero, "uint8")
+            value = tirx.const(shape.zero, shape.stored)
             return _runs(count, lanes, lambda o: store(self.flat, value, at + o))
 
         def element(at: Any, start: Any) -> Any:

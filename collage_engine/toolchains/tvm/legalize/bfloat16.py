@@ -1,0 +1,138 @@
+"""Products whose operands are rounded to bfloat16: rounding, packing, computation.
+
+A number is held as the upper half of a float32 one, in ``uint16``. ``convolution`` and ``product``
+are the specifications that schedules/bfloat16.py writes; sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from collage_engine.toolchains.rounding import balanced
+from collage_engine.toolchains.tvm.emit import product
+from collage_engine.toolchains.tvm.legalize.common import note
+from collage_engine.toolchains.tvm.schedules.conv_plan import block_of, image_of
+from collage_engine.toolchains.tvm.schedules.dot_data import PAIR
+from collage_engine.toolchains.tvm.target import Cpu
+
+LARGEST = 0x7F800000
+"""The bits of infinity: larger ones, the sign aside, are no numbers."""
+
+
+def rounded(x: Any) -> Any:
+    """A float32 tensor as bfloat16 numbers, to the nearest, half to even."""
+    return te.compute(x.shape, lambda *i: upper_half(x(*i)), name="rounded")
+
+
+def upper_half(value: Expr) -> Expr:
+    """The nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
+    bits = tirx.call_intrin("uint32", "tirx.reinterpret", value)
+
+    def u32(number: int) -> Expr:
+        return tirx.const(number, "uint32")
+
+    half = bits >> u32(16)
+    nearest = (bits + u32(0x7FFF) + (half & u32(1))) >> u32(16)
+    none = (bits & u32(0x7FFFFFFF)) > u32(LARGEST)
+    return tirx.Select(none, half | u32(0x40), nearest).astype("uint16")
+
+
+def real(bits: Expr) -> Expr:
+    """The float32 number whose upper half this is."""
+    wide = bits.astype("uint32") << tirx.const(16, "uint32")
+    return tirx.call_intrin("float32", "tirx.reinterpret", wide)
+
+
+def halves(weights: np.ndarray) -> np.ndarray:
+    """Float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
+    flat = balanced(np.ascontiguousarray(weights, np.float32).reshape(weights.shape[0], -1))
+    return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weights.shape)
+
+
+class Sizes:
+    """Of a convolution over channels-last data with weights O, I of a group, kernel; a product
+    over the last axis has no kernel."""
+
+    def __init__(
+        self,
+        data: Sequence[int],
+        out: Sequence[int],
+        weights: Sequence[int],
+        groups: int = 1,
+        strides: Sequence[int] = (),
+        padding: Sequence[int] = (),
+        dilation: Sequence[int] = (),
+    ) -> None:
+        self.data, self.out = tuple(data), tuple(out)
+        self.co, self.depth, *kernel = weights
+        self.kernel = tuple(kernel)
+        self.groups, self.strides = groups, list(strides)
+        self.padding, self.dilation = list(padding), list(dilation)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Rows and columns that register tiles cover."""
+        if not self.kernel:
+            return product(self.out[:-1]), 1
+        flat = (
+            product(self.kernel) == 1
+            and not any(self.padding)
+            and all(s == 1 for s in self.strides)
+        )
+        return image_of(self.out[1:-1], flat)
+
+    def packed(self, weights: np.ndarray, cpu: Cpu) -> np.ndarray:
+        """[groups, blocks, *kernel, pairs of channels, block, 2], ``uint16``; zeros behind."""
+        groups, co, ci, taps = self.groups, self.co // self.groups, self.depth, product(self.kernel)
+        block = block_of(cpu, co, self.image, chunks=False)
+        blocks, pairs = -(-co // block), -(-ci // PAIR)
+        wide = np.zeros((groups, blocks * block, pairs * PAIR, taps), np.uint16)
+        wide[:, :co, :ci] = halves(weights).reshape(groups, co, ci, taps)
+        split = wide.reshape(groups, blocks, block, pairs, PAIR, taps)
+        return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(
+            groups, blocks, *(self.kernel or (1,)), pairs, block, PAIR
+        )
+
+    def sums(self, data: Any, weight: Any) -> Any:
+        """Σ data · weight in float32, over data whose rim is zero."""
+        taps = [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(self.kernel)]
+        channel = te.reduce_axis((0, self.depth), "rc")
+        co, block = self.co // self.groups, int(weight.shape[-2])
+        before = self.padding[: len(taps)]
+
+        def element(*index: Any) -> Any:
+            c = index[-1]
+            g = tirx.floordiv(c, co) if self.groups > 1 else 0
+            inner = tirx.floormod(c, co) if self.groups > 1 else c
+            source = g * self.depth + channel if self.groups > 1 else channel
+            if not taps:
+                x = real(data(*index[:-1], source))
+            else:
+                at = [
+                    p * s + k * d - b
+                    for p, s, k, d, b in zip(
+                        index[1:-1], self.strides, taps, self.dilation, before, strict=True
+                    )
+                ]
+                x = real(data(index[0], *at, source))
+                if any(self.padding):
+                    sizes = self.data[1:-1]
+                    tests = [t for a, e in zip(at, sizes, strict=True) for t in (a >= 0, a < e)]
+                    x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32"))
+            w = weight(
+                g, tirx.floordiv(inner, block), *(taps or (0,)), tirx.floordiv(channel, PAIR),
+                tirx.floormod(inner, block), tirx.floormod(channel, PAIR),
+            )  # fmt: skip
+            return te.sum(x * real(w), axis=[channel, *taps])
+
+        described = note(
+            family="bfloat16", way="conv" if taps else "product", groups=self.groups,
+            kernel=list(self.kernel), strides=self.strides, padding=self.padding,
+            dilation=self.dilation,
+        )  # fmt: skip
+        return te.compute(self.out, element, name="sums", attrs=described)
