@@ -16,7 +16,7 @@ from tvm.ir import Expr
 from collage_engine.toolchains.rounding import balanced
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import note
-from collage_engine.toolchains.tvm.schedules.conv_plan import block_of, image_of
+from collage_engine.toolchains.tvm.schedules.conv_plan import dot_block_of, image_of
 from collage_engine.toolchains.tvm.schedules.dot_data import PAIR
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -89,7 +89,7 @@ class Sizes:
     def packed(self, weights: np.ndarray, cpu: Cpu) -> np.ndarray:
         """[groups, blocks, *kernel, pairs of channels, block, 2], ``uint16``; zeros behind."""
         groups, co, ci, taps = self.groups, self.co // self.groups, self.depth, product(self.kernel)
-        block = block_of(cpu, co, self.image, chunks=False)
+        block = dot_block_of(cpu, co, self.image)
         blocks, pairs = -(-co // block), -(-ci // PAIR)
         wide = np.zeros((groups, blocks * block, pairs * PAIR, taps), np.uint16)
         wide[:, :co, :ci] = halves(weights).reshape(groups, co, ci, taps)

@@ -18,7 +18,7 @@ from collage_engine.partition.quantized import SMALL
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize.common import constant_of, note
-from collage_engine.toolchains.tvm.schedules.conv_plan import block_of
+from collage_engine.toolchains.tvm.schedules.conv_plan import dot_block_of
 from collage_engine.toolchains.tvm.schedules.dot_data import QUAD
 from collage_engine.toolchains.tvm.target import Cpu
 
@@ -73,7 +73,7 @@ class Kernel:
         image = (positions, 1)
         if not flat and len(self.out) > 3:
             image = (self.out[-3], self.out[-2])
-        block = block_of(cpu, co, image)
+        block = dot_block_of(cpu, co, image)
         blocks, quads = -(-co // block), -(-ci // QUAD)
         wide = np.zeros((self.groups, blocks * block, quads * QUAD, taps), np.int8)
         wide[:, :co, :ci] = self.weights.reshape(self.groups, co, ci, taps)

@@ -42,6 +42,24 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
     return min(range(1, min(4, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
 
 
+DOTS = {1: 1.4, 2: 1.04, 3: 1.02, 4: 1.0}
+"""Price of a product by vectors in a block where one instruction takes several channels: with one
+vector, every broadcast serves one product only. On eleven convolutions of 1 × 1 in bfloat16, one
+vector reached 65 to 82 products a nanosecond, two 69 to 112, four 76 to 108 (Zen 4)."""
+
+
+def dot_block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
+    """``block_of`` for products of several channels at once."""
+    lanes = cpu.lanes("float32")
+    vectors = -(-channels // lanes)
+
+    def price(v: int) -> float:
+        blocks = -(-vectors // v)
+        return tile_cost(cpu, v, image, best_positions(cpu, v, image)) * blocks * DOTS[v]
+
+    return min(range(1, min(4, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
+
+
 def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns of a tile: parts of one row, or several whole rows of a small image."""
     rows, columns = image
