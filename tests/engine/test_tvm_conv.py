@@ -12,6 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
 from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from tests.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
@@ -136,10 +137,17 @@ def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -
         ((1, 8, 6, 6), (8, 3, 3, 3), 1, 2, 0, 2, 1),
         ((1, 64, 5, 5), (64, 16, 2, 2), 2, 0, 0, 1, 1),
         ((1, 128, 4, 4), (128, 32, 3, 3), 2, 1, 1, 1, 1),
+        ((1, 32, 6, 5), (32, 17, 4, 4), 2, 1, 0, 1, 1),
+        ((2, 16, 5, 4), (16, 9, 5, 5), 3, 2, 2, 1, 1),
+        ((1, 16, 5, 4), (16, 3, 2, 2), 3, 0, 0, 1, 1),
     ],
 )
-def test_transposed(data, weight, stride, padding, extra, dilation, groups) -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_transposed(
+    data, weight, stride, padding, extra, dilation, groups, last, monkeypatch
+) -> None:
     """Against numpy, since the plain form is itself rewritten."""
+    monkeypatch.setattr(channels_last, "worthwhile", lambda *_: last)
     dims = len(data) - 2
     operator = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose}[dims]
     values = constant(*weight)

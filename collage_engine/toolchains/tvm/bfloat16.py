@@ -33,6 +33,7 @@ from collage_engine.toolchains.tvm.legalize.common import (
 )
 from collage_engine.toolchains.tvm.schedules import winograd_plan
 from collage_engine.toolchains.tvm.target import Cpu
+from collage_engine.toolchains.tvm.transposed import sub_pixels
 
 NARROW = 8
 """Channels in or out of a group below which float32 kernels are as fast."""
@@ -51,7 +52,7 @@ def wanted(function: relax.Function) -> tuple[bool, frozenset[int]]:
 def has_images(function: relax.Function) -> bool:
     """Whether there are convolutions, which read channels last what is rounded."""
     return any(
-        is_convolution(binding.value)
+        is_convolution(binding.value) or sub_pixels(binding.value, last=True) is not None
         for block in function.body.blocks
         for binding in block.bindings
     )

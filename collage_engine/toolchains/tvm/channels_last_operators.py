@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst, Op, Tuple
 
 from collage_engine.toolchains.tvm.legalize.common import constant_of, static_shape
+from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)
@@ -85,6 +86,8 @@ class Operators:
         name = name_of(value)
         if is_convolution(value):
             return self._conv
+        if name == "relax.nn.conv2d_transpose":
+            return self._conv_transpose
         if name in UNARY:
             return self._unary
         if name in BINARY:
@@ -114,6 +117,12 @@ class Operators:
             list(a.dilation), int(a.groups), "NHWC", str(a.kernel_layout), "NHWC",
             a.out_dtype or None,
         )  # fmt: skip
+
+    def _conv_transpose(self, call: Call) -> Any:
+        found = sub_pixels(call, last=True)
+        if found is None:
+            return None
+        return emit(self.builder, self._to_last(call.args[0]), found, last=True)
 
     def _unary(self, call: Call) -> Any:
         if not self._is_last(call.args[0]):

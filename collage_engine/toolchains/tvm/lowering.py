@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.toolchains.tvm import bfloat16, channels_last
+from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
 from collage_engine.toolchains.tvm.kernels import Kernel, kernel_for
 from collage_engine.toolchains.tvm.legalize.table import table
 from collage_engine.toolchains.tvm.target import Cpu
@@ -46,6 +46,8 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     images = narrow and bfloat16.has_images(module["main"])
     if images or channels_last.worthwhile(module["main"], cpu.lanes("float32")):
         module, layout = channels_last.convert(module), "channels last"
+    else:
+        module = transposed.rewritten(module)
     if narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
