@@ -101,14 +101,14 @@ class _Rounding(PyExprMutator):
         padding = [int(v) for v in attributes.padding]
         padding = padding * (4 // len(padding))
         co, ci = weight.shape[0] // groups, weight.shape[1]
-        if min(co, ci) < NARROW:
+        sizes = Sizes(shape, out, weight.shape, groups, strides, padding, dilation)
+        if co < NARROW or (ci < NARROW and not sizes.merged):
             return None
         channels = weight.shape[1], weight.shape[0]
         if winograd_plan.takes(
             weight.shape[2:], strides, dilation, groups, channels, self.cpu
         ) and winograd_plan.beats_bfloat16(self.cpu, co, ci, out[1:-1]):
             return None
-        sizes = Sizes(shape, out, weight.shape, groups, strides, padding, dilation)
         return self._product(data, weight, sizes, "bfloat16_conv2d")
 
     def _matmul(self, call: Call, name: str) -> Any:

@@ -20,6 +20,8 @@ from collage_engine.toolchains.tvm.schedules.conv_plan import dot_block_of, imag
 from collage_engine.toolchains.tvm.schedules.dot_data import PAIR
 from collage_engine.toolchains.tvm.target import Cpu
 
+FEW = 8
+"""Channels below which a kernel row is multiplied as a whole."""
 LARGEST = 0x7F800000
 """The bits of infinity: larger ones, the sign aside, are no numbers."""
 
@@ -75,6 +77,18 @@ class Sizes:
         self.padding, self.dilation = list(padding), list(dilation)
 
     @property
+    def merged(self) -> bool:
+        """Whether a kernel row's columns and channels, which lie side by side in the data, are
+        multiplied as channels: where channels are too few for that by themselves."""
+        return (
+            len(self.kernel) > 1
+            and self.groups == 1
+            and self.depth < FEW
+            and self.kernel[-1] > 1
+            and self.dilation[-1] == 1
+        )
+
+    @property
     def image(self) -> tuple[int, int]:
         """Rows and columns that register tiles cover."""
         if not self.kernel:
@@ -88,14 +102,24 @@ class Sizes:
 
     def packed(self, weights: np.ndarray, cpu: Cpu) -> np.ndarray:
         """[groups, blocks, *kernel, pairs of channels, block, 2], ``uint16``; zeros behind."""
-        groups, co, ci, taps = self.groups, self.co // self.groups, self.depth, product(self.kernel)
+        kernel = self.kernel or (1,)
+        if self.merged:
+            weights = np.moveaxis(weights, -1, 1)
+            weights = weights.reshape(self.co, -1, *self.kernel[:-1], 1)
+            kernel = (*self.kernel[:-1], 1)
+        groups, co, ci, taps = (
+            self.groups,
+            self.co // self.groups,
+            weights.shape[1],
+            product(kernel),
+        )
         block = dot_block_of(cpu, co, self.image)
         blocks, pairs = -(-co // block), -(-ci // PAIR)
         wide = np.zeros((groups, blocks * block, pairs * PAIR, taps), np.uint16)
         wide[:, :co, :ci] = halves(weights).reshape(groups, co, ci, taps)
         split = wide.reshape(groups, blocks, block, pairs, PAIR, taps)
         return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(
-            groups, blocks, *(self.kernel or (1,)), pairs, block, PAIR
+            groups, blocks, *kernel, pairs, block, PAIR
         )
 
     def sums(self, data: Any, weight: Any) -> Any:
@@ -124,15 +148,18 @@ class Sizes:
                     sizes = self.data[1:-1]
                     tests = [t for a, e in zip(at, sizes, strict=True) for t in (a >= 0, a < e)]
                     x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32"))
+            tap, deep = list(taps) or [0], channel
+            if self.merged:
+                deep, tap[-1] = tap[-1] * self.depth + channel, 0
             w = weight(
-                g, tirx.floordiv(inner, block), *(taps or (0,)), tirx.floordiv(channel, PAIR),
-                tirx.floormod(inner, block), tirx.floormod(channel, PAIR),
+                g, tirx.floordiv(inner, block), *tap, tirx.floordiv(deep, PAIR),
+                tirx.floormod(inner, block), tirx.floormod(deep, PAIR),
             )  # fmt: skip
             return te.sum(x * real(w), axis=[channel, *taps])
 
         described = note(
             family="bfloat16", way="conv" if taps else "product", groups=self.groups,
             kernel=list(self.kernel), strides=self.strides, padding=self.padding,
-            dilation=self.dilation,
+            dilation=self.dilation, **({"merged": True} if self.merged else {}),
         )  # fmt: skip
         return te.compute(self.out, element, name="sums", attrs=described)

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.ir.expr import StringImm
 
-from collage_engine.toolchains.tvm.emit import Stmt, int64
+from collage_engine.toolchains.tvm.emit import Stmt, int64, load
 from collage_engine.toolchains.tvm.expressions import NotUnderstood
 from collage_engine.toolchains.tvm.program import Program, Stage
 from collage_engine.toolchains.tvm.schedules.anchor import surround
@@ -53,10 +53,14 @@ class Pairs:
     stored = "uint16"
     sums = "float32"
 
-    def several(self, data: Data, at: Any) -> Expr:
-        """Two neighbouring channels of a position, in every lane."""
-        pair = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), PAIR)])
-        return tirx.Broadcast(tirx.call_intrin("int32", "tirx.reinterpret", pair), LANES)
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+        """Two neighbouring channels of a position, in every lane; the second may be missing."""
+        if count:
+            word = tirx.Cast("int32", load(data.flat, at))
+        else:
+            pair = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), PAIR)])
+            word = tirx.call_intrin("int32", "tirx.reinterpret", pair)
+        return tirx.Broadcast(word, LANES)
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
         """The sums with two products added in each lane."""

@@ -45,6 +45,10 @@ class Geometry(ConvSizes):
     stored: str = "uint8"
     """Element type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
 
+    run: int = 0
+    """Elements of a kernel row that lie side by side, all its columns and channels, where they are
+    multiplied as if they were channels; ``kernel`` then has one column. 0: they are not."""
+
     @staticmethod
     def of(anchor: Stage) -> Geometry:
         sources = list({str(a.source.name): a.source for a in loads(anchor.value)}.values())
@@ -60,15 +64,21 @@ class Geometry(ConvSizes):
             rows = product(out[:-1])
             sizes = of_points(data, weight, rows, shape[-1], out[-1])
             return Geometry(lead=out[:-1], **elements, **sizes)
+        sizes = of_note(note, len(shape) - 2)
+        if note.get("merged"):
+            *rows, columns = sizes["kernel"]
+            sizes["kernel"] = (*rows, 1)
+            elements["run"] = columns * shape[-1]
         return Geometry(
             data=data, weight=weight, batch=shape[0], ci=shape[-1], co=out[-1], size=shape[1:-1],
-            out=out[1:-1], **elements, **of_note(note, len(shape) - 2),
+            out=out[1:-1], **elements, **sizes,
         )  # fmt: skip
 
     @property
     def flat(self) -> bool:
         """Whether output positions are input positions, one by one."""
-        return self.taps == 1 and self.padded == self.size and all(s == 1 for s in self.strides)
+        plain = self.taps == 1 and not self.run
+        return plain and self.padded == self.size and all(s == 1 for s in self.strides)
 
     @property
     def image(self) -> tuple[int, int]:
@@ -93,10 +103,12 @@ class Data:
 
     def __init__(self, shape: Geometry, context: Context, together: int = 1) -> None:
         inside = shape.ci // shape.groups
-        uneven = inside % together
+        uneven = inside % together and not shape.run
         self.shape = shape
         self.pitch = shape.ci
-        self.copied = bool(shape.padded != shape.size or uneven)
+        # The last step of a run may reach beyond it, so there must be something.
+        beyond = together if shape.run % together else 0
+        self.copied = bool(shape.padded != shape.size or uneven or beyond)
         self.flat = context.views.flat(shape.data)
         self.size = shape.padded
         self.loops: Stmt | None = None
@@ -107,7 +119,9 @@ class Data:
             self.pitch += together if shape.groups > 1 else 0
         source, self.flat = (
             self.flat,
-            workspace((shape.batch * product(self.size) * self.pitch,), shape.stored, "prepared"),
+            workspace(
+                (shape.batch * product(self.size) * self.pitch + beyond,), shape.stored, "prepared"
+            ),
         )
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)

@@ -45,8 +45,9 @@ class Dot(Protocol):
     sums: str
     """Element type of what is added up, as wide as a lane."""
 
-    def several(self, data: Data, at: Any) -> Expr:
-        """The channels from ``at`` on, for all lanes."""
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+        """The channels from ``at`` on, for all lanes; those behind the first ``count`` as zeros
+        (0: all are there)."""
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
         """The sums with a step's products added in each lane."""
@@ -148,7 +149,7 @@ class DotTiles:
         def at(r: int, v: int) -> int:
             return r * self.block + v * self.lanes
 
-        def step(first: Any, weights: Any) -> Stmt:
+        def step(first: Any, weights: Any, there: int = 0) -> Stmt:
             statements: list[Stmt] = []
             held = []
             for v in range(count):
@@ -157,7 +158,7 @@ class DotTiles:
                 statements.append(tirx.Bind(var, value))
                 held.append(var)
             for r, (i, j) in enumerate(positions):
-                several = self.dot.several(self.data, first + self.offset(i, j))
+                several = self.dot.several(self.data, first + self.offset(i, j), there)
                 var = tirx.Var("x", str(several.ty.dtype))
                 statements.append(tirx.Bind(var, several))
                 for v in range(count):
@@ -171,18 +172,22 @@ class DotTiles:
                 weights = ((int64(g) * self.blocks + b) * shape.taps + t) * (
                     self.steps * self.block * together
                 )
+
+                def run(begin: Any, packed: Any) -> Stmt:
+                    rest = shape.run % together
+                    whole = self.steps - bool(rest)
+
+                    def at(q: Any) -> tuple[Any, Any]:
+                        return begin + q * together, packed + q * (self.block * together)
+
+                    return seq(
+                        loop(whole, lambda q: step(*at(int64(q)))) if whole else None,
+                        step(*at(int64(whole)), rest) if rest else None,
+                    )
+
                 return bound(
                     origin + self.tap(t),
-                    lambda begin: bound(
-                        weights,
-                        lambda packed: loop(
-                            self.steps,
-                            lambda q: step(
-                                begin + int64(q) * together,
-                                packed + int64(q) * (self.block * together),
-                            ),
-                        ),
-                    ),
+                    lambda begin: bound(weights, lambda packed: run(begin, packed)),
                 )
 
             return loop(shape.taps, tap)

@@ -41,8 +41,9 @@ class Quads:
     def __init__(self, context: Context) -> None:
         self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
 
-    def several(self, data: Data, at: Any) -> Expr:
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
         """Four neighbouring channels of a position, in every lane where there is VNNI."""
+        assert not count  # data made ready has zeros there
         small = "int8" if data.flips else "uint8"
         quad = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), QUAD)])
         if not self.vnni:
