@@ -12,8 +12,8 @@ from collage_engine.lowering.accuracy import TOLERANCES
 from collage_engine.machine.device import processor
 from collage_engine.records.precision import careful, in_bfloat16, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.native.rounding import balanced
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
-from collage_engine.toolchains.rounding import balanced
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
 from tests.onednn_checks import steps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from collage_engine.toolchains.native.rounding import balanced
 from collage_engine.toolchains.onednn.steps import Plan, Step
-from collage_engine.toolchains.rounding import balanced
 
 VIEWS = {"reshape", "permute"}
 

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call
+from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
 from collage_engine.toolchains.tvm.emit import product
-from collage_engine.toolchains.tvm.legalize.bfloat16 import Sizes, rounded
+from collage_engine.toolchains.tvm.halves import real, rounded, widened
+from collage_engine.toolchains.tvm.legalize import conv
+from collage_engine.toolchains.tvm.legalize.bfloat16 import Sizes
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     const,
@@ -66,6 +68,104 @@ def with_rounded_products(module: tvm.IRModule, full: Collection[int], cpu: Cpu)
     return rounding.builder_.get()
 
 
+def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]:
+    """Values that do not fit the second-level cache in float32 and are read by products that take
+    them in bfloat16, and else by sums only: these are held in bfloat16. (What only sums read may
+    never lie in memory.)"""
+    position = 0
+    readers: dict[Any, bool] = {}
+    multiplied: set[Any] = set()
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            name = name_of(value).removeprefix("relax.")
+            good = name == "add"
+            if name in PRODUCTS:
+                good = position not in full and _reads_halves(value, cpu)
+                position += 1
+            for used in _variables(value):
+                readers[used] = readers.get(used, True) and good
+                if name in PRODUCTS:
+                    multiplied.add(used)
+    for used in _variables(function.body.body):
+        readers[used] = False
+    return {
+        used
+        for used, good in readers.items()
+        if good
+        and used in multiplied
+        and not any(used.same_as(parameter) for parameter in function.params)
+        and dtype_of(used) == "float32"
+        and 4 * product(static_shape(used) or (0,)) > cpu.l2_bytes
+    }
+
+
+def _variables(e: Any) -> list[relax.Var]:
+    """Values that an expression of a binding reads."""
+    if isinstance(e, relax.Var):
+        return [e]
+    if isinstance(e, Call):
+        return [v for argument in e.args for v in _variables(argument)]
+    if isinstance(e, Tuple):
+        return [v for field in e.fields for v in _variables(field)]
+    return _variables(e.tuple_value) if isinstance(e, TupleGetItem) else []
+
+
+def _reads_halves(call: Call, cpu: Cpu) -> bool:
+    """Whether a product reads its data in bfloat16."""
+    if name_of(call) != "relax.nn.conv2d":
+        return _matmul_sizes(call) is not None
+    return _depthwise(call) is not None or _conv_sizes(call, cpu) is not None
+
+
+def _depthwise(call: Call) -> tuple[conv.Geometry, np.ndarray] | None:
+    """A depthwise convolution whose kernel copies its data, and can widen it then."""
+    found = conv.described(call)
+    if found is None or dtype_of(call) != "float32":
+        return None
+    geometry = found[0]
+    padded = geometry.depthwise and geometry.channels_last and any(geometry.padding)
+    return found if padded and geometry.dims == 2 else None
+
+
+def _conv_sizes(call: Call, cpu: Cpu) -> tuple[Sizes, np.ndarray] | None:
+    """A convolution that is faster in bfloat16, and its weight."""
+    found = conv.described(call)
+    if found is None or dtype_of(call) != "float32":
+        return None
+    geometry, weight = found
+    if not geometry.channels_last or geometry.dims != 2 or geometry.depthwise:
+        return None
+    co, ci = geometry.co_group, geometry.ci_group
+    sizes = Sizes(
+        geometry.data, geometry.out_shape, weight.shape, geometry.groups, geometry.strides,
+        geometry.padding, geometry.dilation,
+    )  # fmt: skip
+    if co < NARROW or (ci < NARROW and not sizes.merged):
+        return None
+    if geometry.takes_winograd(cpu) and winograd_plan.beats_bfloat16(cpu, co, ci, geometry.out):
+        return None
+    return sizes, weight
+
+
+def _matmul_sizes(call: Call) -> tuple[Sizes, np.ndarray] | None:
+    """A product with a constant right operand, and that operand transposed."""
+    if name_of(call) != "relax.matmul":
+        return None
+    left, right = call.args
+    shape, out, weight = static_shape(left), static_shape(call), constant_of(right)
+    if shape is None or out is None or weight is None or weight.dtype != np.float32:
+        return None
+    if len(shape) < 2 or weight.ndim < 2 or product(weight.shape[:-2]) != 1:
+        return None
+    if len(shape) < weight.ndim or dtype_of(left) != "float32":
+        return None
+    depth, columns = weight.shape[-2:]
+    if min(depth, columns) < NARROW:
+        return None
+    return Sizes(shape, out, (columns, depth)), weight.reshape(depth, columns).T
+
+
 @mutator
 class _Rounding(PyExprMutator):
     """Products one by one, in order."""
@@ -75,66 +175,53 @@ class _Rounding(PyExprMutator):
         self.full, self.cpu = full, cpu
         self.position = 0
         self.halves: dict[Any, Any] = {}
+        self.large = _large(module["main"], self.full, cpu)
 
     def visit_call_(self, call: Call) -> Any:
+        large = [isinstance(a, relax.Var) and a in self.large for a in call.args]
         call = self.visit_expr_post_order(call)
         name = name_of(call).removeprefix("relax.")
+        if name == "add" and any(large):
+            operands = [
+                self._kernel(widened, self._half(a), "widened") if kept else a
+                for a, kept in zip(call.args, large, strict=True)
+            ]
+            return Call(call.op, operands, call.attrs, call.ty_args)
         if name not in PRODUCTS:
             return call
         self.position += 1
         if self.position - 1 in self.full:
             return call
-        found = self._conv(call) if name == "nn.conv2d" else self._matmul(call, name)
-        return call if found is None else found
+        if large[0]:
+            depthwise = _depthwise(call)
+            if depthwise is not None:
+                return self._widening(call, *depthwise)
+        if name == "nn.conv2d":
+            found, hint = _conv_sizes(call, self.cpu), "bfloat16_conv2d"
+        else:
+            found, hint = _matmul_sizes(call), "bfloat16_matmul"
+        if found is None:
+            return call
+        sizes, weight = found
+        return self.builder_.call_te(
+            sizes.sums, self._half(call.args[0]), const(sizes.packed(weight, self.cpu)),
+            primfunc_name_hint=hint, primfunc_attrs=ANCHOR,
+        )  # fmt: skip
 
-    def _conv(self, call: Call) -> Any:
-        data, kernel = call.args
-        shape, out, weight = static_shape(data), static_shape(call), constant_of(kernel)
-        attributes = call.attrs
-        if shape is None or out is None or weight is None or weight.dtype != np.float32:
-            return None
-        if str(attributes.data_layout) != "NHWC" or dtype_of(data) != "float32":
-            return None
-        weight = weight.transpose([str(attributes.kernel_layout).index(a) for a in "OIHW"])
-        groups = int(attributes.groups)
-        strides, dilation = ([int(v) for v in a] for a in (attributes.strides, attributes.dilation))
-        padding = [int(v) for v in attributes.padding]
-        padding = padding * (4 // len(padding))
-        co, ci = weight.shape[0] // groups, weight.shape[1]
-        sizes = Sizes(shape, out, weight.shape, groups, strides, padding, dilation)
-        if co < NARROW or (ci < NARROW and not sizes.merged):
-            return None
-        channels = weight.shape[1], weight.shape[0]
-        if winograd_plan.takes(
-            weight.shape[2:], strides, dilation, groups, channels, self.cpu
-        ) and winograd_plan.beats_bfloat16(self.cpu, co, ci, out[1:-1]):
-            return None
-        return self._product(data, weight, sizes, "bfloat16_conv2d")
-
-    def _matmul(self, call: Call, name: str) -> Any:
-        if name != "matmul":
-            return None
-        left, right = call.args
-        shape, out, weight = static_shape(left), static_shape(call), constant_of(right)
-        if shape is None or out is None or weight is None or weight.dtype != np.float32:
-            return None
-        if len(shape) < 2 or weight.ndim < 2 or product(weight.shape[:-2]) != 1:
-            return None
-        if len(shape) < weight.ndim or dtype_of(left) != "float32":
-            return None
-        depth, columns = weight.shape[-2:]
-        if min(depth, columns) < NARROW:
-            return None
-        sizes = Sizes(shape, out, (columns, depth))
-        return self._product(left, weight.reshape(depth, columns).T, sizes, "bfloat16_matmul")
-
-    def _product(self, data: Any, weight: np.ndarray, sizes: Sizes, name: str) -> Any:
+    def _kernel(self, body: Any, argument: Any, name: str) -> Any:
         builder = self.builder_
+        return builder.emit(builder.call_te(body, argument, primfunc_name_hint=name))
+
+    def _half(self, data: Any) -> Any:
+        """The value rounded, by one kernel for all who read it."""
         if data not in self.halves:
-            self.halves[data] = builder.emit(
-                builder.call_te(rounded, data, primfunc_name_hint="rounded")
-            )
-        return builder.call_te(
-            sizes.sums, self.halves[data], const(sizes.packed(weight, self.cpu)),
-            primfunc_name_hint=name, primfunc_attrs=ANCHOR,
+            self.halves[data] = self._kernel(rounded, data, "rounded")
+        return self.halves[data]
+
+    def _widening(self, call: Call, geometry: conv.Geometry, weight: np.ndarray) -> Any:
+        """A depthwise convolution in float32 over data held in bfloat16."""
+        return self.builder_.call_te(
+            lambda x, w: geometry.compute(lambda *i: real(x(*i)), w, "depthwise"),
+            self._half(call.args[0]), const(geometry.pack(weight, "depthwise", self.cpu)),
+            primfunc_name_hint="conv2d", primfunc_attrs=ANCHOR,
         )  # fmt: skip

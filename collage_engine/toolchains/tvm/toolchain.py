@@ -30,6 +30,7 @@ class TvmToolchain(Toolchain):
     native = True
     depends = (
         "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+        "collage_engine.toolchains.native.rounding",
     )  # fmt: skip
     careful = True
     targets = ("cpu", "cuda")

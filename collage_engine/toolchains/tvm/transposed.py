@@ -83,11 +83,13 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
     inside, outside = weight.shape[:2]
     wide = np.zeros((*strides, outside, inside, *taps), weight.dtype)
     for rest in combinations(*(range(s) for s in strides)):
-        picked = weight[(slice(None), slice(None), *map(slice, rest, [None] * dims, strides))]
+        every = [slice(r, None, s) for r, s in zip(rest, strides, strict=True)]
+        picked = weight[(slice(None), slice(None), *every)]
         # The last tap reads the earliest input; those that are missing are zero.
         turned = np.flip(picked.swapaxes(0, 1), tuple(range(2, 2 + dims)))
         place = tuple(slice(t - e, t) for t, e in zip(taps, turned.shape[2:], strict=True))
-        wide[(*rest, slice(None), slice(None), *place)] = turned
+        target: Any = (*rest, slice(None), slice(None), *place)
+        wide[target] = turned
     if not last:
         wide = np.moveaxis(wide, dims, 0)
     return SubPixels(

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
-from tvm.ir import Expr
 
-from collage_engine.toolchains.rounding import balanced
+from collage_engine.toolchains.native.rounding import balanced
 from collage_engine.toolchains.tvm.emit import product
+from collage_engine.toolchains.tvm.halves import real
 from collage_engine.toolchains.tvm.legalize.common import note
 from collage_engine.toolchains.tvm.schedules.conv_plan import dot_block_of, image_of
 from collage_engine.toolchains.tvm.schedules.dot_data import PAIR
@@ -22,32 +22,6 @@ from collage_engine.toolchains.tvm.target import Cpu
 
 FEW = 8
 """Channels below which a kernel row is multiplied as a whole."""
-LARGEST = 0x7F800000
-"""The bits of infinity: larger ones, the sign aside, are no numbers."""
-
-
-def rounded(x: Any) -> Any:
-    """A float32 tensor as bfloat16 numbers, to the nearest, half to even."""
-    return te.compute(x.shape, lambda *i: upper_half(x(*i)), name="rounded")
-
-
-def upper_half(value: Expr) -> Expr:
-    """The nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
-    bits = tirx.call_intrin("uint32", "tirx.reinterpret", value)
-
-    def u32(number: int) -> Expr:
-        return tirx.const(number, "uint32")
-
-    half = bits >> u32(16)
-    nearest = (bits + u32(0x7FFF) + (half & u32(1))) >> u32(16)
-    none = (bits & u32(0x7FFFFFFF)) > u32(LARGEST)
-    return tirx.Select(none, half | u32(0x40), nearest).astype("uint16")
-
-
-def real(bits: Expr) -> Expr:
-    """The float32 number whose upper half this is."""
-    wide = bits.astype("uint32") << tirx.const(16, "uint32")
-    return tirx.call_intrin("float32", "tirx.reinterpret", wide)
 
 
 def halves(weights: np.ndarray) -> np.ndarray:
@@ -107,12 +81,8 @@ class Sizes:
             weights = np.moveaxis(weights, -1, 1)
             weights = weights.reshape(self.co, -1, *self.kernel[:-1], 1)
             kernel = (*self.kernel[:-1], 1)
-        groups, co, ci, taps = (
-            self.groups,
-            self.co // self.groups,
-            weights.shape[1],
-            product(kernel),
-        )
+        groups, co = self.groups, self.co // self.groups
+        ci, taps = weights.shape[1], product(kernel)
         block = dot_block_of(cpu, co, self.image)
         blocks, pairs = -(-co // block), -(-ci // PAIR)
         wide = np.zeros((groups, blocks * block, pairs * PAIR, taps), np.uint16)

@@ -33,8 +33,8 @@ DIRECT = {"way": "direct"}
 """The plan of a convolution that is to be multiplied out."""
 
 
-def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """The convolution with its weight packed, or None when it is not one of ours."""
+def described(call: Call) -> tuple[Geometry, np.ndarray] | None:
+    """A convolution's sizes and its weight (OIHW…), or None when it is not one of ours."""
     data, kernel = call.args
     shape, weight = static_shape(data), constant_of(kernel)
     out = static_shape(call)
@@ -58,14 +58,24 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         [int(v) for v in attributes.strides], [int(v) for v in attributes.padding],
         [int(v) for v in attributes.dilation],
     )  # fmt: skip
+    return geometry, weight
+
+
+def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
+    """The convolution with its weight packed, or None when it is not one of ours."""
+    found = described(call)
+    if found is None:
+        return None
+    geometry, weight = found
+    dtype = dtype_of(call)
     plan = plan_for(geometry.workload(cpu), geometry.description())
     way = geometry.way(cpu, plan)
     packed = geometry.pack(weight, way, cpu, plan)
     return builder.call_te(
         lambda x, w: narrowed(geometry.compute(widened(x), w, way, plan), dtype),
-        data,
+        call.args[0],
         const(packed),
-        primfunc_name_hint=f"conv{len(axes)}d",
+        primfunc_name_hint=f"conv{geometry.dims}d",
         primfunc_attrs=ANCHOR,
     )
 

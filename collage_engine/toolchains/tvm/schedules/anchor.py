@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
@@ -22,10 +23,12 @@ from collage_engine.toolchains.tvm.emit import (
     vectorized,
 )
 from collage_engine.toolchains.tvm.expressions import coefficient, loads, rewrite, substitute
+from collage_engine.toolchains.tvm.halves import LANES, ROUND, ROUNDING, of_upper_half
 from collage_engine.toolchains.tvm.program import Program, Stage, is_identity, shape_of
 from collage_engine.toolchains.tvm.schedules import rows
 from collage_engine.toolchains.tvm.schedules.contiguous import used_outside_loads
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.transpose import vector_load, vector_store
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.vector_math import vector_functions
 
@@ -45,10 +48,38 @@ class Epilogue:
         values: dict[Var, Any] = {
             a: int64(i) for a, i in zip(self.stage.axes, indices, strict=True)
         }
-        value = substitute(self._value(accumulator), values)
+        value = substitute(self._value(self.stage.value, accumulator), values)
         return store(self.stage.output, vector_functions(value), *indices)
 
-    def _value(self, accumulator: Expr) -> Expr:
+    def store_vector(
+        self,
+        width: int,
+        indices: Callable[[Any], Sequence[Any]],
+        accumulator: Callable[[Any], Expr],
+    ) -> Stmt:
+        """Stores elements side by side on the last axis, given by lane."""
+        inner = None
+        if self.context.cpu.bfloat16 and width == LANES and self.stage is not self.anchor:
+            inner = of_upper_half(self.stage.value)
+        if inner is None:
+            return vectorized(width, lambda x: self.store(indices(x), accumulator(x)))
+        rounded_from = inner
+        self.context.functions.append(ROUNDING)
+        held = local((width,))
+
+        def hold(x: Any) -> Stmt:
+            values = {a: int64(i) for a, i in zip(self.stage.axes, indices(x), strict=True)}
+            value = substitute(self._value(rounded_from, accumulator(x)), values)
+            return store(held, vector_functions(value), x)
+
+        at: Any = int64(0)
+        for index, e in zip(indices(int64(0)), self.stage.extents, strict=True):
+            at = at * e + index
+        halves = tirx.call_pure_extern(f"uint16x{LANES}", ROUND, vector_load(held, 0, LANES))
+        output = self.context.views.flat(self.stage.output)
+        return seq(allocate(held), vectorized(width, hold), vector_store(output, halves, at, LANES))
+
+    def _value(self, value: Expr, accumulator: Expr) -> Expr:
         if self.stage is self.anchor:
             return accumulator
 
@@ -57,7 +88,7 @@ class Epilogue:
                 return accumulator
             return None
 
-        return rewrite(self.stage.value, replace)
+        return rewrite(value, replace)
 
     def collapsed(self, first: int, count: int) -> CollapsedEpilogue | None:
         """The same with ``count`` neighbouring axes as one, where all operands allow it."""
@@ -160,17 +191,19 @@ def tile(
     vectors: Sequence[tuple[int, int]],
     reduce: Callable[[Callable[..., Stmt]], Stmt],
     term: Callable[..., Expr],
-    finish: Callable[[Any, Any, Expr], Stmt],
+    finish: Callable[[Any, Any, Expr], Stmt] | None = None,
     columns: Sequence[tuple[int, int]] | None = None,
     start: Callable[[Any, Any], Expr] | None = None,
     dtype: str = "float32",
+    finish_vector: Callable[..., Stmt] | None = None,
 ) -> Stmt:
     """A register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
 
     ``vectors``: (first column, width) of each vector; ``reduce(body)`` writes the reduction's
     loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns;
     ``finish(r, column, acc)`` stores an element, called inside a vector loop over ``columns``
-    (those that exist; by default all); ``start(r, column)`` is what the sum starts from (by
+    (those that exist; by default all), or ``finish_vector(r, first, width, acc)`` that many, where
+    ``acc(x)`` is a lane's; ``start(r, column)`` is what the sum starts from (by
     default zero).
     """
     width = sum(w for _, w in vectors)
@@ -195,8 +228,6 @@ def tile(
     def place(r: Any, s: int, x: Any) -> Any:
         return int64(r) * width + (int64(s) + x)
 
-    from tvm import tirx
-
     zero = tirx.const(0, dtype)
 
     def step(*k: Any) -> Stmt:
@@ -216,17 +247,16 @@ def tile(
                 slots[c + i] = s + i
 
         def row(r: Any) -> Stmt:
-            return seq(
-                *(
-                    vectorized(
-                        w,
-                        lambda x, c=c: finish(
-                            r, int64(c) + x, load(acc, int64(r) * width + (int64(slots[c]) + x))
-                        ),
-                    )
-                    for c, w in kept
-                )
-            )
+            def vector(c: int, w: int) -> Stmt:
+                def lane(x: Any) -> Expr:
+                    return load(acc, int64(r) * width + (int64(slots[c]) + x))
+
+                if finish is None:
+                    assert finish_vector is not None
+                    return finish_vector(r, c, w, lane)
+                return vectorized(w, lambda x: finish(r, int64(c) + x, lane(x)))
+
+            return seq(*(vector(c, w) for c, w in kept))
 
         return unrolled(height, row)
 

@@ -24,6 +24,7 @@ from collage_engine.toolchains.tvm.emit import (
     workspace,
 )
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
+from collage_engine.toolchains.tvm.halves import real
 from collage_engine.toolchains.tvm.program import Stage, shape_of
 from collage_engine.toolchains.tvm.schedules.conv_sizes import ConvSizes, of_note
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
@@ -72,11 +73,14 @@ class ConvShape(ConvSizes):
 def copy_run(
     target: Any, at: Any, source: Any, start: Any, size: int, lanes: int, zero: bool = False
 ) -> Stmt:
-    """``size`` contiguous elements copied between flat buffers (or set to zero)."""
+    """``size`` contiguous elements copied between flat buffers (or set to zero), those that are
+    held in bfloat16 made float32."""
 
     def vector(offset: Any, width: int) -> Stmt:
         def lane(x: Any) -> Stmt:
             value = f32(0.0) if zero else load(source, start + (offset + x))
+            if not zero and str(source.dtype) == "uint16":
+                value = real(value)
             return store(target, value, at + (offset + x))
 
         return vectorized(width, lane)

@@ -250,10 +250,12 @@ def _row(
             c = channel + column
             return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
 
-        def finish(r: Any, column: Any, value: Any) -> Stmt:
-            return epilogue.store((n, *row, first + r, channel + column), value)
+        def finish(r: Any, begin: int, width: int, value: Callable[[Any], Any]) -> Stmt:
+            return epilogue.store_vector(
+                width, lambda x: (n, *row, first + r, channel + (int64(begin) + x)), value
+            )
 
-        return tile(count, vectors, _taps(shape), term, finish)
+        return tile(count, vectors, _taps(shape), term, finish_vector=finish)
 
     def along(first: Any, count: int) -> Stmt:
         whole = [(v * lanes, lanes) for v in range(vectors)]

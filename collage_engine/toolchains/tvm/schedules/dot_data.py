@@ -117,12 +117,8 @@ class Data:
         if uneven:
             self.pitch = -(-shape.ci // together) * together
             self.pitch += together if shape.groups > 1 else 0
-        source, self.flat = (
-            self.flat,
-            workspace(
-                (shape.batch * product(self.size) * self.pitch + beyond,), shape.stored, "prepared"
-            ),
-        )
+        length = shape.batch * product(self.size) * self.pitch + beyond
+        source, self.flat = self.flat, workspace((length,), shape.stored, "prepared")
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)
 

@@ -24,7 +24,6 @@ from collage_engine.toolchains.tvm.emit import (
     product,
     seq,
     split_index,
-    vectorized,
 )
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below
@@ -195,14 +194,12 @@ class DotTiles:
         def finish(kept: Any) -> Stmt:
             def store_one(i: int, j: int, r: int, c: int, w: int) -> Stmt:
                 place = self.place(lead, corner[0] + i, corner[1] + j)
-                return vectorized(
+                first = int64(g) * self.co + int64(b) * self.block + int64(c)
+                return self.epilogue.store_vector(
                     w,
-                    lambda x: self.give(
-                        n, place, corner[0] + i,
-                        int64(g) * self.co + int64(b) * self.block + (int64(c) + x),
-                        load(sums, int64(r * self.block + c) + x),
-                    ),
-                )  # fmt: skip
+                    lambda x: self.element(n, place, corner[0] + i, first + x),
+                    lambda x: load(sums, int64(r * self.block + c) + x),
+                )
 
             return seq(
                 *(store_one(i, j, r, c, w) for r, (i, j) in enumerate(positions) for c, w in kept)
@@ -226,7 +223,8 @@ class DotTiles:
             last,
         )
 
-    def give(self, n: Any, place: tuple[Any, ...], row: Any, channel: Any, value: Any) -> Stmt:
+    def element(self, n: Any, place: tuple[Any, ...], row: Any, channel: Any) -> tuple[Any, ...]:
+        """Indices of a result."""
         if self.shape.lead:
-            return self.epilogue.store((*split_index(row, self.shape.lead), channel), value)
-        return self.epilogue.store((n, *place, channel), value)
+            return (*split_index(row, self.shape.lead), channel)
+        return (n, *place, channel)

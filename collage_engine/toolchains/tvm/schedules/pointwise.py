@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import Call, Expr, Var
-from tvm.ir.expr import TensorLoad
+from tvm.ir.expr import StringImm, TensorLoad
 from tvm.ir.prim import expr as prim
 
 from collage_engine.toolchains.tvm.emit import (
@@ -62,6 +62,8 @@ class Context:
     """Buffers of the whole kernel, allocated where it starts."""
     threads: bool = True
     """Whether loops written now may be shared among threads (not inside such a loop)."""
+    functions: list[str] = field(default_factory=list)
+    """Functions in LLVM's language that the kernel calls, each with its own name."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """What tuning chose for the anchor (see ``choices``); absent: the schedule's own estimate."""
 
@@ -75,7 +77,11 @@ class Context:
 
     def kernel(self, body: Stmt) -> Stmt:
         """The body after the buffers and views it uses."""
-        return seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
+        whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
+        for text in dict.fromkeys(self.functions):
+            nothing = tirx.const(0, "int32")
+            whole = tirx.AttrStmt(nothing, "pragma_import_llvm", StringImm(text), whole)
+        return whole
 
 
 def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:

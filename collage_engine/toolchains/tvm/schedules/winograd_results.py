@@ -116,11 +116,19 @@ class Results:
         lanes, co = self.lanes, self.shape.co
         channels = int64(b) * self.block + int64(v) * lanes
 
-        def lane(z: Any) -> Stmt:
-            value = load(out, at * lanes + z)
-            return self.epilogue.store(self.shape.index(n, channels + z, place), value)
+        def indices(z: Any) -> tuple[Any, ...]:
+            return self.shape.index(n, channels + z, place)
 
-        whole = vectorized(lanes, lane)
+        def value(z: Any) -> Any:
+            return load(out, at * lanes + z)
+
+        def lane(z: Any) -> Stmt:
+            return self.epilogue.store(indices(z), value(z))
+
+        if self.shape.channels_last:
+            whole = self.epilogue.store_vector(lanes, indices, value)
+        else:
+            whole = vectorized(lanes, lane)
         if co == self.blocks * self.block:
             return whole
         partly = None

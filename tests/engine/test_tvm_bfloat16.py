@@ -1,0 +1,211 @@
+"""TVM's products in bfloat16: kernels against numpy, what is rounded and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.machine.device import processor
+from collage_engine.records.precision import BFLOAT16, careful
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.tvm import bfloat16, channels_last
+from collage_engine.toolchains.tvm.halves import real, rounded
+from collage_engine.toolchains.tvm.kernels import Kernel, schedule
+from collage_engine.toolchains.tvm.lowering import fused, lower_module
+from collage_engine.toolchains.tvm.target import cpu, cpu_target
+from tests.toolchain_cases import Net, error, imported, reference, whole
+from tests.tvm_cases import constant, function
+
+pytestmark = pytest.mark.skipif(
+    "avx512_bf16" not in processor().flags, reason="this processor has no bfloat16 products"
+)
+NARROW_ERROR = 2e-6
+"""Of the kernels against numpy on the same rounded numbers: float32 sums in another order."""
+
+
+def in_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Rounded to the nearest bfloat16, half to even, in float32."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    near = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+    return near.astype(np.uint32).view(np.float32).reshape(values.shape)
+
+
+def lowered(module: tvm.IRModule, full: tuple[int, ...] = ()) -> tuple[Any, dict[str, Kernel]]:
+    """Runs ``main`` with its products rounded; and its kernels by name."""
+    main = module["main"].with_attr(bfloat16.ROUNDED, list(full))
+    module.update_func(module.get_global_var("main"), main)
+    found = lower_module(module, cpu(1))
+    built = relax.build(found.module, tvm.target.Target(cpu_target()))
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    return lambda *x: machine["main"](*map(tvm.runtime.tensor, x)).numpy(), found.kernels
+
+
+def convolved(x: np.ndarray, w: np.ndarray, stride: int, padding: int, groups: int) -> np.ndarray:
+    """The convolution in float64, one tap after the other."""
+    n, _, h, width = x.shape
+    co, ci, kh, kw = w.shape
+    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    rows, columns = (h + 2 * padding - kh) // stride + 1, (width + 2 * padding - kw) // stride + 1
+    out = np.zeros((n, co, rows, columns))
+    per = co // groups
+    for g in range(groups):
+        for i in range(kh):
+            for j in range(kw):
+                part = wide[:, g * ci : (g + 1) * ci, i:, j:]
+                part = part[:, :, : rows * stride : stride, : columns * stride : stride]
+                part = part[:, :, :rows, :columns]
+                taps = w[g * per : (g + 1) * per, :, i, j].astype(np.float64)
+                out[:, g * per : (g + 1) * per] += np.einsum("oc,nchw->nohw", taps, part)
+    return out
+
+
+@pytest.mark.parametrize(
+    "data, weight, stride, padding, groups",
+    [
+        ((1, 32, 14, 14), (64, 32, 1, 1), 1, 0, 1),
+        ((2, 48, 9, 9), (40, 48, 1, 1), 2, 0, 1),
+        ((2, 64, 9, 7), (48, 64, 3, 3), 2, 1, 1),
+        ((1, 17, 8, 8), (33, 17, 5, 5), 1, 2, 1),
+        ((1, 48, 12, 12), (40, 24, 3, 3), 1, 1, 2),
+        ((1, 3, 21, 23), (40, 3, 7, 7), 2, 3, 1),
+        ((2, 4, 9, 9), (16, 4, 3, 3), 1, 0, 1),
+        ((1, 1, 9, 9), (16, 1, 1, 5), 1, 0, 1),
+        ((1, 512, 4, 4), (1000, 512, 1, 1), 1, 0, 1),
+    ],
+)
+def test_convolutions_multiply_rounded_numbers(
+    data: tuple, weight: tuple, stride: int, padding: int, groups: int
+) -> None:
+    random = np.random.default_rng(3)
+    w = in_bfloat16(random.standard_normal(weight))  # already bfloat16, so rounding keeps it
+    kernel = relax.const(w)
+    module = function(
+        [data],
+        lambda x: relax.op.nn.conv2d(x, kernel, strides=stride, padding=padding, groups=groups),
+    )
+    run, kernels = lowered(module)
+    assert "bfloat16 conv" in {k.schedule for k in kernels.values()}
+    assert not any(k.reason for k in kernels.values())
+    x = random.standard_normal(data).astype(np.float32)
+    want = convolved(in_bfloat16(x), w, stride, padding, groups)
+    assert error(run(x), want) < NARROW_ERROR
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (5, 33), (2, 7, 40)])
+def test_matrix_products_multiply_rounded_numbers(shape: tuple) -> None:
+    random = np.random.default_rng(4)
+    w = in_bfloat16(random.standard_normal((shape[-1], 72)))
+    run, kernels = lowered(function([shape], lambda x: relax.op.matmul(x, relax.const(w))))
+    assert [k.schedule for k in kernels.values() if "bfloat16" in k.schedule]
+    x = random.standard_normal(shape).astype(np.float32)
+    assert error(run(x), in_bfloat16(x).astype(np.float64) @ w) < NARROW_ERROR
+
+
+def test_numbers_are_rounded_half_to_even_and_what_is_no_number_stays_none() -> None:
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38, -1e-38, 1e30]
+    nan = np.array([0xFFFFFFFF, 0x7F800001], np.uint32).view(np.float32)
+    x = np.concatenate([np.array(special, np.float32), nan, np.linspace(-3, 3, 52, dtype="f4")])
+    builder = relax.BlockBuilder()
+    parameter = relax.Var("x", relax.TensorType((64,), "float32"))
+
+    def body(value: Any) -> Any:
+        from tvm import te
+
+        half = rounded(value)
+        return te.compute(value.shape, lambda i: real(half(i)), name="back")
+
+    with builder.function("main", [parameter]):
+        builder.emit_func_output(builder.emit_te(body, parameter))
+    built = relax.build(lower_module(builder.get(), cpu(1)).module, tvm.target.Target(cpu_target()))
+    got = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    want = in_bfloat16(x)
+    want[np.isnan(x)] = np.nan
+    np.testing.assert_array_equal(got, want)
+
+
+def chain(channels: int = 32, size: int = 12) -> Any:
+    """expand → depthwise → project, with a sum around: the body of a mobile network."""
+    net = Net()
+    x = net.input(1, channels, size, size)
+    y = net.add("Conv", x, net.randn(channels * 6, channels, 1, 1, scale=0.2))
+    y = net.add("Clip", y, net.scalar(0.0), net.scalar(6.0))
+    y = net.add("Conv", y, net.randn(channels * 6, 1, 3, 3, scale=0.3), group=channels * 6,
+                pads=[1, 1, 1, 1])  # fmt: skip
+    y = net.add("Relu", y)
+    y = net.add("Conv", y, net.randn(channels, channels * 6, 1, 1, scale=0.05))
+    return net.model(net.add("Add", x, y))
+
+
+def instances() -> tuple[Any, Any]:
+    return registry.get("tvm").instances(1, BFLOAT16)
+
+
+@pytest.mark.parametrize("channels, size", [(32, 12), (16, 80)])
+def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
+    """Near the truth, but not float32's; with all products left full it is float32's."""
+    model = chain(channels, size)
+    net = imported(model)
+    plain, narrow = instances()
+    feeds = net.random_inputs(0)
+    errors = []
+    for instance in (plain, narrow, careful(narrow, (0, 2, 4))):
+        made = whole(net, instance)
+        with compile_function(made) as compiled:
+            results = compiled.run([feeds[net.graph.nodes[i].name] for i in made.inputs])
+        errors.append(max(map(error, results, reference(model, made, feeds))))
+    assert errors[0] < 5e-6 and errors[2] < 5e-6
+    assert 1e-4 < errors[1] < 1e-2
+
+
+def kernels_of(model: Any, instance: Any) -> str:
+    net = imported(model)
+    with compile_function(whole(net, instance)) as compiled:
+        return str(compiled.lowered.script())  # type: ignore[attr-defined]
+
+
+def test_what_does_not_fit_the_cache_is_held_in_bfloat16() -> None:
+    """The depthwise convolution reads half the bytes where its image is large, not else."""
+    narrow = instances()[1]
+    large, small = kernels_of(chain(16, 80), narrow), kernels_of(chain(16, 12), narrow)
+    assert large.count("uint16") > small.count("uint16")
+
+
+def test_vectors_are_rounded_by_one_instruction() -> None:
+    """The pattern that stands for it is still what TVM's simplifier leaves."""
+    assert "collage_round_to_bfloat16" in kernels_of(chain(), instances()[1])
+
+
+def test_products_that_gain_nothing_stay_in_float32() -> None:
+    """Narrow ones, depthwise ones, and 3 × 3 ones that Winograd's method saves more."""
+    random = np.random.default_rng(0)
+    for weight, data in (((4, 32, 1, 1), (1, 32, 9, 9)), ((128, 128, 3, 3), (1, 128, 28, 28))):
+        values = relax.const(random.standard_normal(weight).astype(np.float32))
+        module = function(
+            [data], lambda x, v=values, k=weight[2]: relax.op.nn.conv2d(x, v, padding=k // 2)
+        )
+        _, kernels = lowered(module)
+        assert not any("bfloat16" in k.schedule for k in kernels.values())
+
+
+def test_without_the_instruction_there_is_no_such_kernel() -> None:
+    from dataclasses import replace
+
+    module = channels_last.convert(
+        function([(1, 32, 9, 9)], lambda x: relax.op.nn.conv2d(x, constant(32, 32, 1, 1)))
+    )
+    module = bfloat16.with_rounded_products(module, (), cpu(1))
+    plain = replace(cpu(1), bfloat16=False)
+    found = [
+        schedule(f, plain)
+        for f in fused(module, plain).functions.values()
+        if isinstance(f, tvm.tirx.PrimFunc)
+    ]
+    assert any("no instruction for bfloat16" in kernel.reason for kernel in found)
