@@ -24,7 +24,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 if TYPE_CHECKING:
     import numpy as np
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Raise it when the way of measuring changes so that old costs no longer compare."""
 
 SMALL_INTEGERS = 16
