@@ -2,8 +2,9 @@
 
 A pass over a function whose images are channels last: convolutions and matrix products with
 constant weights become kernels that multiply bfloat16 numbers and add in float32. What they read
-is rounded by its maker, in the same kernel where nobody else needs it in float32; all other values
-stay as they are, so that rounding errors do not add up in sums that run through a model.
+is rounded by its maker, in the same kernel where nobody else needs it in float32. Other values stay
+float32, so that rounding errors do not add up in sums that run through a model, unless they are
+too large for the caches.
 
 Left in float32: what the instance says, depthwise and narrow convolutions, and those that
 Winograd's method saves more.

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr, Op
 
-from collage_engine.toolchains.tvm.legalize import conv, matmul, norm, quantized
+from collage_engine.toolchains.tvm.legalize import conv, matmul, norm, quantized, spread
 from collage_engine.toolchains.tvm.target import Cpu
 
 Legalize = Callable[[Any, Call], Expr]
@@ -25,9 +25,9 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv1d": conv.legalize,
         "relax.nn.conv2d": conv.legalize,
         "relax.nn.conv3d": conv.legalize,
-        "relax.nn.conv1d_transpose": conv.legalize_transposed,
-        "relax.nn.conv2d_transpose": conv.legalize_transposed,
-        "relax.nn.conv3d_transpose": conv.legalize_transposed,
+        "relax.nn.conv1d_transpose": spread.legalize,
+        "relax.nn.conv2d_transpose": spread.legalize,
+        "relax.nn.conv3d_transpose": spread.legalize,
         "relax.matmul": matmul.legalize,
         "relax.quantize": quantized.quantize,
         "relax.nn.instance_norm": norm.legalize,

@@ -15,9 +15,9 @@ from collage_engine.toolchains.tvm.emit import Stmt, int64, load
 from collage_engine.toolchains.tvm.expressions import NotUnderstood
 from collage_engine.toolchains.tvm.halves import ADD_PRODUCTS, LANES, PRODUCTS
 from collage_engine.toolchains.tvm.program import Program, Stage
-from collage_engine.toolchains.tvm.schedules.anchor import surround
 from collage_engine.toolchains.tvm.schedules.dot_data import PAIR, Data, Geometry
 from collage_engine.toolchains.tvm.schedules.dot_tiles import DotTiles
+from collage_engine.toolchains.tvm.schedules.epilogue import surround
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 

@@ -22,10 +22,11 @@ from collage_engine.toolchains.tvm.emit import (
     split_index,
 )
 from collage_engine.toolchains.tvm.program import shape_of
-from collage_engine.toolchains.tvm.schedules.anchor import columns_below, fits, tile
+from collage_engine.toolchains.tvm.schedules.anchor import columns_below, tile
 from collage_engine.toolchains.tvm.schedules.conv_plan import best_positions, image_of, is_plain
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.tile_cost import fits
 
 
 class ChannelTiles:

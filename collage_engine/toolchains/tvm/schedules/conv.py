@@ -12,8 +12,8 @@ from collage_engine.toolchains.tvm.schedules import (
     depthwise,
     winograd,
 )
-from collage_engine.toolchains.tvm.schedules.anchor import surround
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
+from collage_engine.toolchains.tvm.schedules.epilogue import surround
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 WAYS: dict[str, Any] = {

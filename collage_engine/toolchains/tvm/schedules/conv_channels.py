@@ -12,11 +12,11 @@ from typing import Any
 
 from collage_engine.toolchains.tvm.emit import Stmt, int64, product, seq
 from collage_engine.toolchains.tvm.program import shape_of
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue
 from collage_engine.toolchains.tvm.schedules.channel_tiles import ChannelTiles
 from collage_engine.toolchains.tvm.schedules.conv_chunks import by_chunks
 from collage_engine.toolchains.tvm.schedules.conv_plan import is_plain, spans
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, Prepared, prepare
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 

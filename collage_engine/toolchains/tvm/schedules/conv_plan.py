@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.toolchains.tvm.emit import divisor, product
-from collage_engine.toolchains.tvm.schedules.anchor import cycles, fits
+from collage_engine.toolchains.tvm.schedules.tile_cost import cycles, fits
 from collage_engine.toolchains.tvm.target import Cpu
 
 SINGLE = 0.95

@@ -32,10 +32,12 @@ from collage_engine.toolchains.tvm.emit import (
     workspace,
 )
 from collage_engine.toolchains.tvm.program import shape_of
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, cost, fits, tile
+from collage_engine.toolchains.tvm.schedules.anchor import tile
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.planes import Planes, make_planes
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.tile_cost import cost, fits
 from collage_engine.toolchains.tvm.target import Cpu
 
 BAND_BYTES = 48 << 10

@@ -27,12 +27,13 @@ from collage_engine.toolchains.tvm.emit import (
     when,
     workspace,
 )
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below, tile
+from collage_engine.toolchains.tvm.schedules.anchor import columns_below, tile
 from collage_engine.toolchains.tvm.schedules.conv_shape import (
     ConvShape,
     copy_run,
     prepare,
 )
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.planes import Planes, layout_of, write_plane
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 

@@ -26,9 +26,10 @@ from collage_engine.toolchains.tvm.emit import (
     split_index,
 )
 from collage_engine.toolchains.tvm.program import shape_of
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, columns_below
+from collage_engine.toolchains.tvm.schedules.anchor import columns_below
 from collage_engine.toolchains.tvm.schedules.conv_plan import best_positions, spans
 from collage_engine.toolchains.tvm.schedules.dot_data import Data, Geometry
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.schedules.transpose import vector_load, vector_store
 from collage_engine.toolchains.tvm.target import item_bytes

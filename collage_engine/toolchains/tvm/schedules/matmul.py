@@ -27,17 +27,13 @@ from collage_engine.toolchains.tvm.emit import (
 from collage_engine.toolchains.tvm.expressions import NotUnderstood, loads
 from collage_engine.toolchains.tvm.program import Program, Stage, shape_of
 from collage_engine.toolchains.tvm.schedules import conv_channels, conv_plan
-from collage_engine.toolchains.tvm.schedules.anchor import (
-    Epilogue,
-    cost,
-    fits,
-    surround,
-    tile,
-)
+from collage_engine.toolchains.tvm.schedules.anchor import tile
 from collage_engine.toolchains.tvm.schedules.conv_plan import Plan
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
 from collage_engine.toolchains.tvm.schedules.conv_sizes import of_points
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue, surround
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
+from collage_engine.toolchains.tvm.schedules.tile_cost import cost, fits
 from collage_engine.toolchains.tvm.target import Cpu
 
 PACK_ROWS = 32

@@ -14,9 +14,9 @@ from tvm.ir import Expr
 
 from collage_engine.toolchains.tvm.emit import Stmt, int64
 from collage_engine.toolchains.tvm.program import Program, Stage
-from collage_engine.toolchains.tvm.schedules.anchor import surround
 from collage_engine.toolchains.tvm.schedules.dot_data import QUAD, Data, Geometry
 from collage_engine.toolchains.tvm.schedules.dot_tiles import DotTiles
+from collage_engine.toolchains.tvm.schedules.epilogue import surround
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.schedules.quantized_depthwise import Depthwise
 

@@ -15,9 +15,10 @@ from collage_engine.toolchains.tvm.emit import (
     seq,
     split_index,
 )
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, tile
+from collage_engine.toolchains.tvm.schedules.anchor import tile
 from collage_engine.toolchains.tvm.schedules.conv_plan import spans
 from collage_engine.toolchains.tvm.schedules.dot_data import Data, Geometry, unsigned
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 
 

@@ -30,10 +30,11 @@ from collage_engine.toolchains.tvm.emit import (
 )
 from collage_engine.toolchains.tvm.program import shape_of
 from collage_engine.toolchains.tvm.schedules import winograd_plan
-from collage_engine.toolchains.tvm.schedules.anchor import Epilogue, tile
+from collage_engine.toolchains.tvm.schedules.anchor import tile
 from collage_engine.toolchains.tvm.schedules.constant_matrix import on_both_sides
 from collage_engine.toolchains.tvm.schedules.conv_plan import best_positions, spans
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape, prepare
+from collage_engine.toolchains.tvm.schedules.epilogue import Epilogue
 from collage_engine.toolchains.tvm.schedules.pointwise import Context
 from collage_engine.toolchains.tvm.schedules.winograd_results import Results
 from collage_engine.toolchains.tvm.winograd import TAPS, transforms

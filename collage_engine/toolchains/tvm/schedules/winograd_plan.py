@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collage_engine.toolchains.tvm.schedules.anchor import cycles
 from collage_engine.toolchains.tvm.schedules.conv_plan import best_positions, block_of, spans
+from collage_engine.toolchains.tvm.schedules.tile_cost import cycles
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.winograd import OUTPUTS, TAPS
 

@@ -22,13 +22,10 @@ from collage_engine.toolchains.tvm.emit import (
     when,
     workspace,
 )
-from collage_engine.toolchains.tvm.schedules.anchor import (
-    CollapsedEpilogue,
-    Epilogue,
-    columns_below,
-)
+from collage_engine.toolchains.tvm.schedules.anchor import columns_below
 from collage_engine.toolchains.tvm.schedules.constant_matrix import on_both_sides
 from collage_engine.toolchains.tvm.schedules.conv_shape import ConvShape
+from collage_engine.toolchains.tvm.schedules.epilogue import CollapsedEpilogue, Epilogue
 from collage_engine.toolchains.tvm.schedules.squares import give_squares
 from collage_engine.toolchains.tvm.winograd import Transforms
 

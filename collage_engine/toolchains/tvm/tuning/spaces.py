@@ -13,7 +13,7 @@ from typing import Any
 from collage_engine.toolchains.tvm.emit import divisor, product
 from collage_engine.toolchains.tvm.legalize.conv import Geometry
 from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial, matmul, winograd_plan
-from collage_engine.toolchains.tvm.schedules.anchor import fits
+from collage_engine.toolchains.tvm.schedules.tile_cost import fits
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.tuning.climb import Plan
 from collage_engine.toolchains.tvm.winograd import OUTPUTS
