@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -27,6 +28,8 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
         case "segv":
             print("libfoo: bad pointer", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
+        case "crash-silently":
+            return ctypes.string_at(0)
         case "exit":
             print("giving up", file=sys.stderr, flush=True)
             os._exit(what["status"])

@@ -20,6 +20,7 @@ import fcntl
 import json
 import os
 import pickle
+import re
 import select
 import selectors
 import signal
@@ -29,6 +30,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.processes import descendants, private_bytes, signal_name
@@ -39,6 +41,8 @@ from collage_engine.records.errors import Cancelled, CollageError
 TICK_S = 0.05
 """How often cancel, time and memory are looked at."""
 TAIL_BYTES = 16384
+FATAL = "Fatal Python error: "
+FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 
 _BOOT = (
     "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path']; "
@@ -280,7 +284,7 @@ class Worker:
             how = f"killed by {signal_name(-code)}"
         else:
             how = f"ended with status {code}"
-        last = next((s for s in reversed(self.tail().splitlines()) if s.strip()), "").strip()
+        last = last_words(self.tail())
         return WorkerCrashed(f"{how}: {last[:300]}" if last else how, self.tail())
 
     # ------------------------------------------------------------------ start and end
@@ -360,3 +364,15 @@ def _remote(body: dict[str, Any]) -> Exception:
             error.details = body["details"]  # type: ignore[attr-defined]
         return _Answered(error)
     return RemoteError(body["type"], body["message"], body["traceback"])
+
+
+def last_words(text: str) -> str:
+    """The last line that a process wrote; of one that crashed in a call from Python, that before
+    the crash, or else the call it crashed in."""
+    before, fatal, after = text.partition(FATAL)
+    last = next((s for s in reversed(before.splitlines()) if s.strip()), "").strip()
+    frame = FRAME.search(after.partition("Current thread")[2] or after) if fatal else None
+    if last or frame is None:
+        return last
+    where = "/".join(Path(frame["file"]).parts[-2:])
+    return f"in {frame['name']} ({where}, line {frame['line']})"

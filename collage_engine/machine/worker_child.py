@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import inspect
 import os
@@ -145,6 +146,14 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     }
 
 
+def _tell_crashes() -> None:
+    """Python's stack to standard error when a library crashes. Anew for every request: libraries
+    (TVM's among them) put handlers of their own in its place when they are loaded."""
+    faulthandler.disable()
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no standard error
+        faulthandler.enable()
+
+
 def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
     """Answer requests until the parent closes them.
 
@@ -168,6 +177,7 @@ def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
             # The request could not be unpickled: the caller's error, the stream is intact.
             send("error", describe_error(error))
             continue
+        _tell_crashes()
         try:
             if function is None:
                 function = load_target(target)

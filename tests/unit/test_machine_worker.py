@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,14 @@ def test_crash_names_the_signal_and_the_last_words(worker):
     assert worker.generation == 2
 
 
+def test_a_crash_without_a_word_names_the_call(worker):
+    with pytest.raises(WorkerCrashed) as caught:
+        worker.call({"do": "crash-silently"})
+    pattern = r"killed by SIGSEGV: in string_at \(ctypes/__init__\.py, line \d+\)"
+    assert re.fullmatch(pattern, caught.value.reason)
+    assert "worker_targets.py" in caught.value.tail
+
+
 def test_exit_names_the_status(worker):
     with pytest.raises(WorkerCrashed, match=r"^ended with status 7: giving up$"):
         worker.call({"do": "exit", "status": 7})
@@ -165,7 +174,7 @@ def test_memory_limit():
 def test_whole_family_dies_on_timeout_and_close(worker):
     family: list[int] = []
     with pytest.raises(WorkerTimeout):
-        worker.call({"do": "family"}, silence_s=1.0, on_message=family.extend)
+        worker.call({"do": "family"}, silence_s=3.0, on_message=family.extend)
     assert len(family) == 3 and wait_gone(*family)
     family.clear()
     worker.call({"do": "family", "s": 0}, on_message=family.extend)
