@@ -27,8 +27,9 @@ from collage_engine.records.toolchain import ToolchainInstance
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-LEVELS = (1.0, 0.8, 0.64, 0.5, 0.36, 0.25)
-"""Shares of the burden that would just keep the tolerance, at which partitions are offered."""
+LEVELS = (2.0, 1.0, 0.5, 0.25)
+"""Shares of the burden that would just keep the tolerance, at which partitions are offered: the
+first breaks it unless errors partly cancel, which the whole model tells."""
 SMALLEST = 1e-3
 """Products with a smaller share of a partition's burden are rounded in any case."""
 

@@ -157,10 +157,18 @@ def factors_of(
         if errors.get(record.id, 0.0) > NOTICED
         for index in graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
     }
-    wanted.update(products_of(model).values())
+    wanted.update(_named(graph, index) for index in products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
     factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
     return downstream(graph, factor)
+
+
+def _named(graph: DataflowGraph, index: int) -> int:
+    """The value itself, or where the user's model has none of it (a convolution before its bias is
+    added) the next one that it has."""
+    while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
+        (index,) = graph.users[index]
+    return index
 
 
 def weighed(

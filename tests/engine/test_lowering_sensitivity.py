@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.sensitivity import LEVEL, carried
-from collage_engine.pipeline.promise import downstream
+from collage_engine.pipeline.mixing import products_of
+from collage_engine.pipeline.promise import downstream, factors_of
 from tests.toolchain_cases import Net, imported
 from tests.zoo import build
 
@@ -46,6 +47,22 @@ def test_values_onnx_lacks_have_their_readers_factor() -> None:
             assert everywhere[index] == found[index]
         elif graph.users[index]:
             assert everywhere[index] == max(everywhere[user] for user in graph.users[index])
+
+
+def test_products_before_their_bias_are_weighed_by_where_it_is_added() -> None:
+    """ONNX has no value between a convolution and its bias; two that are carried differently far
+    must not be taken for alike."""
+    net = Net()
+    x = net.input(1, 8, 9, 9)
+    near, far = (
+        net.add("Conv", x, net.randn(8, 8, 1, 1), net.randn(8), kernel_shape=[1, 1])
+        for _ in range(2)
+    )
+    model = imported(net.model(net.add("Add", near, net.add("Mul", far, net.scalar(0.01)))))
+    products = list(products_of(model).values())
+    assert not any(model.graph.nodes[index].onnx_value for index in products)
+    factors = factors_of(model, [], [model.random_inputs(0)])
+    assert factors[products[0]] > 20 * factors[products[1]] > 0
 
 
 def test_no_time_left_leaves_everything_unknown() -> None:

@@ -257,9 +257,10 @@ def test_shares_follow_from_the_error_that_is_known_best(
     half, rest = record(DNN, (0, 1), error=9e-3), record(FULL, (2, 3, 4, 5), error=0.0)
     ask([whole, half, rest], {(half.id, rest.id): 4e-3})
     # The whole model alone, a little worse on further samples; the cover's part by the cover's.
-    ratios = {parts[0]: shares[0] for parts, shares in asked}
+    ratios = {parts[0]: shares[0] / LEVELS[0] for parts, shares in asked}
     assert ratios == pytest.approx({whole.id: (1 / 2.2) ** 2, half.id: (1 / 4) ** 2})
-    assert all(s == pytest.approx([level * s[0] for level in LEVELS]) for _, s in asked)
+    relative = [level / LEVELS[0] for level in LEVELS]
+    assert all(s == pytest.approx([r * s[0] for r in relative]) for _, s in asked)
     asked.clear()
     ask([whole], {(whole.id,): 2.5e-3})  # run as a cover, on all samples
     assert asked == [([whole.id], pytest.approx([level * 0.16 for level in LEVELS]))]
