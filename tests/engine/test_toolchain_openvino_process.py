@@ -236,7 +236,7 @@ def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:
         function = whole(made, toolchain.instances(threads, "float32")[0])
         module = toolchain.compile(function)
         assert toolchain.inside(module)["properties"]["INFERENCE_NUM_THREADS"] == str(
-            min(threads, os.cpu_count() or 1)
+            min(threads, len(os.sched_getaffinity(0)))
         )
         results.append(run(module, function, feeds)[0])
     for result in results[1:]:
