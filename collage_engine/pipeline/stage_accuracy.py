@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collage_engine.pipeline.measuring import Measuring
     from collage_engine.pipeline.run_state import RunState
 
-MIXED_S = 60.0
+MIXED_S = 90.0
 """For measuring candidates in two precisions, where the budget has less left."""
 WORSE = 1.1
 """The error on the worst of several samples over that on one, about."""
@@ -53,10 +53,15 @@ def keep_tolerance(
         factors: Mapping[int, float],
         errors: Mapping[tuple[str, ...], float],
     ) -> tuple[Problem, Sequence[CandidateRecord]]:
-        new = _mixed(state, measuring.keys, records, factors, errors)
-        if new:
-            deadline = max(state.budget.deadline, time.monotonic() + MIXED_S)
-            state.records = [*state.records, *measuring.add(new, deadline)]
+        deadline = max(state.budget.deadline, time.monotonic() + MIXED_S)
+        for levels in _mixed(state, measuring.keys, records, factors, errors):
+            for new in levels:
+                if not new or time.monotonic() > deadline:
+                    continue
+                added = measuring.add(new, deadline)
+                state.records = [*state.records, *added]
+                if _suffices(state, added):
+                    break  # the next would leave more in float32 than it takes
         return state.problem(), state.records
 
     with state.stages.stage("accuracy") as report:
@@ -86,8 +91,11 @@ def _mixed(
     records: Sequence[CandidateRecord],
     factors: Mapping[int, float],
     errors: Mapping[tuple[str, ...], float],
-) -> list[CandidateRecord]:
-    """Candidates in two precisions that could keep the tolerance where these covers broke it."""
+) -> list[list[list[CandidateRecord]]]:
+    """Candidates in two precisions that could keep the tolerance where these covers broke it.
+
+    For each set of partitions, the fastest first, at falling shares of its burden.
+    """
     model, tolerance = state.model, state.tolerance
     alone = isolated(records)
     products = products_of(model)
@@ -95,8 +103,9 @@ def _mixed(
     effort = efforts(products, records)
     able = [name for name in {r.instance.toolchain for r in records} if get(name).careful]
     cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
-    found: dict[str, CandidateRecord] = {}
-    for parts in to_mix(records, cover, len(model.graph.operators), able):
+    found: list[list[list[CandidateRecord]]] = []
+    sets = to_mix(records, cover, len(model.graph.operators), able)
+    for parts in sorted(sets, key=lambda parts: sum(p.cost.at() for p in parts)):
         here = errors.get(tuple(p.id for p in parts), error)
         if len(parts[0].nodes) == len(model.graph.operators) and (parts[0].id,) not in errors:
             # A cover's error is known on all samples; a whole model's, alone, on the run's inputs.
@@ -104,6 +113,21 @@ def _mixed(
         if here <= tolerance or not math.isfinite(here):
             continue  # admitted as it is, nothing known of it, or wrong altogether
         shares = [level * (tolerance / here) ** 2 for level in LEVELS]
-        new = mixed_records(model, records, parts, shares, burden, effort, keys.key)
-        found.update({record.id: record for record in new})
-    return list(found.values())
+        known = {record.id for levels in found for each in levels for record in each}
+        levels = []
+        for share in shares:
+            new = mixed_records(model, records, parts, [share], burden, effort, keys.key)
+            levels.append([record for record in new if record.id not in known])
+            known.update(record.id for record in new)
+        found.append(levels)
+    return found
+
+
+def _suffices(state: RunState, records: Sequence[CandidateRecord]) -> bool:
+    """Whether a record that is the whole model keeps the tolerance, as far as its inputs tell."""
+    return any(
+        len(record.nodes) == len(state.model.graph.operators)
+        and record.cost.usable
+        and (record.cost.max_rel_error or 0.0) * WORSE <= state.tolerance
+        for record in records
+    )

@@ -257,13 +257,17 @@ def test_shares_follow_from_the_error_that_is_known_best(
     half, rest = record(DNN, (0, 1), error=9e-3), record(FULL, (2, 3, 4, 5), error=0.0)
     ask([whole, half, rest], {(half.id, rest.id): 4e-3})
     # The whole model alone, a little worse on further samples; the cover's part by the cover's.
-    ratios = {parts[0]: shares[0] / LEVELS[0] for parts, shares in asked}
-    assert ratios == pytest.approx({whole.id: (1 / 2.2) ** 2, half.id: (1 / 4) ** 2})
-    relative = [level / LEVELS[0] for level in LEVELS]
-    assert all(s == pytest.approx([r * s[0] for r in relative]) for _, s in asked)
+    # Shares fall.
+    given: dict[str, list[float]] = {}
+    for (name,), (share,) in asked:
+        given.setdefault(name, []).append(share)
+    assert given == {
+        parts.id: pytest.approx([level * share for level in LEVELS])
+        for parts, share in ((whole, (1 / 2.2) ** 2), (half, (1 / 4) ** 2))
+    }
     asked.clear()
     ask([whole], {(whole.id,): 2.5e-3})  # run as a cover, on all samples
-    assert asked == [([whole.id], pytest.approx([level * 0.16 for level in LEVELS]))]
+    assert asked == [([whole.id], [pytest.approx(level * 0.16)]) for level in LEVELS]
 
 
 def test_what_keeps_the_tolerance_or_tells_nothing_is_not_mixed(
@@ -278,7 +282,15 @@ def test_what_keeps_the_tolerance_or_tells_nothing_is_not_mixed(
     assert asked == []
     # Within the tolerance alone, and over it as a cover on all samples.
     ask([good], {(good.id,): 2e-3})
-    assert [parts for parts, _ in asked] == [[good.id]]
+    assert [parts for parts, _ in asked] == [[good.id]] * len(LEVELS)
+
+
+def test_a_whole_model_within_the_tolerance_needs_no_more_in_float32() -> None:
+    state: Any = SimpleNamespace(model=MODEL, tolerance=1e-3)
+    within, near = (record(DNN, EVERYTHING, error=e) for e in (8e-4, 9.5e-4))
+    assert stage_accuracy._suffices(state, [near, within])
+    # A little worse on further samples, it would break it; of a part the whole is not known.
+    assert not stage_accuracy._suffices(state, [near, record(DNN, (0, 1), error=1e-5)])
 
 
 def test_an_instance_that_leaves_products_in_float32_hands_over_as_its_origin() -> None:
