@@ -44,14 +44,17 @@ def place(
 def tuned_alone(
     model: Path, threads: int, keep: Path, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """TVM alone with the tuned kernels that placing left in the store, in its best partitions.
+    """TVM on the whole model, one partition, with the tuned kernels that placing left in the store.
 
     Nothing more is tuned: ours has not had more time for it either.
     """
     out = keep / f"{model.stem}-{threads}-tvm-tuned"
     spec = {"name": "tvm tuned alone", "kind": "artifact", "folder": str(out)}
     try:
-        document = place(model, out, threads, options, "--toolchains", "tvm", "--tune-budget", "0s")
+        document = place(
+            model, out, threads, options,
+            "--toolchains", "tvm", "--pin", "*=exactly", "--tune-budget", "0s",
+        )  # fmt: skip
     except PeerFailed as failure:
         return spec | {"failed": str(failure)}
     if not any(part["config"].get("tuned") for part in document["placement"]["partitions"]):
