@@ -191,6 +191,8 @@ class RivalJob:
         end = clock() + request.seconds
         while len(taken) < least or (clock() < end and len(taken) < request.most):
             taken.append(timed(call, self._threads))
+        if self._threads > 1:
+            until_asleep()
         return taken
 
     def _profile(self, request: ProfileRival) -> list[KernelTime]:
@@ -200,6 +202,31 @@ class RivalJob:
             return []
         times = time_kernels(self._vm, self._call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
+
+
+QUIET_S = 0.004
+"""A look at whether this process still works."""
+AWAKE = 0.25
+"""Share of a look from which on it does."""
+LONGEST_S = 0.4
+
+
+def until_asleep(
+    used: Callable[[], float] = time.process_time,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the threads of a pool spin no longer: the next rival needs their processors.
+
+    ONNX Runtime's spin for some 60 ms after a call, TVM's for 15, libgomp's for 10: longer than
+    the round of another, which then had one processor less.
+    """
+    end = clock() + LONGEST_S
+    while clock() < end:
+        before = used()
+        sleep(QUIET_S)
+        if used() - before < AWAKE * QUIET_S:
+            return
 
 
 def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray]:

@@ -283,7 +283,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a round")
     parser.add_argument("--warm", type=float, default=0.02, help="warm-up of a round, in seconds")
-    parser.add_argument("--rest", type=float, default=0.02, help="between rounds, in seconds")
+    parser.add_argument(
+        "--rest",
+        type=float,
+        default=0.08,
+        help="between rounds, in seconds: threads of some runtimes spin for 0.06 after a call",
+    )
     parser.add_argument("--precision", default=FLOAT32, choices=("float32", "bf16", "int8"))
     parser.add_argument("--tolerance", type=float, help="given to place, with --precision")
     parser.add_argument(
