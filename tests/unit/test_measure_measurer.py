@@ -119,9 +119,9 @@ def test_wrong_numbers_hold_for_their_model_only(bed, tmp_path):
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
-        ("dies-compiling", "crashed while compiling: killed by SIGABRT"),
+        ("dies-compiling", "crashed while compiling: killed by SIGABRT: in prepare"),
         ("dies", "crashed while running alone: killed by SIGABRT: double free or corruption"),
-        ("dies-timed", "crashed while being timed: killed by SIGSEGV"),
+        ("dies-timed", "crashed while being timed: killed by SIGSEGV: in time"),
     ],
 )
 def test_a_crash_costs_its_culprit_only(bed, act, reason):
@@ -131,7 +131,7 @@ def test_a_crash_costs_its_culprit_only(bed, act, reason):
         candidate("other", 1, us="120"),
     ]
     found = bed.measure(*rivals, candidate("good", 2))
-    assert found.costs[rivals[1].key].reason == reason
+    assert found.costs[rivals[1].key].reason.startswith(reason)
     assert found.costs[rivals[0].key].median_us == pytest.approx(100, rel=0.01)
     assert found.costs[rivals[2].key].median_us == pytest.approx(120, rel=0.01)
     assert found.measured == 4 and found.invalid == 1
