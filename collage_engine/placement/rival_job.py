@@ -26,6 +26,13 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32
 
+QUIET_S = 0.004
+"""A look at whether this process still works."""
+AWAKE = 0.25
+"""Share of a look from which on it does."""
+LONGEST_S = 0.4
+"""Threads that never sleep are not waited for."""
+
 
 class OpenRival(msgspec.Struct, frozen=True, kw_only=True):
     """Load a module (``model.so``), or an ONNX file as a toolchain's users do from Python."""
@@ -202,13 +209,6 @@ class RivalJob:
             return []
         times = time_kernels(self._vm, self._call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
-
-
-QUIET_S = 0.004
-"""A look at whether this process still works."""
-AWAKE = 0.25
-"""Share of a look from which on it does."""
-LONGEST_S = 0.4
 
 
 def until_asleep(

@@ -20,6 +20,7 @@ from collage_engine.toolchains.tvm import bfloat16, channels_last
 from collage_engine.toolchains.tvm.halves import real, rounded
 from collage_engine.toolchains.tvm.kernels import Kernel, schedule
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
+from collage_engine.toolchains.tvm.schedules import winograd_plan
 from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from tests.toolchain_cases import Net, error, imported, reference, whole
 from tests.tvm_cases import constant, function
@@ -183,16 +184,18 @@ def test_vectors_are_rounded_by_one_instruction() -> None:
     assert "collage_round_to_bfloat16" in kernels_of(chain(), instances()[1])
 
 
-def test_products_that_gain_nothing_stay_in_float32() -> None:
-    """Narrow ones, depthwise ones, and 3 × 3 ones that Winograd's method saves more."""
-    random = np.random.default_rng(0)
-    for weight, data in (((4, 32, 1, 1), (1, 32, 9, 9)), ((128, 128, 3, 3), (1, 128, 28, 28))):
-        values = relax.const(random.standard_normal(weight).astype(np.float32))
-        module = function(
-            [data], lambda x, v=values, k=weight[2]: relax.op.nn.conv2d(x, v, padding=k // 2)
-        )
-        _, kernels = lowered(module)
-        assert not any("bfloat16" in k.schedule for k in kernels.values())
+def multiplied_in_bfloat16(weight: tuple, data: tuple) -> bool:
+    values = constant(*weight)
+    module = function([data], lambda x: relax.op.nn.conv2d(x, values, padding=weight[2] // 2))
+    return any("bfloat16" in k.schedule for k in lowered(module)[1].values())
+
+
+def test_products_that_gain_nothing_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow ones, and 3 × 3 ones that Winograd's method saves more, as its estimate says."""
+    assert not multiplied_in_bfloat16((4, 32, 1, 1), (1, 32, 9, 9))
+    for better in (True, False):
+        monkeypatch.setattr(winograd_plan, "beats_bfloat16", lambda *_, better=better: better)
+        assert multiplied_in_bfloat16((32, 32, 3, 3), (1, 32, 12, 12)) is not better
 
 
 def test_without_the_instruction_there_is_no_such_kernel() -> None:

@@ -26,7 +26,7 @@ from collage_engine.toolchains.tvm.channels_last_operators import is_convolution
 from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.halves import real, rounded, widened
 from collage_engine.toolchains.tvm.legalize import conv
-from collage_engine.toolchains.tvm.legalize.bfloat16 import Sizes
+from collage_engine.toolchains.tvm.legalize.bfloat16 import FEW, Sizes
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
     const,
@@ -38,8 +38,6 @@ from collage_engine.toolchains.tvm.schedules import winograd_plan
 from collage_engine.toolchains.tvm.target import Cpu
 from collage_engine.toolchains.tvm.transposed import sub_pixels
 
-NARROW = 8
-"""Channels in or out of a group below which float32 kernels are as fast."""
 ROUNDED = "collage.rounded_but"
 """Function attribute, there when products are to be rounded: those left in float32, by order."""
 
@@ -142,7 +140,7 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[Sizes, np.ndarray] | None:
         geometry.data, geometry.out_shape, weight.shape, geometry.groups, geometry.strides,
         geometry.padding, geometry.dilation,
     )  # fmt: skip
-    if co < NARROW or (ci < NARROW and not sizes.merged):
+    if co < FEW or (ci < FEW and not sizes.merged):
         return None
     if geometry.takes_winograd(cpu) and winograd_plan.beats_bfloat16(cpu, co, ci, geometry.out):
         return None
@@ -162,7 +160,7 @@ def _matmul_sizes(call: Call) -> tuple[Sizes, np.ndarray] | None:
     if len(shape) < weight.ndim or dtype_of(left) != "float32":
         return None
     depth, columns = weight.shape[-2:]
-    if min(depth, columns) < NARROW:
+    if min(depth, columns) < FEW:
         return None
     return Sizes(shape, out, (columns, depth)), weight.reshape(depth, columns).T
 

@@ -20,10 +20,8 @@ from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.toolchains.tvm.legalize.common import (
-    FLOATS,
     const,
-    constant_of,
-    dtype_of,
+    float_operands,
     static_shape,
 )
 
@@ -58,13 +56,11 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
     axes = SPATIAL.get(str(getattr(getattr(call, "op", None), "name", "")))
     if axes is None:
         return None
-    data, kernel = call.args
-    shape, out, weight = static_shape(data), static_shape(call), constant_of(kernel)
+    operands = float_operands(call)
     attributes, dims = call.attrs, len(axes)
-    if shape is None or out is None or weight is None or int(attributes.groups) != 1:
+    if operands is None or int(attributes.groups) != 1:
         return None
-    if dtype_of(data) not in FLOATS or str(weight.dtype) != dtype_of(data):
-        return None
+    shape, weight, out = operands
     layout = str(attributes.data_layout)
     if layout != f"NC{axes}" or str(attributes.out_layout or layout) != layout:
         return None

@@ -21,7 +21,8 @@ from collage_engine.toolchains.tvm.schedules.dot_data import PAIR
 from collage_engine.toolchains.tvm.target import Cpu
 
 FEW = 8
-"""Channels below which a kernel row is multiplied as a whole."""
+"""Channels of a group that do not repay bfloat16 by themselves; with fewer coming in, a kernel row
+is multiplied as a whole."""
 
 
 def halves(weights: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import Expr, GenericConst
+from tvm.ir import Call, Expr, GenericConst
 
 from collage_engine.toolchains.tvm.program import NOTE
 
@@ -44,6 +44,21 @@ def note(**values: Any) -> dict[str, str]:
 
 FLOATS = ("float32", "float16")
 """Types the schedules of products take; half precision is multiplied in single precision."""
+
+
+def float_operands(
+    call: Call,
+) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]] | None:
+    """Shape of the data, constant weight, and shape of the result of a product in one of
+    ``FLOATS``; None for others."""
+    data, kernel = call.args
+    shape, weight, out = static_shape(data), constant_of(kernel), static_shape(call)
+    if shape is None or out is None or weight is None:
+        return None
+    dtype = dtype_of(call)
+    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
+        return None
+    return shape, weight, out
 
 
 def widened(tensor: Any) -> Any:

@@ -14,13 +14,11 @@ from collage_engine.toolchains.tvm.emit import product
 from collage_engine.toolchains.tvm.legalize import winograd
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
-    FLOATS,
     const,
-    constant_of,
     dtype_of,
+    float_operands,
     narrowed,
     note,
-    static_shape,
     widened,
 )
 from collage_engine.toolchains.tvm.schedules import conv_plan, conv_spatial, winograd_plan
@@ -35,14 +33,10 @@ DIRECT = {"way": "direct"}
 
 def described(call: Call) -> tuple[Geometry, np.ndarray] | None:
     """A convolution's sizes and its weight (OIHW…), or None when it is not one of ours."""
-    data, kernel = call.args
-    shape, weight = static_shape(data), constant_of(kernel)
-    out = static_shape(call)
-    if shape is None or out is None or weight is None:
+    operands = float_operands(call)
+    if operands is None:
         return None
-    dtype = dtype_of(call)
-    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
-        return None
+    shape, weight, out = operands
     axes = SPATIAL.get(len(shape))
     attributes = call.attrs
     if axes is None or str(attributes.out_layout or attributes.data_layout) != str(

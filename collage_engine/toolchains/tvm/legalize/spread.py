@@ -10,12 +10,10 @@ from tvm.ir import Call, Expr
 
 from collage_engine.toolchains.tvm.legalize.common import (
     ANCHOR,
-    FLOATS,
     const,
-    constant_of,
     dtype_of,
+    float_operands,
     narrowed,
-    static_shape,
 )
 from collage_engine.toolchains.tvm.legalize.conv import DIRECT, SPATIAL, Geometry, both_sides
 from collage_engine.toolchains.tvm.target import Cpu
@@ -26,13 +24,11 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
 
     That multiplies by zeros (strides times each way), yet runs at a convolution's full speed.
     """
-    data, kernel = call.args
-    shape, weight, out = static_shape(data), constant_of(kernel), static_shape(call)
-    if shape is None or out is None or weight is None:
+    operands = float_operands(call)
+    if operands is None:
         return None
+    shape, weight, out = operands
     dtype = dtype_of(call)
-    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
-        return None
     axes = SPATIAL.get(len(shape))
     attributes = call.attrs
     if axes is None or str(attributes.data_layout) != f"NC{axes}":
@@ -84,7 +80,7 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
 
     return builder.call_te(
         compute,
-        data,
+        call.args[0],
         const(geometry.pack(turned, way, cpu)),
         primfunc_name_hint=f"conv{dims}d_transpose",
         primfunc_attrs=ANCHOR,
