@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
+from collage_engine.records.typed import decode
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
 
@@ -221,7 +222,7 @@ class EngineClient(QObject):
 
     def _line(self, line: bytes) -> None:
         try:
-            message = msgspec.json.decode(line, type=_Message)
+            message = decode(line, _Message)
         except msgspec.MsgspecError:
             text = line[:200].decode("utf-8", "replace")
             self.logged.emit(f"not a message of the protocol: {text}")
@@ -239,9 +240,7 @@ class EngineClient(QObject):
                 waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
             return
         try:
-            result: Any = msgspec.json.decode(
-                message.result or b"null", type=protocol.METHODS[waiting.method][1]
-            )
+            result: Any = decode(message.result or b"null", protocol.METHODS[waiting.method][1])
         except msgspec.MsgspecError as error:
             if waiting.method == "hello":
                 self._end(f"the engine speaks another protocol ({error})")
@@ -256,7 +255,7 @@ class EngineClient(QObject):
         if kind is None:
             return
         try:
-            params: Any = msgspec.json.decode(raw, type=kind)
+            params: Any = decode(raw, kind)
         except msgspec.MsgspecError as error:
             self.logged.emit(f"malformed notification {method}: {error}")
             return

@@ -18,6 +18,7 @@ from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
+from collage_engine.records.typed import convert, decode
 
 VERSION = 1
 
@@ -50,7 +51,7 @@ def to_text(
 def apply(graph: OperatorGraph, content: bytes) -> Applied:
     """Match a file's names against a graph. Raises UsageError for what is no such file."""
     try:
-        data: Any = msgspec.json.decode(content)
+        data: Any = decode(content)
         if not isinstance(data, dict) or "collage_pins" not in data:
             raise UsageError("this is no file of pins: it has no 'collage_pins'")
         if data["collage_pins"] != VERSION:
@@ -58,7 +59,7 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
                 f"this file of pins is of version {data['collage_pins']}, not {VERSION}"
             )
         raw_pins = list(data.get("pins", []))
-        placement = msgspec.convert(data.get("placement", {}), dict[str, str])
+        placement = convert(data.get("placement", {}), dict[str, str])
     except msgspec.MsgspecError as error:
         raise UsageError(f"this is no file of pins: {error}") from error
     by_name: dict[str, int] = {}
@@ -69,10 +70,10 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     pins: list[Pin] = []
     for number, raw in enumerate(raw_pins, 1):
         try:
-            names = msgspec.convert(raw["nodes"], list[str])
+            names = convert(raw["nodes"], list[str])
             found = [n for n in names if n in by_name]
             pin = Pin(
-                kind=msgspec.convert(raw["kind"], type=type_of_kind()),
+                kind=convert(raw["kind"], type_of_kind()),
                 nodes=tuple(sorted({by_name[n] for n in found})),
                 toolchain=raw.get("toolchain"),
                 device=raw.get("device"),

@@ -16,6 +16,7 @@ from PySide6.QtCore import QObject, QTimer
 from collage_engine.drawing.groups import Group, first_view, name_scopes, partition_groups, sections
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.records.event import Event, Log, Progress, Stage
+from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui.engine_client import EngineClient, model_by_value
 from collage_gui.session_ask import Asking
@@ -132,7 +133,7 @@ class Document(Asking):
             if any(id_ not in self.candidates for id_ in params.costs):
                 self._refresh_candidates()
             return
-        event = msgspec.convert(params.event, Event)
+        event = convert(params.event, Event)
         if isinstance(event, Stage):
             self.stages[event.stage] = event
             if event.stage == "enumerate" and event.done:

@@ -14,6 +14,7 @@ from collage_engine.records.answers import (
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui.commands import EditRun, HideRun
 from collage_gui.session_compare import Comparing
@@ -90,7 +91,7 @@ class RunsOfDocument(Comparing):
         confirmed.
         """
         try:
-            settings = msgspec.convert(run.settings, RunSettings)
+            settings = convert(run.settings, RunSettings)
         except msgspec.ValidationError as error:
             self.add_log(
                 "warning", f"the settings of {self.run_title(run)} cannot be read: {error}"

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from collage_engine.drawing.layout import Layout, LayoutRequest, lay_out
+from collage_engine.records.typed import decode
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
@@ -32,14 +33,14 @@ def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
             check=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, before)))},
         )
-        return msgspec.json.decode(done.stdout, type=Layout)
+        return decode(done.stdout, Layout)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
         plain = msgspec.structs.replace(request, engine="layered")
         return lay_out(plain)
 
 
 def main() -> int:
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=LayoutRequest)
+    request = decode(sys.stdin.buffer.read(), LayoutRequest)
     sys.stdout.buffer.write(msgspec.json.encode(lay_out(request)))
     return 0
 

@@ -19,6 +19,7 @@ from collage_engine.measure.work import Work, WorkCounter
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.typed import convert
 
 
 def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
@@ -83,4 +84,4 @@ def machine_peaks(store: Store | None) -> Peaks | None:
         )
     except MeasureError:
         return None
-    return msgspec.convert(known, Peaks)
+    return convert(known, Peaks)

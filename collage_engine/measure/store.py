@@ -22,6 +22,7 @@ from collage_engine.measure.measurement import Measurement, StoreInfo, now_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.typed import decode
 
 SCHEMA_VERSION = 1
 FILE_NAME = "measurements.db"
@@ -68,7 +69,7 @@ class Store:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = msgspec.json.decode(cost, type=Cost)
+                    decoded = decode(cost, Cost)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found
@@ -80,9 +81,9 @@ class Store:
         for row in sorted(rows, key=lambda r: r["key"]):
             yield Measurement(
                 key=row["key"].partition("@")[0],
-                cost=msgspec.json.decode(row["cost"], type=Cost),
+                cost=decode(row["cost"], Cost),
                 label=row["label"],
-                instance=msgspec.json.decode(row["instance"], type=ToolchainInstance | None),
+                instance=decode(row["instance"], ToolchainInstance | None),
                 device=row["device"],
                 versions=json.loads(row["versions"]),
                 model=row["model"],
@@ -231,7 +232,7 @@ class Store:
         arriving: dict[tuple[str, str], Measurement] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
-                measurement = msgspec.json.decode(line, type=Measurement)
+                measurement = decode(line, Measurement)
             except msgspec.MsgspecError as error:
                 raise MeasureError(f"{source}, line {number}: {error}") from None
             model = measurement.model if measurement.one_model else ""

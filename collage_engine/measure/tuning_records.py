@@ -11,6 +11,7 @@ from collage_engine.measure.keys import KeyContext
 from collage_engine.measure.measurement import now_text
 from collage_engine.measure.store import Store
 from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.typed import decode
 
 TABLE = "tuning"
 
@@ -37,7 +38,7 @@ class TuningRecords:
     def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
         """What is known of these workloads."""
         found = self._read({self._key("record", w): w for w in workloads})
-        return {w: msgspec.json.decode(text, type=TuneRecord) for w, text in found.items()}
+        return {w: decode(text, TuneRecord) for w, text in found.items()}
 
     def put(self, record: TuneRecord) -> None:
         self._write(self._key("record", record.workload), record.workload,
@@ -51,7 +52,7 @@ class TuningRecords:
         """What candidates have to tune, by measurement key, where it was listed before. What is
         too large to be kept is left out of the descriptions."""
         found = self._read({self._key("tasks", k): k for k in candidate_keys})
-        return {k: msgspec.json.decode(text, type=list[TuneTask]) for k, text in found.items()}
+        return {k: decode(text, list[TuneTask]) for k, text in found.items()}
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
         kept = [

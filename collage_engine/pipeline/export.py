@@ -17,6 +17,7 @@ from collage_engine.placement.build import CoverPart, build_cover, write_module
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.typed import convert
 
 
 def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
@@ -60,6 +61,5 @@ def export(workspace: Workspace, *, run: Run, out: str | None) -> bytes | None:
 
 
 def _settings_of(run: Run) -> RunSettings:
-    import msgspec
 
-    return msgspec.convert(run.settings, RunSettings)
+    return convert(run.settings, RunSettings)

@@ -28,6 +28,7 @@ from collage_engine.placement.npz import write_npz
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.records.typed import decode
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -86,7 +87,7 @@ def write_artifact(
     is still there.
     """
     check_target_folder(out)
-    built = msgspec.json.decode((module_folder / BUILT_FILE).read_bytes(), type=BuiltModule)
+    built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
     out = out.absolute()
     beside: Path | None = None
     try:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-import msgspec
-
 from collage_engine.placement.built import BUILT_FILE, BuiltModule
+from collage_engine.records.typed import decode
 
 
 def run_python_parts(module: str | Path | None) -> None:
@@ -21,7 +20,7 @@ def run_python_parts(module: str | Path | None) -> None:
     about = Path(module).parent / BUILT_FILE
     if not about.is_file():
         return
-    built = msgspec.json.decode(about.read_bytes(), type=BuiltModule)
+    built = decode(about.read_bytes(), BuiltModule)
     for library in built.libraries:
         if library.python:
             runpy.run_path(str(about.parent / library.name), run_name="collage_python_part")

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.typed import decode
 from collage_engine.report.numbers import against_text, counted, time_text
 
 OURS = "collage"
@@ -117,7 +118,7 @@ def read_peers(path: Path) -> PeersResult:
 def decode_peers(data: bytes, name: str) -> PeersResult:
     """The content of a results file called ``name``; UsageError says what is wrong with it."""
     try:
-        return msgspec.json.decode(data, type=PeersResult)
+        return decode(data, PeersResult)
     except msgspec.MsgspecError as error:
         raise UsageError(f"{name} is no results file of tests.benchmarks.peers: {error}") from error
 

@@ -55,6 +55,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from collage_engine.records.typed import decode
 from collage_engine.search.limits import (
     ConstraintName,
     Constraints,
@@ -181,7 +182,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """The answer as JSON values, in the public format."""
-        data = msgspec.json.decode(msgspec.json.encode(self))
+        data = decode(msgspec.json.encode(self))
         if self.infeasible is None:
             del data["infeasible"]
             return {**data, "gap_us": self.gap_us}

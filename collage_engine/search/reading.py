@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.typed import decode
 from collage_engine.search.limits import check_constraints
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemPin
 
@@ -18,7 +19,7 @@ MOST_US = 1e15
 def read_problem(text: str | bytes) -> Problem:
     """Decode and validate a problem's JSON; :class:`UsageError` says what is wrong, and where."""
     try:
-        problem = msgspec.json.decode(text, type=Problem)
+        problem = decode(text, Problem)
     except msgspec.ValidationError as error:
         raise UsageError(_located(str(error))) from error
     except msgspec.DecodeError as error:

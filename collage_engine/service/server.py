@@ -20,6 +20,7 @@ import msgspec
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
 
@@ -107,7 +108,7 @@ class Server:
 
     def _receive(self, line: bytes) -> None:
         try:
-            message = msgspec.json.decode(line)
+            message = decode(line)
         except msgspec.MsgspecError as error:
             self._fail(None, -32700, f"not a JSON document: {error}")
             return
@@ -128,7 +129,7 @@ class Server:
             params = (
                 None
                 if kind is type(None)
-                else msgspec.convert(message.get("params") or {}, kind, builtin_types=())
+                else convert(message.get("params") or {}, kind, json=True)
             )
         except msgspec.ValidationError as error:
             self._fail(identity, -32602, f"{method}: {error}")

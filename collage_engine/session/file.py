@@ -24,6 +24,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import decode
 from collage_engine.session.document import Document
 
 FORMAT_VERSION = 1
@@ -266,9 +267,9 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
 def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
     def all_of(table: str, kind: type[T], order: str = "rowid") -> list[T]:
         found = connection.execute(f"select json from {table} order by {order}")
-        return [msgspec.json.decode(row[0], type=kind) for row in found]
+        return [decode(row[0], kind) for row in found]
 
-    interface = msgspec.json.decode(meta["interface"])
+    interface = decode(meta["interface"])
     graph = GraphRecord(
         nodes=tuple(all_of("nodes", Node, '"index"')),
         inputs=tuple(interface["inputs"]),
@@ -277,12 +278,12 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         output_names=tuple(interface["output_names"]),
     )
     return Document(
-        model=msgspec.json.decode(meta["model"], type=ModelRecord),
+        model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
-        not_offered=msgspec.json.decode(meta["not_offered"], type=dict[str, dict[int, str]]),
+        not_offered=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
         runs=all_of("runs", Run, "position"),
-        settings=msgspec.json.decode(meta["settings"], type=RunSettings),
-        constants=msgspec.json.decode(meta["constants"], type=dict[str, float]),
+        settings=decode(meta["settings"], RunSettings),
+        constants=decode(meta["constants"], dict[str, float]),
     )

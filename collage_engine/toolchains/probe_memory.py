@@ -27,6 +27,7 @@ import msgspec
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.typed import decode
 
 HERE_SECONDS = 7 * 86400.0
 MISSING_SECONDS = 600.0
@@ -63,7 +64,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 def recall(name: str, target: str) -> ToolchainState | None:
     """The state found earlier, if nothing it rests on has changed; None: probe."""
     try:
-        kept = msgspec.json.decode(_file(name).read_bytes(), type=_Kept)
+        kept = decode(_file(name).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):
         return None
     lasts = HERE_SECONDS if kept.probed.state.available else MISSING_SECONDS

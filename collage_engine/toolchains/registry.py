@@ -23,6 +23,7 @@ import msgspec
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.typed import decode
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
     if child.returncode == 0:
         try:
-            probed = msgspec.json.decode(child.stdout.strip().splitlines()[-1], type=Probed)
+            probed = decode(child.stdout.strip().splitlines()[-1], Probed)
         except (IndexError, msgspec.DecodeError):
             return _unavailable(name, "its probe printed no state")
         keep(name, probed, before)

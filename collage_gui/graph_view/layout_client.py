@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 
 from collage_engine.drawing.layout import Layout, LayoutRequest
 from collage_engine.drawing.layout_process import COMMAND
+from collage_engine.records.typed import decode
 
 LIMIT_S = 60
 
@@ -71,7 +72,7 @@ class LayoutClient(QObject):
         try:
             if code or status != QProcess.ExitStatus.NormalExit:
                 raise msgspec.DecodeError(f"layout ended with {code}")
-            layout = msgspec.json.decode(output, type=Layout)
+            layout = decode(output, Layout)
         except msgspec.MsgspecError as error:
             self._fall_back(str(error))
             return

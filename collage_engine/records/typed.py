@@ -1,0 +1,54 @@
+"""JSON and plain values read as the types they must be, from any thread.
+
+msgspec describes a struct at its first use and, while Python works out the annotations, other
+threads already see the half-finished description: two threads that first read one type at a time
+crash the process (msgspec 0.22, SIGSEGV). So types are described here, under one lock, before
+anything of them is read; reading itself needs none.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+Document = bytes | bytearray | memoryview | str | msgspec.Raw
+
+_DESCRIBING = threading.Lock()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+@overload
+def decode(data: Document, kind: type[T]) -> T: ...
+@overload
+def decode(data: Document, kind: Any = Any) -> Any: ...
+def decode(data: Document, kind: Any = Any) -> Any:
+    """The value in a JSON document, as a ``kind``.
+
+    Raises msgspec.ValidationError for another kind of value, msgspec.DecodeError for no JSON,
+    UnicodeDecodeError for text that is not UTF-8.
+    """
+    return _decoder(kind).decode(data)
+
+
+@overload
+def convert(value: Any, kind: type[T], *, json: bool = ...) -> T: ...
+@overload
+def convert(value: Any, kind: Any, *, json: bool = ...) -> Any: ...
+def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
+    """A value of plain dicts, lists and scalars as a ``kind``; msgspec.ValidationError if none.
+
+    ``json``: it came out of JSON, where bytes, dates and the like are strings.
+    """
+    _decoder(kind)
+    return msgspec.convert(value, kind, builtin_types=() if json else None)  # noqa: TID251
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    found = _decoders.get(kind)
+    if found is None:
+        with _DESCRIBING:
+            found = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    return found
