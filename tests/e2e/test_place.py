@@ -18,6 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+THREE = ("--no-in-place", "--toolchains", "tvm,onnxruntime,onednn")
+"""For runs whose point is neither the whole menu nor what costs rest on."""
 
 
 def collage(*arguments: str, cache: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
@@ -119,7 +121,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
 
 
 def test_progress_goes_to_standard_error_only(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--no-in-place", cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "out", *THREE, cache=cache)
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
     assert "against →" in done.stdout
@@ -137,7 +139,7 @@ def test_the_artifact_runs_and_agrees(placed, cache):
 
 def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
     pins = ("--pin", "convolution*=onednn", "--pin", "pooling66=!onnxruntime")
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--no-in-place", *pins,
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE, *pins,
                    cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -183,7 +185,7 @@ def test_representative_inputs_are_used_and_checked(placed, cache, tmp_path):
     good = tmp_path / "good.npz"
     name = onnx.load(MNIST).graph.input[0].name
     np.savez(good, **{name: np.ones((1, 1, 28, 28), np.float32)})
-    assert collage("place", MNIST, "-o", tmp_path / "a", "--no-in-place", "--inputs", good,
+    assert collage("place", MNIST, "-o", tmp_path / "a", *THREE, "--inputs", good,
                    cache=cache).returncode == 0  # fmt: skip
     bad = tmp_path / "bad.npz"
     np.savez(bad, **{name: np.ones((1, 1, 28, 27), np.float32)})
@@ -197,7 +199,7 @@ def test_a_placement_of_the_users_own_is_a_baseline(placed, cache, tmp_path):
     mine = {n: "onednn" for part in document["placement"]["partitions"] for n in part["onnx_nodes"]}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(mine))
-    done = collage("place", MNIST, "-o", tmp_path / "a", "--json", "--no-in-place",
+    done = collage("place", MNIST, "-o", tmp_path / "a", "--json", *THREE,
                    "--placement", path, cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     user = [b for b in json.loads(done.stdout)["baselines"] if b["kind"] == "user"]
@@ -258,7 +260,7 @@ def test_memory_and_size_are_told(placed):
 
 
 def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--no-in-place",
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE,
                    "--max-runtimes", "1", cache=cache)  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
