@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Need = Literal[
-    "nothing", "document", "graph", "selection", "placement", "idle", "running", "pins", "run"
+    "nothing",
+    "document",
+    "still",
+    "graph",
+    "selection",
+    "placement",
+    "idle",
+    "running",
+    "pins",
+    "run",
 ]
 
 
@@ -37,7 +46,7 @@ A = ActionSpec
 ACTIONS: tuple[ActionSpec, ...] = (
     A("open", "Open…", "File", "open_dialog", ("Ctrl+O",), "Open a model or a session"),
     A("sample", "Open the sample", "File", "open_sample", (), "A small model that is packaged with the explorer"),
-    A("reload", "Reload", "File", "reload", ("F5",), "Import the model file again", "document"),
+    A("reload", "Reload", "File", "reload", ("F5",), "Import the model file again", "still"),
     A("save", "Save session", "File", "save", ("Ctrl+S",), "Everything of this document in one file", "graph"),
     A("save_as", "Save session as…", "File", "save_as", ("Ctrl+Shift+S",), "", "graph"),
     A("connection", "Connection…", "File", "choose_connection", (), "Where the engine runs", group="engine"),

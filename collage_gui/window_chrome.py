@@ -281,6 +281,7 @@ class WindowChrome(QMainWindow):
             "graph": graph,
             "selection": graph and bool(document and document.selection),
             "placement": graph and bool(document and document.shown),
+            "still": document is not None and not document.running,
             "idle": ready and not (document and document.running),
             "running": bool(document and document.running),
             "pins": bool(document and document.pins),

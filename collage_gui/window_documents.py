@@ -130,6 +130,11 @@ class WindowDocuments(WindowEngine):
         page = self.current
         if page is not None and page.document.path:
             self.banner.clear("changed")
+            if page.document.running:
+                # A new document in its place would never hear how the run ended.
+                self.banner.say("A run of the file as it was is under way: stop it, then reload.",
+                                "warning", topic="changed")  # fmt: skip
+                return
             if page.document.path.endswith(".collage"):
                 page.document.open_session(page.document.path)
             else:

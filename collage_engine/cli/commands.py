@@ -57,7 +57,8 @@ def _engine(listener: Listener | None = None) -> Iterator[Engine]:
 
     def interrupt(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        engine.cancel()
+        if not engine.cancel():
+            raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
     try:

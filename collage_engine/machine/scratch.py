@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -30,15 +31,20 @@ class Scratch:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = self._root / "tmp"
         self.path.mkdir()
+        self._changing = threading.Lock()
 
     def empty(self) -> None:
         """Remove what is in it: the processes that used it have ended."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True, exist_ok=True)
+        with self._changing:
+            if self._lock.closed:
+                return
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.path.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
-        self._lock.close()
+        with self._changing:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._lock.close()
 
 
 def remove_orphans() -> None:
@@ -52,6 +58,9 @@ def remove_orphans() -> None:
 def _remove_if_orphan(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid != os.getuid() or time.time() - status.st_mtime < YOUNG_S:
+        return
+    if not (folder / LOCK).exists():  # it died before it locked it, or while it was removed
+        shutil.rmtree(folder, ignore_errors=True)
         return
     with (folder / LOCK).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives

@@ -39,10 +39,11 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
 
 def run_search(opened: OpenDocument, params: p.RunSearch) -> p.SearchAnswer:
     """The best cover at the stored costs under the pins as they are now."""
-    with opened.lock:
-        if not opened.document.candidates:
+    with opened.searching:
+        now = opened.snapshot()
+        if not now.candidates:
             raise UsageError("nothing has been measured yet: start a run first")
-        answer, opened.search = search_document(opened.document, params.settings, opened.search)
+        answer, opened.search = search_document(now, params.settings, opened.search)
         opened.regrets = answer.regrets
     return answer
 
@@ -66,8 +67,8 @@ def explain(opened: OpenDocument, params: p.Explain) -> p.ExplainAnswer:
     operators = opened.document.model.nodes
     if not 0 <= params.node < operators:
         raise UsageError(f"there is no node {params.node}: operators are 0…{operators - 1}")
-    with opened.lock:
-        answer, opened.search = explain_document(opened.document, params.node, opened.search)
+    with opened.searching:
+        answer, opened.search = explain_document(opened.snapshot(), params.node, opened.search)
     return answer
 
 
@@ -101,6 +102,5 @@ def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
     from collage_engine.report.report import render
 
     run = opened.run(params.run) if params.run else None
-    with opened.lock:
-        content = render(opened.document, params.format, run, peers=params.peers)
+    content = render(opened.snapshot(), params.format, run, peers=params.peers)
     return p.Exported(content=content)

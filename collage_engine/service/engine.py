@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.pipeline.client import PipelineClient
+from collage_engine.pipeline.client import PipelineClient, Ticket
 from collage_engine.pipeline.problem import search_document
 from collage_engine.pipeline.results import Opened, RunOutcome
 from collage_engine.records.candidate import CandidateRecord
@@ -42,6 +42,8 @@ class Engine:
         self._pipeline = PipelineClient("pipeline")
         self._side = PipelineClient("side")
         """Answers about a document while the pipeline is busy with a run."""
+        self._starting = threading.Lock()
+        """One run at a time, whatever document it is of."""
         self._methods: dict[str, Callable[[Any], Any]] = {
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
@@ -113,7 +115,9 @@ class Engine:
             path = Path(params.path).expanduser()
         else:
             raise UsageError("model.open needs a path or the file's content")
-        opened: Opened = self._pipeline.job("open", path=str(path.resolve()), shapes=params.shapes)
+        opened: Opened = self._idle_client().job(
+            "open", path=str(path.resolve()), shapes=params.shapes
+        )
         document = Document(model=opened.model, graph=opened.graph)
         return self._admit(document, temporary=temporary)
 
@@ -170,14 +174,13 @@ class Engine:
         opened = self.document(params.document)
         opened.must_be_writable()
         name = "r" + uuid.uuid4().hex[:8]
-        with opened.lock:
-            if any(d.running is not None for d in self._documents.values()):
+        with self._starting:
+            if any(d.running is not None for d in list(self._documents.values())):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
-            thread = threading.Thread(
-                target=self._run_in_thread, args=(opened, params.settings, name), daemon=True
-            )
-            opened.running = thread
-        thread.start()
+            opened.running = Ticket()
+        threading.Thread(
+            target=self._run_in_thread, args=(opened, params.settings, name), daemon=True
+        ).start()
         return p.RunStarted(run=name)
 
     def _run_in_thread(self, opened: OpenDocument, settings: RunSettings, name: str) -> None:
@@ -215,6 +218,7 @@ class Engine:
 
         outcome: RunOutcome = self._pipeline.job(
             "run",
+            ticket=opened.running,
             on_event=on_event,
             **opened.model_arguments(),
             settings=settings,
@@ -227,18 +231,21 @@ class Engine:
         with opened.lock:
             opened.document.settings = settings
             opened.document.runs.append(outcome.run)
+        with opened.searching:
             # Regrets shown from now on are those at the costs of this run.
-            answer, opened.search = search_document(opened.document, settings, None)
+            answer, opened.search = search_document(opened.snapshot(), settings, None)
             opened.regrets = answer.regrets
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
-        self.document(params.document)
-        self._pipeline.cancel()
+        running = self.document(params.document).running
+        if running is not None:
+            self._pipeline.cancel(running)
 
-    def cancel(self) -> None:
-        """Stop whatever the pipeline does (Ctrl-C on the command line)."""
-        self._pipeline.cancel()
+    def cancel(self) -> bool:
+        """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
+        stopped = [client.cancel() for client in (self._pipeline, self._side)]
+        return any(stopped)
 
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
         opened = self.document(params.document)

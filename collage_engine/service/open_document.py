@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.pipeline.client import Ticket
 from collage_engine.pipeline.results import RunOutcome
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -30,7 +32,10 @@ class OpenDocument:
     document: Document
     read_only: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
-    running: threading.Thread | None = None
+    running: Ticket | None = None
+    """Of the run under way."""
+    searching: threading.Lock = field(default_factory=threading.Lock)
+    """Held for a search on what ``snapshot`` gave; never while holding ``lock``."""
     by_id: dict[str, int] = field(default_factory=dict)
     """Candidate id → place in the document's list."""
     temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -44,6 +49,14 @@ class OpenDocument:
         self.replace_candidates(self.document.candidates)
 
     # -- questions ---------------------------------------------------------------------
+
+    def snapshot(self) -> Document:
+        """The document as it is now, for what takes too long to keep runs from changing it."""
+        with self.lock:
+            now = copy.copy(self.document)
+            now.candidates = list(now.candidates)
+            now.runs, now.pins = list(now.runs), list(now.pins)
+            return now
 
     def must_be_writable(self) -> None:
         """Raises UsageError when the session was opened for reading only."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 
 import pytest
 
 from collage_engine.machine.worker import RemoteError
 from collage_engine.pipeline import child
-from collage_engine.pipeline.client import PipelineClient
-from collage_engine.records.errors import CollageError
+from collage_engine.pipeline.client import PipelineClient, Ticket
+from collage_engine.records.errors import Cancelled, CollageError
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
@@ -40,4 +42,110 @@ def test_a_defect_is_called_one_and_leaves_no_scratch():
             client.job("nope")
     finally:
         client.close()
+    assert not scratch.exists()
+
+
+# -- jobs that wait, are cancelled, are closed ---------------------------------------------
+
+
+@pytest.fixture
+def client():
+    client = PipelineClient("test")
+    client._worker.target = "tests.unit.slow_jobs:serve"
+    yield client
+    client.close()
+
+
+class Asked(threading.Thread):
+    """A job asked for by a thread of its own."""
+
+    def __init__(self, client: PipelineClient, seconds: float, **more: object) -> None:
+        super().__init__(daemon=True)
+        self.client, self.seconds, self.more = client, seconds, more
+        self.ticket = Ticket()
+        self.said: object = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.said = self.client.job(
+                "sleep", ticket=self.ticket, seconds=self.seconds, **self.more
+            )
+        except CollageError as error:
+            self.said = error
+
+    def ended(self) -> object:
+        self.join(20)
+        assert not self.is_alive()
+        return self.said
+
+
+def until(condition) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_job_is_cancelled_while_its_child_is_only_starting(client):
+    asked = Asked(client, 60)
+    until(lambda: client.busy)
+    assert client.cancel(asked.ticket)
+    assert isinstance(asked.ended(), Cancelled)
+    assert client.job("sleep", seconds=0) == "slept"
+
+
+def test_a_running_job_is_asked_to_end_and_keeps_its_child(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    child = client._worker.pid
+    asked = Asked(client, 60)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.cancel()
+    assert isinstance(asked.ended(), Cancelled)
+    assert client._worker.pid == child
+
+
+def test_a_job_that_does_not_listen_is_killed(client):
+    asked = Asked(client, 60, stubborn=True)
+    until(lambda: client._worker.pid is not None)
+    time.sleep(0.3)
+    client.cancel(asked.ticket)
+    assert isinstance(asked.ended(), Cancelled)
+
+
+def test_cancelling_one_that_waits_leaves_the_one_that_runs(client):
+    first = Asked(client, 1.5)
+    until(lambda: client.busy)
+    second = Asked(client, 60)
+    until(lambda: len(client._queue) == 2)
+    assert client.cancel(second.ticket)
+    assert isinstance(second.ended(), Cancelled)
+    assert first.is_alive(), "the answer came at once"
+    assert first.ended() == "slept"
+
+
+def test_a_ticket_cancelled_beforehand_never_starts(client):
+    ticket = Ticket()
+    assert client.cancel(ticket)
+    with pytest.raises(Cancelled):
+        client.job("sleep", ticket=ticket, seconds=60)
+    assert not client.busy and client._worker.generation == 0
+
+
+def test_there_may_be_nothing_to_cancel(client):
+    assert not client.cancel()
+
+
+def test_jobs_that_wait_at_the_close_start_no_child(client):
+    scratch = client._scratch.path.parent
+    first = Asked(client, 60)
+    until(lambda: client._worker.pid is not None)
+    second = Asked(client, 60)
+    until(lambda: len(client._queue) == 2)
+    client.close()
+    assert isinstance(first.ended(), Cancelled) and isinstance(second.ended(), Cancelled)
+    with pytest.raises(Cancelled):
+        client.job("sleep", seconds=0)
+    assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()

@@ -1,0 +1,21 @@
+"""The pipeline's child with one more job: ``sleep``, which ends when it is cancelled."""
+
+from __future__ import annotations
+
+import time
+
+from collage_engine.pipeline import cancel, child
+from collage_engine.records.errors import Cancelled
+
+
+def _sleep(send: object, seconds: float, stubborn: bool = False) -> str:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+        if cancel.EVENT.is_set() and not stubborn:
+            raise Cancelled("asked to")
+    return "slept"
+
+
+child._JOBS["sleep"] = _sleep
+serve = child.serve
