@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from collage_engine.records.errors import CollageError
+
 
 def cache_folder() -> Path:
-    """The user's cache folder for this project: $COLLAGE_CACHE_DIR, else the system's choice."""
+    """The user's cache folder for this project: $COLLAGE_CACHE_DIR, else the system's choice.
+
+    Raises CollageError where neither says anything (no home).
+    """
     chosen = os.environ.get("COLLAGE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("collage"))
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        return Path(platformdirs.user_cache_dir("collage"))
+    except RuntimeError as error:  # no HOME, and no such user
+        raise CollageError(
+            f"there is no folder to keep measurements in ({error}): set COLLAGE_CACHE_DIR to one"
+        ) from error

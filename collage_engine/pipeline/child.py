@@ -28,6 +28,9 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
         return _JOBS[name](send=send, **arguments)
     except OSError as error:
         raise _in_words(error) from error
+    finally:
+        for workspace in _WORKSPACES.values():
+            workspace.empty()
 
 
 def _in_words(error: OSError) -> CollageError:
@@ -44,7 +47,10 @@ def _in_words(error: OSError) -> CollageError:
 def _workspace(path: str, shapes: dict[str, tuple[int, ...]]) -> Workspace:
     key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
     workspace = _WORKSPACES.pop(key, None)
-    if workspace is None or not workspace.is_current():
+    if workspace is not None and not workspace.is_current():
+        workspace.close()
+        workspace = None
+    if workspace is None:
         workspace = Workspace(path, shapes)
     while len(_WORKSPACES) >= KEPT_OPEN:
         oldest = next(iter(_WORKSPACES))

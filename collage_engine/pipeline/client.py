@@ -12,7 +12,7 @@ from typing import Any
 
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
-from collage_engine.placement.artifact import remove_unfinished
+from collage_engine.placement.whole_folder import tidy
 from collage_engine.records.errors import Cancelled, CollageError
 
 GRACE_S = 0.8
@@ -76,7 +76,7 @@ class PipelineClient:
             if not self._worker.alive:
                 self._scratch.empty()
                 if arguments.get("out") is not None:
-                    remove_unfinished(Path(arguments["out"]))
+                    tidy(Path(arguments["out"]))
             self._leave(ticket)
 
     def _wait_for_its_turn(self, ticket: Ticket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -80,12 +81,18 @@ class Workspace:
         self.import_s = time.perf_counter() - began
         self.store = Store()
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
-        """Recorded activations and built modules; removed with the workspace."""
+        """Recorded activations and built modules, as large as the model each: of one job."""
         self._stamp = self._file_stamp()
         self._menus: dict[tuple[tuple[str, ...], int, str, str, tuple[int, ...]], Menu] = {}
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def empty(self) -> None:
+        """Remove what a job left in the folder."""
+        with contextlib.suppress(OSError):
+            for left in self.folder.iterdir():
+                shutil.rmtree(left, ignore_errors=True)
 
     def is_current(self) -> bool:
         """Whether the file is still the one that was imported."""

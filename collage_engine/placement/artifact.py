@@ -1,17 +1,15 @@
 """Writing an artifact: a folder that runs the placement without this project.
 
 ``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
-manifest, a sample that the shipped loaders check themselves against. It is written beside its
-place and renamed, so there is never half of one.
+manifest, a sample that the shipped loaders check themselves against. There is never half of one
+(``whole_folder``).
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -25,6 +23,7 @@ from collage_engine import __version__
 from collage_engine.placement.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.placement.manifest import FORMAT, FORMAT_VERSION, MANIFEST, is_artifact, sha256
 from collage_engine.placement.npz import write_npz
+from collage_engine.placement.whole_folder import leftovers, only_inside, real, write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -63,13 +62,16 @@ def check_target_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
         try:
-            empty = next(folder.iterdir(), None) is None
+            mine = leftovers(folder)
+            empty = all(entry in mine for entry in real(folder).iterdir())
         except OSError as error:
             raise ArtifactError(f"{folder} cannot be read: {error.strerror}") from error
         if not empty and not is_artifact(folder):
             raise ArtifactError(
                 f"{folder} is not empty and holds no artifact: choose another folder"
             )
+        if only_inside(real(folder)) and not os.access(folder, os.W_OK | os.X_OK):
+            raise ArtifactError(f"{folder} cannot be written: no permission")
         return
     parent = folder.absolute().parent
     while not parent.exists():
@@ -88,29 +90,15 @@ def write_artifact(
     """
     check_target_folder(out)
     built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
-    out = out.absolute()
-    beside: Path | None = None
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-        beside.chmod(0o777 & ~_umask())
-        _fill(beside, model, module_folder, built, contents)
-        _put_in_place(beside, out)
+        write_whole(
+            out, lambda folder: _fill(folder, model, module_folder, built, contents), last=MANIFEST
+        )
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written to {out}: {error.strerror or error}"
         ) from error
-    finally:
-        if beside is not None and beside.exists():
-            shutil.rmtree(beside, ignore_errors=True)
-    return out
-
-
-def remove_unfinished(out: Path) -> None:
-    """Remove what ``write_artifact`` left beside ``out`` when its process was killed."""
-    out = out.absolute()
-    for beside in out.parent.glob(f".{glob.escape(out.name)}.*.partial"):
-        shutil.rmtree(beside, ignore_errors=True)
+    return out.absolute()
 
 
 def _fill(
@@ -143,7 +131,9 @@ def _fill(
             files[name]["licence"] = licences[name]
     manifest = _manifest(model, built, contents)
     manifest["files"] = files
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    (folder / MANIFEST).write_text(
+        json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _manifest(
@@ -237,24 +227,6 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
     ]
 
 
-def _put_in_place(beside: Path, out: Path) -> None:
-    """Rename the finished folder to its name; a folder already there goes away whole."""
-    if not out.exists():
-        beside.rename(out)
-        return
-    target = out.resolve()  # a link keeps pointing to its folder
-    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
-    check_target_folder(target)
-    target.rename(old / target.name)
-    try:
-        beside.rename(target)
-    except OSError:
-        (old / target.name).rename(target)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
     """Licence files of the packages the libraries came from, by library name."""
     wanted = {Path(library.file).resolve(): library.name for library in libraries}
@@ -275,9 +247,3 @@ def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]
                     if (path := Path(str(distribution.locate_file(entry)))).is_file()
                 ]
     return found
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

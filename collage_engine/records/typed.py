@@ -27,10 +27,14 @@ def decode(data: Document, kind: Any = Any) -> Any: ...
 def decode(data: Document, kind: Any = Any) -> Any:
     """The value in a JSON document, as a ``kind``.
 
-    Raises msgspec.ValidationError for another kind of value, msgspec.DecodeError for no JSON,
-    UnicodeDecodeError for text that is not UTF-8.
+    Raises msgspec.ValidationError for another kind of value, msgspec.DecodeError for no JSON.
     """
-    return _decoder(kind).decode(data)
+    try:
+        return _decoder(kind).decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError("it is not UTF-8 text") from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
 
 
 @overload

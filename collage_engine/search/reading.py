@@ -24,8 +24,6 @@ def read_problem(text: str | bytes) -> Problem:
         raise UsageError(_located(str(error))) from error
     except msgspec.DecodeError as error:
         raise UsageError(f"the problem is not JSON: {error}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError("the problem is not JSON: it is not UTF-8 text") from error
     validate(problem)
     return problem
 

@@ -113,6 +113,9 @@ class Engine:
             path.write_bytes(params.content)
         elif params.path:
             path = Path(params.path).expanduser()
+            readable = str(path).encode("utf-8", "backslashreplace").decode()
+            if readable != str(path):
+                raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
         else:
             raise UsageError("model.open needs a path or the file's content")
         opened: Opened = self._idle_client().job(

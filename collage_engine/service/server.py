@@ -92,7 +92,7 @@ class Server:
         self._lock = threading.Lock()
         self._notifier = Notifier(self._write)
         self.engine = Engine(self._notifier.send)
-        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="request")
+        self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._greeted = False
 
     def serve(self) -> None:
@@ -144,6 +144,8 @@ class Server:
             result = self.engine.request(method, params)
             if method == "hello":
                 self._greeted = True
+            if identity is not None:
+                self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:
             self._fail(
                 identity, -32000, str(error), kind=type(error).__name__, status=error.exit_status,
@@ -155,9 +157,6 @@ class Server:
 
             traceback.print_exc()
             self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
-        else:
-            if identity is not None:
-                self._write({"jsonrpc": "2.0", "id": identity, "result": result})
 
     def _fail(
         self, identity: Any, code: int, text: str, kind: str = "UsageError", status: int = 1,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,22 +40,17 @@ def _json(record: Any) -> str:
 def save_session(document: Document, path: str | Path) -> None:
     """Write the document to ``path``, replacing it. Raises SessionError (disk full, no folder)."""
     path = Path(path)
-    handle = None
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        handle, beside = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent or ".")
-        os.close(handle)
-        _write(document, beside)
+        # As open to others as the user's other files; tempfile's are private.
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        _write(document, str(beside))
         if path.exists():
             os.chmod(beside, path.stat().st_mode & 0o777)
-        else:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(beside, 0o666 & ~mask)
         os.replace(beside, path)
-    except (OSError, sqlite3.Error) as error:
-        if handle is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
+    except (OSError, sqlite3.Error, UnicodeError) as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
         raise SessionError(f"cannot write the session {path}: {error}") from error
 
 
@@ -229,7 +224,7 @@ def load_session(path: str | Path) -> tuple[Document, str | None]:
     if not path.is_file():
         raise SessionError(f"there is no session file {path}")
     try:
-        connection = sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)
+        connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)
         try:
             return _read(connection, path)
         finally:

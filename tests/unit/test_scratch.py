@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.machine import scratch
-from collage_engine.placement.artifact import remove_unfinished
+from collage_engine.placement.whole_folder import tidy
 
 OWNER = (
     "import time\nfrom collage_engine.machine.scratch import Scratch\n"
@@ -69,5 +69,5 @@ def test_a_killed_export_leaves_nothing_beside_the_artifact(tmp_path):
     (tmp_path / ".out.abc.partial" / "model.so").touch()
     (tmp_path / ".other.abc.partial").mkdir()
     (tmp_path / "out").mkdir()
-    remove_unfinished(tmp_path / "out")
+    tidy(tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".other.abc.partial", "out"]

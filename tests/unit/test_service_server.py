@@ -105,6 +105,8 @@ def test_wrong_version_is_refused(talk):
     ("message", "code", "says"),
     [
         (b"{nonsense", -32700, "not a JSON document"),
+        (b'{"method": "\xff"}', -32700, "not UTF-8"),
+        (b"[" * 100_000, -32700, "nested too deeply"),
         ({"jsonrpc": "2.0", "id": 2}, -32600, "no method"),
         (request(2, "fly"), -32601, "known are hello"),
         (request(2, "run.search", {}), -32602, "document"),

@@ -58,12 +58,22 @@ def a_document() -> Document:
     )  # fmt: skip
 
 
-def test_everything_comes_back(tmp_path):
-    path = tmp_path / "a.collage"
+@pytest.mark.parametrize("name", ["a.collage", "model #2?.collage", "ré%20sumé.collage"])
+def test_everything_comes_back(tmp_path, name):
+    path = tmp_path / name
     save_session(a_document(), path)
     loaded, note = load_session(path)
     assert note is None
     assert loaded == a_document()
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_what_cannot_be_written_as_text_leaves_no_file(tmp_path):
+    document = a_document()
+    document.model = msgspec.structs.replace(document.model, path="caf\udce9.onnx")
+    with pytest.raises(SessionError, match="cannot write the session"):
+        save_session(document, tmp_path / "a.collage")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_columns_are_readable_with_plain_sqlite(tmp_path):

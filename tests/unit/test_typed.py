@@ -66,3 +66,7 @@ def test_what_is_none_is_told():
         convert({"x": "1"}, Point)
     with pytest.raises(msgspec.DecodeError):
         decode("{", Point)
+    with pytest.raises(msgspec.DecodeError, match="not UTF-8"):
+        decode(b'"\xff"', str)
+    with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
+        decode(b"[" * 100_000)
