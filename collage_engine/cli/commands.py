@@ -52,25 +52,30 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
 
 @contextmanager
 def _engine(listener: Listener | None = None) -> Iterator[Engine]:
-    """An engine whose work Ctrl-C stops in order: cancel first, leave at the second."""
+    """An engine whose work Ctrl-C stops in order: cancel first, leave at the second. A batch
+    system's SIGTERM and a closed terminal's SIGHUP do the same (not under ``nohup``)."""
     engine = Engine(listener)
+    before: dict[int, Any] = {}
 
     def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if not engine.cancel():
             raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        signal.signal(signal.SIGINT, interrupt)
-    except ValueError:
-        # Not the main thread (a test, an embedding program): it handles signals itself.
-        before = None
+    for number in (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)):
+        handler = signal.getsignal(number)
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            try:
+                signal.signal(number, interrupt)
+            except ValueError:
+                break  # not the main thread (an embedding program): it handles signals itself
+            before[number] = handler
     try:
         yield engine
     finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         engine.close()
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.cgroups import processor_quota
 from collage_engine.records.toolchain import Device
 
 _CPU = Path("/sys/devices/system/cpu")
@@ -102,46 +103,8 @@ def physical_cores() -> int:
             cores.add((package, (folder / "core_id").read_text().strip()))
         except OSError:
             cores.add(("", str(number)))
-    quota = cgroup_quota()
+    quota = processor_quota()
     return max(1, min(len(cores), math.ceil(quota) if quota is not None else len(cores)))
-
-
-def cgroup_quota(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> float | None:
-    """Processors the control group grants (the least along the path up); None: no limit."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return None
-    least: float | None = None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        base = root if not controllers else root / controllers
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        here = base / path.lstrip("/")
-        for folder in (here, *here.parents):
-            if not folder.is_relative_to(base):
-                break
-            found = _quota_of(folder)
-            if found is not None:
-                least = found if least is None else min(least, found)
-    return least
-
-
-def _quota_of(folder: Path) -> float | None:
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()[:2]
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        period_us = int((folder / "cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else None
-    except (OSError, ValueError):
-        return None
 
 
 @cache

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.measure.guard import NAME as GUARD
@@ -67,7 +66,7 @@ class MeasuringChild:
         self._store = store
         self.candidate_limit_s = candidate_limit_s
         if memory_limit_bytes is None:
-            memory_limit_bytes = int(psutil.virtual_memory().total * 0.7)
+            memory_limit_bytes = int(memory_bytes() * 0.7)
         self._limit = memory_limit_bytes
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"

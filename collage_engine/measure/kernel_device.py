@@ -7,13 +7,13 @@ use, the next one gets a new child. What searches, in this process, never touche
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from collage_engine.lowering.cubin import compile_cubin, source_of
 from collage_engine.machine.cuda import choose_target
+from collage_engine.machine.device import physical_cores
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.measure.kernel_job import JOB, Compare
 from collage_engine.records.errors import ToolchainError
@@ -59,7 +59,7 @@ class KernelDevice:
         """Sources are written one after the other, and compiled by processes side by side."""
         made = [self._written(kernel) for kernel in kernels]
         wanted = {source for text, source in made if text}
-        with ThreadPoolExecutor(max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
+        with ThreadPoolExecutor(max(1, min(len(wanted), physical_cores()))) as pool:
             codes = dict(zip(wanted, pool.map(self._compiled, wanted), strict=True))
         found: list[Built | str] = []
         for place, (text, source) in enumerate(made):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 
+from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker
 from collage_engine.placement.build_job import BuildCover
@@ -196,7 +196,7 @@ class Field:
         if self.settings.most_at_once is not None:
             return max(4, self.settings.most_at_once)
         each = 250e6 + 4.0 * self.model.record.weights_bytes
-        return max(4, int(psutil.virtual_memory().available * 0.6 / each))
+        return max(4, int(available_bytes() * 0.6 / each))
 
     def heat(self, outcomes: list[Outcome], places: int) -> None:
         """A few rounds among those there; the slowest leave until ``places`` are kept."""

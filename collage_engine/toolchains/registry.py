@@ -7,10 +7,12 @@ probing found is kept between processes (``probe_memory``).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -55,7 +57,10 @@ PROBE_SECONDS = 180.0
 
 _SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
 _probed: dict[str, ToolchainState] = {}
+_children: set[subprocess.Popen[str]] = set()
+"""Probes under way."""
 _probing = threading.Lock()
+"""Held for looking at both, never while waiting."""
 
 
 def all_names() -> tuple[str, ...]:
@@ -143,8 +148,17 @@ def probe_all(
         _check(name)
     if anew:
         forget_probes()
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    pool = ThreadPoolExecutor(max_workers=2)
+    try:
         return tuple(pool.map(lambda name: probe(name, timeout_s, anew=anew), chosen))
+    except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
+        pool.shutdown(wait=False, cancel_futures=True)
+        with _probing:
+            for child in _children:
+                _end(child)
+        raise
+    finally:
+        pool.shutdown()
 
 
 def _check(name: str) -> None:
@@ -173,28 +187,45 @@ def _child_environment() -> dict[str, str]:
 
 def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
     before = surroundings(TOOLCHAINS[name])
+    # A session of its own: Ctrl-C is ours to handle, and a compiler it started ends with it.
+    child = subprocess.Popen(
+        _probe_command(name),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=_child_environment(),
+        start_new_session=True,
+    )
+    with _probing:
+        _children.add(child)
     try:
-        child = subprocess.run(
-            _probe_command(name),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-            env=_child_environment(),
-        )
+        printed, said = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
+        _end(child)
+        child.communicate()
         return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
+    finally:
+        with _probing:
+            _children.discard(child)
     if child.returncode == 0:
         try:
-            probed = decode(child.stdout.strip().splitlines()[-1], Probed)
+            probed = decode(printed.strip().splitlines()[-1], Probed)
         except (IndexError, msgspec.DecodeError):
             return _unavailable(name, "its probe printed no state")
         keep(name, probed, before)
         return probed.state
     if child.returncode < 0:
         return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
-    lines = [line for line in child.stderr.strip().splitlines() if line.strip()]
+    lines = [line for line in said.strip().splitlines() if line.strip()]
     return _unavailable(name, lines[-1] if lines else f"its probe ended with {child.returncode}")
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Kill a probe and what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _unavailable(name: str, reason: str) -> ToolchainState:

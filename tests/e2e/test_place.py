@@ -244,6 +244,22 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_look_at_the_toolchains_tells_no_falsehoods(tmp_path, number):
+    """Also when the terminal sends the signal to all of its processes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", "toolchains"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path / "cache")}, start_new_session=True,
+    )  # fmt: skip
+    time.sleep(2.5)  # the first probes are under way
+    assert process.poll() is None
+    os.killpg(process.pid, number)
+    printed, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert printed == "" and said.strip() == "collage: interrupted"
+
+
 def test_memory_and_size_are_told(placed):
     document, out, _ = placed
     memory = document["memory"]

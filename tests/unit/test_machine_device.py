@@ -62,31 +62,6 @@ def test_affinity_is_respected():
         os.sched_setaffinity(0, allowed)
 
 
-def test_cgroup_quota_is_the_least_along_the_path(tmp_path):
-    own = tmp_path / "own"
-    own.write_text("0::/a/b\n")
-    root = tmp_path / "fs"
-    (root / "a" / "b").mkdir(parents=True)
-    assert device.cgroup_quota(root, own) is None
-    (root / "a" / "b" / "cpu.max").write_text("max 100000\n")
-    assert device.cgroup_quota(root, own) is None
-    (root / "a" / "cpu.max").write_text("150000 100000\n")
-    assert device.cgroup_quota(root, own) == 1.5
-    (root / "a" / "b" / "cpu.max").write_text("400000 100000\n")
-    assert device.cgroup_quota(root, own) == 1.5
-    assert device.cgroup_quota(root, tmp_path / "none") is None
-
-
-def test_cgroup_of_the_first_version(tmp_path):
-    own = tmp_path / "own"
-    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
-    folder = tmp_path / "fs" / "cpu,cpuacct" / "x"
-    folder.mkdir(parents=True)
-    (folder / "cpu.cfs_quota_us").write_text("50000")
-    (folder / "cpu.cfs_period_us").write_text("100000")
-    assert device.cgroup_quota(tmp_path / "fs", own) == 0.5
-
-
 def fake_ticks(monkeypatch, busy: int, steal: int):
     looks = iter(
         [

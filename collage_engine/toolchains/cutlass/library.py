@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from collage_engine.machine.cgroups import available_bytes
+from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.cutlass.headers import all_folders, version
@@ -31,7 +33,9 @@ KERNELS = SOURCES / "kernels"
 COMPILE_SECONDS = 1800.0
 """Enough for a family on a slow, busy machine; alone it is a minute."""
 MOST_COMPILERS = 8
-"""At a time; each takes up to 2 GB of memory."""
+"""At a time."""
+COMPILER_BYTES = 2 << 30
+"""Memory that one takes at most."""
 
 
 def _texts(source: str) -> bytes:
@@ -115,7 +119,8 @@ def build_many(
     ]
     if not missing:
         return
-    workers = max(1, min(len(missing), MOST_COMPILERS, os.cpu_count() or 1))
+    room = available_bytes() // COMPILER_BYTES
+    workers = max(1, min(len(missing), MOST_COMPILERS, physical_cores(), room))
     errors: list[ToolchainError] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting = {pool.submit(build, share, architecture, stop) for share in missing}

@@ -9,11 +9,11 @@ lose the device; only this process, which took half a minute to load MetaSchedul
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.tvm.tuning.device import Built, Device, OpenDevice
@@ -172,7 +172,7 @@ def search(
     from collage_engine.machine.cuda import cuda_target
 
     about, begun = task.description, time.monotonic()
-    processors = os.cpu_count() or 1
+    processors = physical_cores()
     with open_device(about["architecture"]) as device:
         # Once a process, and no part of the search; not begun where there is no device.
         loading = load_intrinsics()

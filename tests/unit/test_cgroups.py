@@ -1,0 +1,66 @@
+"""Limits of control groups, in both versions of the kernel's interface."""
+
+from __future__ import annotations
+
+from collage_engine.machine import cgroups
+
+
+def test_cgroup_quota_is_the_least_along_the_path(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    root = tmp_path / "fs"
+    (root / "a" / "b").mkdir(parents=True)
+    assert cgroups.processor_quota(root, own) is None
+    (root / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert cgroups.processor_quota(root, own) is None
+    (root / "a" / "cpu.max").write_text("150000 100000\n")
+    assert cgroups.processor_quota(root, own) == 1.5
+    (root / "a" / "b" / "cpu.max").write_text("400000 100000\n")
+    assert cgroups.processor_quota(root, own) == 1.5
+    assert cgroups.processor_quota(root, tmp_path / "none") is None
+
+
+def test_cgroup_of_the_first_version(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
+    folder = tmp_path / "fs" / "cpu,cpuacct" / "x"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("50000")
+    (folder / "cpu.cfs_period_us").write_text("100000")
+    assert cgroups.processor_quota(tmp_path / "fs", own) == 0.5
+
+
+def test_memory_is_what_the_tightest_group_has_left(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    root = tmp_path / "fs"
+    inner, outer = root / "a" / "b", root / "a"
+    inner.mkdir(parents=True)
+    whole, free = cgroups.memory_bytes(root, own), cgroups.available_bytes(root, own)
+    assert whole > free > 0
+
+    def limit(folder, most: str, used: int, cache: int) -> None:
+        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\nslab 1\n")
+
+    limit(inner, "max", 10_000, 0)
+    assert cgroups.memory_bytes(root, own) == whole
+    limit(inner, "9000", 3000, 1000)
+    limit(outer, "8000", 7000, 500)
+    assert cgroups.memory_bytes(root, own) == 8000
+    assert cgroups.available_bytes(root, own) == 1500
+    limit(outer, "8000", 9000, 0)
+    assert cgroups.available_bytes(root, own) == 0
+
+
+def test_memory_of_the_first_version(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
+    folder = tmp_path / "fs" / "memory" / "x"
+    folder.mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text("4000")
+    (folder / "memory.usage_in_bytes").write_text("3000")
+    (folder / "memory.stat").write_text("total_inactive_file 200\n")
+    assert cgroups.memory_bytes(tmp_path / "fs", own) == 4000
+    assert cgroups.available_bytes(tmp_path / "fs", own) == 1200
