@@ -47,7 +47,7 @@ class ModelBench:
     """One model with its true values."""
 
     def __init__(self, request: OpenRequest) -> None:
-        self.model = import_model(request.model_path, request.shapes or None)
+        self.model = import_model(request.model_path, request.shapes or None, request.sha256)
         self.truth = TrueValues(request.truth_folder)
         self.cold = self.model.record.weights_bytes > last_level_cache_bytes()
         self._trash: np.ndarray | None = None

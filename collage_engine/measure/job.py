@@ -57,6 +57,8 @@ class OpenRequest:
     settings: ProtocolSettings = field(default_factory=ProtocolSettings)
     guard: Reading | None = None
     """The guard's reference; None: take it now, and answer with it."""
+    sha256: str | None = None
+    """Of the model file: another one under its name must not be measured in its stead."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Measurer:
             OpenRequest(
                 model_path=str(model_path), shapes=dict(shapes or {}),
                 truth_folder=str(truth_folder), marker_path="", fingerprint=fingerprint,
-                settings=settings or ProtocolSettings(),
+                settings=settings or ProtocolSettings(), sha256=model_hash or None,
             ),
             store=store, env=env, candidate_limit_s=candidate_limit_s,
             memory_limit_bytes=memory_limit_bytes, job=job,

@@ -26,6 +26,8 @@ class ListTasks:
     instance: ToolchainInstance
     takes: Formats = field(default_factory=dict)
     gives: Formats = field(default_factory=dict)
+    sha256: str | None = None
+    """Of the model file as it must be."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,12 @@ class TuningJob:
         from collage_engine.lowering.extract import function_of
         from collage_engine.model.importer import import_model
 
-        key = (request.model_path, tuple(sorted(request.shapes.items())))
+        key = (request.model_path, request.sha256, tuple(sorted(request.shapes.items())))
         if self._opened is None or self._opened[0] != key:
-            self._opened = (key, import_model(request.model_path, request.shapes or None))
+            self._opened = (
+                key,
+                import_model(request.model_path, request.shapes or None, request.sha256),
+            )
         return function_of(
             self._opened[1],
             request.instance,

@@ -27,6 +27,7 @@ from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
+from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 
 
@@ -86,13 +87,16 @@ class ImportedModel:
 
 
 def import_model(
-    path: str | Path, shapes: dict[str, tuple[int, ...]] | None = None
+    path: str | Path, shapes: dict[str, tuple[int, ...]] | None = None, sha256: str | None = None
 ) -> ImportedModel:
-    """Open an ONNX file. ``shapes``: sizes of inputs (``--shape NAME=1,3,224,224``).
+    """Open an ONNX file. ``shapes``: sizes of inputs (``--shape NAME=1,3,224,224``); ``sha256``: of
+    the file as it must still be.
 
     Raises ``UsageError`` or ``ModelError`` with one clear sentence.
     """
     model, digest = read_model(path)
+    if sha256 is not None and digest != sha256:
+        raise ModelError(f"{path} was changed while it was being worked on: open it again")
     return _import(model, str(path), digest, shapes or {})
 
 

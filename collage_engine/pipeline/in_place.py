@@ -54,7 +54,6 @@ class RunCovers:
             model, sample.inputs, sample.truth, tolerance, folder, ConfirmSettings(),
             cancel.EVENT, lambda done, total, now: None,
         )  # fmt: skip
-        self._record = model.record
         self._tolerance = tolerance
         self._builder = Worker("collage_engine.placement.build_job:BuildJob", name="collage-build")
         self._count = 0
@@ -74,9 +73,7 @@ class RunCovers:
         outcome = Outcome(rival=Rival(name=f"cover {self._count}", kind="collage", cover=cover))
         field = self._field
         field.tolerance = max(ROUNDED, self._tolerance) if outcome.reduced else self._tolerance
-        field.build_one(
-            self._builder, self._count, outcome, self._record.path, dict(self._record.shapes)
-        )
+        field.build_one(self._builder, self._count, outcome)
         if outcome.reason is None:
             field.open(outcome)
         if outcome.reason is not None or outcome.built is None:

@@ -54,7 +54,6 @@ class EndToEnd:
         settings = ConfirmSettings(hopeless_beyond=1e9, drop_beyond=1e9, contenders=1e9)
         self._field = Field(model, inputs, truth, tolerance, folder, settings, cancel.EVENT,
                             lambda done, total, now: None, more)  # fmt: skip
-        self._record = model.record
         self._builder = Worker(
             "collage_engine.placement.build_job:BuildJob", name="collage-refine-build"
         )
@@ -80,9 +79,7 @@ class EndToEnd:
         self._count += 1
         rival = Rival(name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover))
         outcome = Outcome(rival=rival)
-        self._field.build_one(
-            self._builder, self._count, outcome, self._record.path, dict(self._record.shapes)
-        )
+        self._field.build_one(self._builder, self._count, outcome)
         if outcome.reason is None:
             self._field.open(outcome)
         return outcome

@@ -40,7 +40,7 @@ from collage_engine.pipeline.workspace import Menu, Workspace, threads_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import CollageError
+from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneTask
@@ -225,12 +225,15 @@ class Tuning:
                 ListTasks(
                     self.workspace.path, self.workspace.shapes, candidate.nodes,
                     candidate.instance, candidate.takes, candidate.gives,
+                    self.workspace.model.record.sha256,
                 ),
                 timeout_s=SILENCE_S * 2, cancel=cancel.EVENT,
             )  # fmt: skip
             return tasks
         except CollageError as error:
             cancel.check()
+            if isinstance(error, ModelError):
+                raise
             if not isinstance(error, WorkerError):
                 return []
             self.warn(f"the kernels of {candidate.label} could not be listed: {error}")

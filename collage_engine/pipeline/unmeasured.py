@@ -164,7 +164,7 @@ def _build_first(
             folder = Path(tempfile.mkdtemp(prefix="unmeasured-", dir=workspace.folder)) / "module"
             request = BuildCover(
                 model=model.path, shapes=dict(model.shapes), cover=rival.cover, spin=None,
-                folder=str(folder),
+                folder=str(folder), sha256=model.sha256,
             )  # fmt: skip
             try:
                 built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=cancel.EVENT)

@@ -22,6 +22,8 @@ class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
     cover: tuple[CoverPart, ...]
     spin: bool | None
     folder: str
+    sha256: str
+    """Of the model file as it must be."""
 
 
 class BuildJob:
@@ -34,9 +36,9 @@ class BuildJob:
     def __call__(self, request: BuildCover) -> BuiltModule:
         from collage_engine.model.importer import import_model
 
-        key = (request.model, repr(sorted(request.shapes.items())))
+        key = (request.sha256, repr(sorted(request.shapes.items())))
         if self._model is None or key != self._key:
-            self._model = import_model(request.model, dict(request.shapes))
+            self._model = import_model(request.model, dict(request.shapes), request.sha256)
             self._key = key
         built = build_cover(self._model, request.cover, request.spin)
         return write_module(built, Path(request.folder), link=True)

@@ -30,7 +30,7 @@ from collage_engine.placement.rival_job import (
     RunRound,
 )
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -128,7 +128,6 @@ class Field:
 
     def build(self, outcomes: list[Outcome]) -> None:
         """Build covers in child processes, each on its own next folder."""
-        record = self.model.record
         queue = list(enumerate(outcomes))
 
         def work(number: int) -> None:
@@ -141,30 +140,26 @@ class Field:
                             return
                         position, outcome = queue.pop(0)
                         self.step(f"building {outcome.rival.name}")
-                    self.build_one(worker, position, outcome, record.path, dict(record.shapes))
+                    self.build_one(worker, position, outcome)
 
         count = max(1, min(self.settings.builders, len(outcomes)))
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
 
-    def build_one(
-        self,
-        worker: Worker,
-        position: int,
-        outcome: Outcome,
-        path: str,
-        shapes: dict[str, tuple[int, ...]],
-    ) -> None:
+    def build_one(self, worker: Worker, position: int, outcome: Outcome) -> None:
+        """Build one cover in a folder of its own. ModelError: the model file has changed."""
+        record = self.model.record
         folder = self.folder / f"rival{position}"
         request = BuildCover(
-            model=path, shapes=shapes, cover=outcome.rival.cover, spin=None, folder=str(folder)
-        )
+            model=record.path, shapes=dict(record.shapes), cover=outcome.rival.cover, spin=None,
+            folder=str(folder), sha256=record.sha256,
+        )  # fmt: skip
         start = time.perf_counter()
         try:
             built: BuiltModule = worker.call(request, BUILD_TIMEOUT_S, self.cancel)
             outcome.folder, outcome.built = folder, built
-        except Cancelled:
+        except (Cancelled, ModelError):
             raise
         except CollageError as error:
             outcome.reason = str(error)

@@ -1,15 +1,23 @@
-"""What the pipeline's jobs leave on the disk."""
+"""What the pipeline's jobs leave on the disk, and that they work on the file the run is of."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+import onnx
 import pytest
 
+from collage_engine.measure.bench import ModelBench
+from collage_engine.measure.job import OpenRequest
+from collage_engine.measure.tuning_job import ListTasks, TuningJob
+from collage_engine.model.importer import import_model
 from collage_engine.pipeline import child
 from collage_engine.pipeline.workspace import Workspace
-from collage_engine.records.errors import CollageError
+from collage_engine.placement.build_job import BuildCover, BuildJob
+from collage_engine.records.errors import CollageError, ModelError
+from collage_engine.records.toolchain import ToolchainInstance
+from tests import zoo
 
 
 class FakeWorkspace:
@@ -48,3 +56,25 @@ def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypa
     child.serve(("build", {"fail": False}), lambda _: None)
     (second,) = tmp_path.iterdir()
     assert second != first
+
+
+def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(tmp_path):
+    """Its shapes and its weights would be taken for those of the model that the run is of."""
+    path = str(tmp_path / "m.onnx")
+    onnx.save(zoo.build("tiny"), path)
+    before = import_model(path).record
+    onnx.save(zoo.build("several"), path)
+    opening = OpenRequest(path, {}, "", "", "", sha256=before.sha256)
+    build = BuildCover(
+        model=path, shapes={}, cover=(), spin=None, folder=str(tmp_path / "out"),
+        sha256=before.sha256,
+    )  # fmt: skip
+    instance = ToolchainInstance(toolchain="tvm")
+    listing = ListTasks(path, {}, (0,), instance, sha256=before.sha256)
+    for act in (
+        lambda: ModelBench(opening),
+        lambda: BuildJob()(build),
+        lambda: TuningJob()(listing, lambda _: None),
+    ):
+        with pytest.raises(ModelError, match="was changed while"):
+            act()

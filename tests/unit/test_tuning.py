@@ -317,6 +317,7 @@ class Bench:
     measured: list[CandidateRecord] = field(default_factory=list)
     path: str = "model.onnx"
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    model: Any = field(default_factory=lambda: SimpleNamespace(record=SimpleNamespace(sha256="m")))
 
     def with_stored_costs(self, records: list[CandidateRecord]) -> list[CandidateRecord]:
         return list(records)
