@@ -7,11 +7,14 @@ was lost in a crash and is offered back.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import uuid
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 from PySide6.QtCore import QStandardPaths
 
@@ -43,7 +46,8 @@ def new_copy(source: str, saved_as: str) -> Copy:
     folder.mkdir(parents=True, exist_ok=True)
     copy = Copy(folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.collage", source, saved_as)
     beside = copy.note.with_suffix(".tmp")
-    beside.write_text(json.dumps({"source": source, "saved_as": saved_as, "process": os.getpid()}))
+    about = {"source": source, "saved_as": saved_as, "lock": _own_lock(str(folder))}
+    beside.write_text(json.dumps(about), encoding="utf-8")
     beside.replace(copy.note)
     return copy
 
@@ -62,14 +66,12 @@ def left_behind() -> list[Copy]:
     found = []
     for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            data = json.loads(note.read_text())
+            data = json.loads(note.read_text(encoding="utf-8"))
             copy = Copy(note.with_suffix(".collage"), data["source"], data.get("saved_as", ""))
-            process = int(data["process"])
+            lock = folder / Path(data["lock"]).name
         except (ValueError, KeyError, TypeError, OSError):
             continue
-        if process != os.getpid() and _alive(process):
-            continue
-        if process == os.getpid():
+        if _held(lock):
             continue
         if copy.session.exists():
             found.append(copy)
@@ -78,11 +80,29 @@ def left_behind() -> list[Copy]:
     return found
 
 
-def _alive(process: int) -> bool:
+@cache
+def _own_lock(folder: str) -> str:
+    """Name of a file that this process holds a lock on until it ends, however it does.
+
+    Process numbers would not tell: containers give every window the same one.
+    """
+    file = (Path(folder) / f"window-{uuid.uuid4().hex[:8]}.lock").open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    _OPEN.append(file)
+    return Path(file.name).name
+
+
+def _held(lock: Path) -> bool:
+    """Whether the window that made the lock lives; the locks of those that do not are removed."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
+        with lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.unlink()
+    except BlockingIOError:
         return True
-    return True
+    except OSError:
+        return False
+    return False
+
+
+_OPEN: list[TextIO] = []

@@ -336,7 +336,8 @@ class Worker:
             for pid in [*descendants(process.pid), process.pid]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            process.wait(5)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
+                process.wait(5)
         if process.stderr is not None:
             process.stderr.close()
 

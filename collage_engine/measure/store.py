@@ -7,6 +7,7 @@ so an engine that is killed loses none.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import sqlite3
@@ -290,7 +291,10 @@ class Store:
                     "program; update it, or choose another folder with COLLAGE_CACHE_DIR"
                 )
             if version == 0:
-                self._create(connection)
+                # Going over to a WAL fails at once, whatever the timeout, while another does too.
+                with self.path.with_name(self.path.name + ".lock").open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    self._create(connection)
             if writable:
                 # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
                 connection.execute("pragma synchronous=normal")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collage_engine.machine.worker import WorkerError
 from collage_engine.placement.built import attribute_kernels
 from collage_engine.placement.choose import choose, difference
 from collage_engine.placement.field import ConfirmSettings, Field, OnProgress, Rounds
@@ -113,7 +114,10 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
     in_place: list[float] = []
     residual: list[KernelTime] = []
     if winner.built is not None:
-        seen = [(kernel.kernel, kernel.us) for kernel in field.profile(winner)]
+        try:
+            seen = [(kernel.kernel, kernel.us) for kernel in field.profile(winner)]
+        except (WorkerError, ToolchainError):
+            seen = []  # what was timed stands; where in it the time goes is not known
         if seen:
             in_place, outside = attribute_kernels(winner.built.kernels, seen)
             residual = [KernelTime(kernel=name, us=us) for name, us in outside]

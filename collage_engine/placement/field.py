@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import threading
@@ -16,7 +17,7 @@ import numpy as np
 
 from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.machine.worker import Worker
+from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.placement.build_job import BuildCover
 from collage_engine.placement.built import MODULE_FILE, BuiltModule
 from collage_engine.placement.choose import settled
@@ -30,7 +31,7 @@ from collage_engine.placement.rival_job import (
     RunRound,
 )
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.errors import Cancelled, CollageError, ModelError, ToolchainError
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -367,7 +368,9 @@ class Field:
         """Ask every rival still there for its resident sizes."""
         for outcome in outcomes:
             if outcome.reason is None and id(outcome) in self.workers:
-                self.ask_memory(outcome)
+                # One that has just died keeps its times: its memory is not known.
+                with contextlib.suppress(WorkerError, ToolchainError):
+                    self.ask_memory(outcome)
 
     def ask_memory(self, outcome: Outcome) -> None:
         outcome.memory = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)

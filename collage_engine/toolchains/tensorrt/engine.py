@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,9 +210,12 @@ def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
                 if others is not None:
                     current.combine(others, True)
             data = bytes(current.serialize())
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(data)
-            os.replace(file.name, path)
+            beside = path.with_suffix(".new")
+            try:
+                beside.write_bytes(data)
+                os.replace(beside, path)
+            finally:
+                beside.unlink(missing_ok=True)
         return data
     except OSError:
         return bytes(current.serialize())
