@@ -150,7 +150,12 @@ class NativeCompiled(Compiled):
 
         self.lowered = toolchain.lower(function)
         use_threads(function.instance.threads)
-        executable = relax.build(self.lowered, build_target())
+        try:
+            executable = relax.build(self.lowered, build_target())
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            what = lines[-1].strip() if lines else type(error).__name__
+            raise ToolchainError(f"TVM cannot build it: {what}") from error
         self.vm = relax.VirtualMachine(executable, cpu())
         self._main = self.vm["main"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from onnx import helper
 from tvm import relax
 
@@ -191,6 +192,18 @@ def _cumsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any
     return relax.op.flip(relax.op.cumsum(turned, place, exclusive=exclusive), place)
 
 
+def _lp_normalization(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    """What has no length stays as it is, like ONNX Runtime's."""
+    x, kind = inputs[0], dtype_of(inputs[0])
+    axis = [attributes.get("axis", -1)]
+    if attributes.get("p", 2) == 1:
+        length = relax.op.sum(relax.op.abs(x), axis, keepdims=True)
+    else:
+        length = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axis, keepdims=True))
+    tiny = relax.const(float(np.finfo(kind).tiny), kind)
+    return relax.op.divide(x, relax.op.maximum(length, tiny))
+
+
 def _elu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """γ·(relu(x) − α·relu(1 − eˣ)), in x's own type."""
     x, kind = inputs[0], dtype_of(inputs[0])
@@ -222,6 +235,7 @@ CONVERTERS: dict[str, Converter] = {
     "Elu": _elu,
     "IsInf": _isinf,
     "LogSoftmax": _softmax_with(relax.op.nn.log_softmax),
+    "LpNormalization": _lp_normalization,
     "Max": _pairwise(relax.op.maximum),
     "Mean": _mean,
     "Min": _pairwise(relax.op.minimum),

@@ -69,11 +69,25 @@ def _reduction(attributes: dict[str, Any]) -> str:
 
 def _scatter_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     axis = attributes.get("axis", 0)
-    extent = np.array(shape_of(inputs[0])[axis])
-    indices = _positive(inputs[1], extent)
-    return relax.op.scatter_elements(
-        inputs[0], indices, inputs[2], axis=axis, reduction=_reduction(attributes)
-    )
+    shape = shape_of(inputs[0])
+    axis %= len(shape)
+    indices = bb.normalize(_positive(inputs[1], np.array(shape[axis])))
+
+    def scatter(data: Any, rest: list[int]) -> Any:
+        """Only what the indices reach is scattered into: TVM's kernel takes data and indices for
+        equally long but along the axis."""
+        if not rest:
+            return relax.op.scatter_elements(
+                data, indices, inputs[2], axis=axis, reduction=_reduction(attributes)
+            )
+        at, extent = rest[0], shape[rest[0]]
+        reached = shape_of(indices)[at]
+        head = bb.normalize(relax.op.strided_slice(data, [at], [0], [reached]))
+        tail = relax.op.strided_slice(data, [at], [reached], [extent])
+        return relax.op.concat([bb.normalize(scatter(head, rest[1:])), bb.normalize(tail)], at)
+
+    pairs = enumerate(zip(shape, shape_of(indices), strict=True))
+    return scatter(inputs[0], [a for a, (n, m) in pairs if a != axis and n != m])
 
 
 def _scatter_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:

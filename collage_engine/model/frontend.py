@@ -88,7 +88,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
             except ModelError:
                 raise
             except Exception as error:  # converters raise whatever their author chose
-                said = " ".join(str(error).split()) or type(error).__name__
+                said = _readable(" ".join(str(error).split())) or type(error).__name__
                 raise ModelError(
                     f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
                     f"imported into Relax: {said[:300]}"
@@ -134,3 +134,16 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         if isinstance(value, relax.ShapeExpr) or tvm.ir.is_prim_expr(value):
             raise ValueError("a shape that is known only when the model runs is not supported")
         raise ValueError(f"the importer gave a {type(value).__name__}")
+
+
+def _readable(text: str) -> str:
+    """What TVM says, with its operators and numbers by their names and not in full."""
+    while (start := text.find("ir.Op(")) >= 0:
+        depth, end = 0, start
+        for end in range(start + len("ir.Op"), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if not depth:
+                break
+        name = re.search(r'name="(?:relax\.)?([^"]+)"', text[start : end + 1])
+        text = text[:start] + (name.group(1) if name else "the operator") + text[end + 1 :]
+    return re.sub(r"\bT\.(?:int|float|bool)\d*\(([^()]*)\)", r"\1", text)

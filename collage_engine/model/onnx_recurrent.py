@@ -23,29 +23,40 @@ _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
 def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
-    """The steps; None where a form of the operator is used that is not written out.
+    """The steps; None while its size or its weights are not known.
 
-    Raises ``ModelError`` where there would be too many.
+    Raises ``ModelError`` for a form of the operator that is not written out, and where there
+    would be too many steps.
     """
+
+    def refused(what: str) -> ModelError:
+        return ModelError(
+            f"{path}: the node '{op.name}' ({op.type}) cannot be written out step by step: {what} "
+            "is not supported"
+        )
+
     shape = draft.shape(op.inputs[0])
-    plain = op.inputs[1:4]
-    if shape is None or not all(v in draft.constants for v in plain if v):
+    lengths = op.input(4)
+    if shape is None or not all(v in draft.constants for v in [*op.inputs[1:4], lengths] if v):
         return None
     direction = op.attribute("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
     names = [str(n.decode() if isinstance(n, bytes) else n) for n in
              op.attribute("activations") or _DEFAULT[op.type] * directions]  # fmt: skip
     activations = [_WRITTEN.get(name.lower(), "") for name in names]
-    lengths = op.input(4)
-    if (
-        not all(activations)
-        or op.attribute("clip") is not None
-        or op.attribute("input_forget", 0)
-        or op.attribute("layout", 0)
-        or (op.type == "LSTM" and op.input(7))
-        or (lengths and not _all_are(draft, lengths, shape[0]))
-    ):
-        return None
+    unknown = next((n for n, a in zip(names, activations, strict=True) if not a), "")
+    reasons = {
+        f"the activation {unknown}": bool(unknown),
+        "clip": op.attribute("clip") is not None,
+        "input_forget": bool(op.attribute("input_forget", 0)),
+        "layout=1": bool(op.attribute("layout", 0)),
+        "a peephole (P)": op.type == "LSTM" and bool(op.input(7)),
+        "sequences of several lengths": bool(lengths)
+        and bool(np.any(draft.constants[lengths] != shape[0])),
+    }
+    for what, here in reasons.items():
+        if here:
+            raise refused(what)
     if shape[0] * directions > MOST_STEPS:
         raise ModelError(
             f"{path}: the node '{op.name}' ({op.type}) runs over {shape[0] * directions} steps: "
@@ -66,10 +77,6 @@ def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
         if len(op.outputs) > place + 1 and op.outputs[place + 1]:
             made.outer(op.outputs[place + 1], [t.last[place] for t in tracks], axis=0)
     return made.ops
-
-
-def _all_are(draft: Draft, lengths: str, steps: int) -> bool:
-    return lengths in draft.constants and bool(np.all(draft.constants[lengths] == steps))
 
 
 @dataclass

@@ -91,6 +91,11 @@ def _typed(*dtypes: str) -> Where:
     return where
 
 
+def _not_broadcast(graph: DataflowGraph, node: Node) -> str | None:
+    shapes = {graph.nodes[i].type.shape for i in node.inputs}
+    return None if shapes == {node.type.shape} else "broadcasts an operand"
+
+
 def dequantized(name: str) -> Pattern:
     """A dequantize of an 8-bit value, with a constant scale and zero point."""
     return op(
@@ -132,7 +137,9 @@ def _activated(x: Pattern) -> Pattern:
 
 def _anchored(anchor: Pattern) -> Pattern:
     biased = anchor.optional(_bias)
-    return _activated(biased.optional(lambda x: op("add", x, dequantized("residual"))))
+    return _activated(
+        biased.optional(lambda x: op("add", x, dequantized("residual"), where=_not_broadcast))
+    )
 
 
 def _conv() -> Pattern:

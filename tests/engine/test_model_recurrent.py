@@ -63,7 +63,19 @@ def test_too_many_steps_are_refused_with_their_number() -> None:
         import_onnx(net.model(), "m.onnx")
 
 
-def test_a_form_that_is_not_written_out_is_refused_with_its_node() -> None:
-    net = recurrent("RNN", "forward", True, False, {"clip": 1.0}, 17)
-    with pytest.raises(ModelError, match=r"operator RNN \(node 'cell'\) cannot be imported"):
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [({"clip": 1.0}, "clip"), ({"activations": ["Softsign"]}, "the activation Softsign")],
+)
+def test_a_form_that_is_not_written_out_is_named_with_its_node(more: dict, what: str) -> None:
+    net = recurrent("RNN", "forward", True, False, more, 17)
+    said = rf"m.onnx: the node 'cell' \(RNN\) cannot be written out step by step: {what} is not"
+    with pytest.raises(ModelError, match=said):
+        import_onnx(net.model(), "m.onnx")
+
+
+def test_sequences_of_several_lengths_are_refused_by_that_name() -> None:
+    net = recurrent("GRU", "forward", True, False, {}, 17)
+    net.nodes[0].input[4] = net.const(np.int32([STEPS, STEPS - 1]))
+    with pytest.raises(ModelError, match="sequences of several lengths is not supported"):
         import_onnx(net.model(), "m.onnx")

@@ -329,3 +329,79 @@ def test_composites_of_the_table_have_one_exit_and_are_disjoint() -> None:
         _, outputs = net.graph.boundary(net.graph.close(found.nodes))
         assert outputs == (found.root,)
     assert quantized.find(net.graph)
+
+
+class Rounded(Net):
+    """A model whose values are held in 8 bits between its operators."""
+
+    def held(self, x: str, scale: float = 0.02, zero: int = 120) -> str:
+        s, z = self.const(np.float32(scale)), self.const(np.uint8(zero))
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, s, z), s, z)
+
+    def small(self, *shape: int, zero: int = 0) -> str:
+        kind = np.uint8 if zero else np.int8
+        low = 0 if zero else -127
+        values = self.random.integers(low, low + 255, shape).astype(kind)
+        return self.op(
+            "DequantizeLinear", self.const(values), self.const(np.float32(0.003)),
+            self.const(np.array(zero, kind)),
+        )  # fmt: skip
+
+
+READERS = {
+    "gate": lambda n, y: n.op("Mul", y, n.held(n.input("g", [1, 16, 1, 1]))),
+    "shift": lambda n, y: n.op("Add", n.held(n.input("g", [1, 16, 1, 1])), y),
+    "gelu": lambda n, y: n.op("Gelu", n.op("Conv", y, n.small(16, 16, 1, 1))),
+    "asymmetric": lambda n, y: n.op("Conv", y, n.small(16, 16, 1, 1, zero=130)),
+    "rows": lambda n, y: n.op(
+        "Add", n.op("Conv", y, n.small(16, 16, 1, 1)), n.const(np.float32(np.arange(16) / 9))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [16, 7])
+@pytest.mark.parametrize("name", READERS)
+def test_an_image_whose_reader_turns_out_not_to_take_it_is_turned_back(
+    toolchain: Any, name: str, size: int
+) -> None:
+    """With as many rows as channels a wrong order would not even be noticed."""
+    if name == "rows" and size != 16:
+        pytest.skip("one number a column")
+    net = Rounded("reader", opset=20, seed=size)
+    x = net.held(net.input("x", [1, 16, size, size]))
+    y = net.held(net.op("Conv", x, net.small(16, 16, 3, 3), pads=[1] * 4))
+    net.output(net.held(READERS[name](net, y), 0.05))
+    assert whole_error(net.model(), toolchain) <= 1.01 * 0.05
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 1, 1), (1, 1, 9, 9)])
+def test_what_is_added_to_a_convolution_may_be_broadcast(
+    toolchain: Any, shape: tuple[int, ...]
+) -> None:
+    net = Rounded("broadcast", opset=13, seed=3)
+    x, r = net.held(net.input("x", [1, 16, 9, 9])), net.held(net.input("r", list(shape)))
+    y = net.op("Conv", x, net.small(16, 16, 3, 3), pads=[1] * 4)
+    net.output(net.held(net.op("Add", y, r), 0.05))
+    assert whole_error(net.model(), toolchain) <= 1.01 * 0.05
+
+
+def test_a_broadcast_convolution_is_read_within_its_bounds(toolchain: Any) -> None:
+    """The sum is larger than what the convolution gives."""
+    net = Rounded("broadcast", opset=13, seed=4)
+    x, r = net.held(net.input("x", [1, 16, 1, 1])), net.held(net.input("r", [1, 16, 8, 7]))
+    net.output(net.held(net.op("Add", net.op("Conv", x, net.small(16, 16, 1, 1)), r), 0.05))
+    assert whole_error(net.model(), toolchain) <= 1.01 * 0.05
+
+
+def whole_error(model: ModelProto, toolchain: Any) -> float:
+    """Largest error of the whole model as one function, twice in a row."""
+    net = imported(model)
+    everything = sum(1 << i for i in net.graph.operators)
+    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "whole")
+    feeds = net.random_inputs(1)
+    (wanted,) = run_onnx(model, feeds)
+    by_index = dict(zip(net.graph.record.inputs, (n for n, _ in net.inputs), strict=True))
+    with compile_function(function) as compiled:
+        inputs = [feeds[by_index[index]] for index in function.inputs]
+        found = [compiled.run(inputs)[0].copy() for _ in range(2)]
+    return max(float(np.abs(each - wanted).max()) for each in found)

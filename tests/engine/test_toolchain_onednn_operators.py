@@ -11,7 +11,7 @@ from onnx import ModelProto
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.onednn_checks import F32, check, weights
-from tests.toolchain_cases import imported, one_node, whole
+from tests.toolchain_cases import Net, imported, one_node, whole
 
 X = (1, 8, 10, 12)
 NO_ROI = np.array([], F32)
@@ -154,12 +154,29 @@ def _arithmetic() -> dict[str, ModelProto]:
 
 ARITHMETIC = _arithmetic()
 
+
+def _scaled_and_shifted(op: str, *shape: int) -> ModelProto:
+    """A batch normalisation of single pixels."""
+    net = Net()
+    ones = (1,) * (len(shape) - 2)
+    y = net.add(op, net.input(*shape), net.const(weights(shape[1], *ones)))
+    return net.model(net.add("Add", y, net.const(weights(shape[1], *ones))))
+
+
+PAIRS = {
+    f"{op} and add {shape}": _scaled_and_shifted(op, *shape)
+    for op in ("Mul", "Sub", "Div")
+    for shape in ((2, 6, 1), (3, 6, 1, 1), (1, 6, 1, 1), (2, 6, 2, 1), (2, 6))
+}
+
 SHAPING = {
     "concat": one_node("Concat", X, X, weights(1, 3, 10, 12), axis=1),
     "concat last": one_node("Concat", (2, 3), (2, 4), axis=-1),
     "split": one_node("Split", X, outputs=2, axis=1),
     "split uneven": one_node("Split", (2, 9), np.array([2, 3, 4]), outputs=3, axis=1),
     "slice": one_node("Slice", X, *map(np.array, ([1, 2], [7, 11], [1, 3], [2, 3]))),
+    "slice to the last": one_node("Slice", (9, 4), *map(np.array, ([0], [9], [0], [2]))),
+    "slice by an even step": one_node("Slice", (3, 8, 2, 1), *map(np.array, ([1], [8], [1], [2]))),
     "slice from the end": one_node("Slice", X, np.array([-3]), np.array([-1]), np.array([2])),
     "reshape": one_node("Reshape", X, np.array([4, -1])),
     "flatten": one_node("Flatten", X),
@@ -194,7 +211,8 @@ ALL = {
     f"{family}: {name}": model
     for family, table in {
         "conv": CONVOLUTIONS, "deconv": DECONVOLUTIONS, "pool": POOLS, "matmul": PRODUCTS,
-        "function": FUNCTIONS, "arithmetic": ARITHMETIC, "shaping": SHAPING, "mask": MASKS,
+        "function": FUNCTIONS, "arithmetic": ARITHMETIC, "pair": PAIRS, "shaping": SHAPING,
+        "mask": MASKS,
     }.items()
     for name, model in table.items()
 }  # fmt: skip
@@ -208,6 +226,10 @@ def test_operator(toolchain: OneDnnToolchain, name: str) -> None:
 UNSUPPORTED = {
     "gather": one_node("Gather", X, np.array([0, 1]), axis=1),
     "sin": one_node("Sin", X),
+    "strided_slice beyond the end": one_node(
+        "Slice", (3, 9, 2, 1), *map(np.array, ([0], [9], [1], [2]))
+    ),
+    "prelu of six": one_node("PRelu", (1, 3, 2, 2, 2, 2), weights(3, 1, 1, 1, 1)),
     "negative step": one_node("Slice", X, *map(np.array, ([5], [0], [2], [-1]))),
     "pow of two tensors": one_node("Pow", X, X),
     "align corners": one_node(

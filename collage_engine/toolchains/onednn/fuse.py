@@ -86,6 +86,8 @@ def _join(
             continue  # rounded to 8 bits already
         if host.op not in TAKES_TENSORS and any(p.kind != "eltwise" for p in posts):
             continue
+        if host.op == "binary" and any(_misread(plan, host, p) for p in posts):
+            continue
         if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
             continue
         choice = (host.op in HEAVY, at, posts)
@@ -99,6 +101,16 @@ def _join(
     merged = Step(host.op, step.out, step.dims, host.fields, [*host.posts, *posts, *step.posts],
                   host.nodes + step.nodes)  # fmt: skip
     return at, merged
+
+
+def _misread(plan: Plan, host: Step, post: PostOp) -> bool:
+    """What oneDNN 3.2's elementwise kernels of two tensors add wrongly: another tensor that is
+    broadcast over the batch, to images of one pixel."""
+    batch, spatial = host.dims[0], host.dims[2:]
+    return (
+        post.kind == "binary" and batch > 1 and bool(spatial) and set(spatial) == {1}
+        and plan.dims[post.value] != host.dims
+    )  # fmt: skip
 
 
 def _eltwise_posts(step: Step) -> list[PostOp]:

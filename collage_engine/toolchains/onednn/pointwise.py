@@ -76,10 +76,16 @@ def power(plan: Plan, node: Node) -> int:
     return plan.eltwise(base, "pow", 1.0, exponent)
 
 
+MOST_PRELU = 5
+"""Dimensions that oneDNN's prelu takes."""
+
+
 def prelu(plan: Plan, node: Node) -> int:
     src = plan.tensor(node.inputs[0])
     slope = plan.tensor(node.inputs[1])
     rank = len(plan.dims[src])
+    if rank > MOST_PRELU:
+        raise UnsupportedError(f"prelu: more than {MOST_PRELU} dimensions")
     axis = int(node.attributes.get("axis", 1)) % rank
     dims = [1] * rank
     dims[axis] = plan.dims[slope][0]

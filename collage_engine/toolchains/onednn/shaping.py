@@ -41,6 +41,10 @@ def strided_slice(plan: Plan, node: Node) -> int:
         first = int(first)
         begin[axis] = max(0, first + dims[axis] if first < 0 else first)
         step[axis] = int(stride)
+    wide = [n * s for n, s in zip(node.type.shape, step, strict=True)]
+    if any(w > d and s > 1 for w, d, s in zip(wide[1:], dims[1:], step[1:], strict=True)):
+        # The view's rows would seem to overlap: n·step elements where there are fewer.
+        raise UnsupportedError("strided_slice: a last step that ends beyond the axis")
     return plan.emit("slice", node.type.shape, src=value, begin=begin, step=step)
 
 

@@ -19,7 +19,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized_activations import NoForm
-from collage_engine.toolchains.tvm.quantized_writer import Writer
+from collage_engine.toolchains.tvm.quantized_writer import Writer, permuted
 from collage_engine.toolchains.tvm.target import Cpu, cpu
 
 
@@ -35,6 +35,9 @@ class Integers:
         self.images: dict[int, Any] = {}
         """Channels-last forms of values, by node."""
         self.plain: dict[int, Any] = {}
+        self.unturned: set[int] = set()
+        """Roots whose value stands channels last in the graph's place: ``turned`` before it is read
+        by anything but a composite. (All readers were to be such, and one was given up since.)"""
         self.given_up: IndexSet = 0
 
     def skips(self, index: int) -> bool:
@@ -59,6 +62,15 @@ class Integers:
             self.given_up |= found.nodes
             return None
 
+    def turned(self, builder: relax.BlockBuilder, index: int) -> Any:
+        """The value of a root of ``unturned`` as the graph has it."""
+        self.unturned.discard(index)
+        if index not in self.plain:
+            rank = len(self.graph.nodes[index].type.shape)
+            order = [0, rank - 1, *range(1, rank - 1)]
+            self.plain[index] = permuted(builder, self.images[index], order)
+        return self.plain[index]
+
     def _writer(self) -> type[Writer]:
         """What writes for a processor, or for the device of an architecture."""
         if not self.function.instance.architecture:
@@ -75,7 +87,7 @@ class Integers:
         return list(members(found.nodes))
 
     def read_as_image(self, index: int) -> bool:
-        """Whether every reader of a value takes it channels last."""
+        """Whether every reader of a value would take it channels last."""
         graph = self.graph
         if index in self.function.outputs:
             return False

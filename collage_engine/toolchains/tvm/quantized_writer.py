@@ -58,42 +58,15 @@ class Writer:
         if index in self.integers.plain:
             return self.integers.plain[index]
         if index in self.integers.images:
-            return self._turned(index)
+            return self.integers.turned(self.builder, index)
         return self.value_of(index)
-
-    def _turned(self, index: int) -> Any:
-        rank = len(self.graph.nodes[index].type.shape)
-        value = self.permuted(self.integers.images[index], [0, rank - 1, *range(1, rank - 1)])
-        self.integers.plain[index] = value
-        return value
-
-    def permuted(self, value: Any, order: list[int]) -> Any:
-        """Axes in another order, by a kernel of its own.
-
-        Fused with a conversion to or from float32 it would walk through four times the memory
-        plane by plane; bytes are turned in the caches, and the conversion runs straight.
-        """
-        shape = [int(e) for e in value.ty.shape.values]
-
-        def body(x: te.Tensor) -> Any:
-            def element(*i: Any) -> Any:
-                places = dict(zip(order, i, strict=True))
-                return x(*(places[axis] for axis in range(len(order))))
-
-            return compute.elementwise([shape[axis] for axis in order], element, "turned")
-
-        return self.builder.emit(
-            self.builder.call_te(
-                body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8}
-            )
-        )
 
     def image(self, index: int) -> Any:
         """A value channels last."""
         if index not in self.integers.images:
             rank = len(self.graph.nodes[index].type.shape)
             order = [0, *range(2, rank), 1]
-            self.integers.images[index] = self.permuted(self.plain(index), order)
+            self.integers.images[index] = permuted(self.builder, self.plain(index), order)
         return self.integers.images[index]
 
     def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
@@ -106,9 +79,9 @@ class Writer:
         root = self.found.root
         self.integers.images[root] = value
         if self.integers.read_as_image(root):
-            # Nobody asks for it in the graph's order; what stands there is never read.
+            self.integers.unturned.add(root)
             return value
-        return self._turned(root)
+        return self.integers.turned(self.builder, root)
 
     # Convolutions and products -------------------------------------------------------------------
 
@@ -132,7 +105,7 @@ class Writer:
             tuple(_ints(attributes["strides"], rank)), tuple(padding),
             tuple(_ints(attributes["dilation"], rank)),
         )  # fmt: skip
-        residual = [self.image(self.node_of("residual"))] if "residual" in self.found else []
+        residual = [self.image(self._residual())] if "residual" in self.found else []
         data = self.image(self.node_of("data"))
         name = f"quantized_conv{rank}d"
         value = self.anchored(kernel, data, scales, residual, name)
@@ -147,13 +120,18 @@ class Writer:
             raise NoForm
         residual = []
         if "residual" in self.found:
-            if self.graph.nodes[self.node_of("residual")].type.shape != self.anchor.type.shape:
-                raise NoForm
-            residual = [self.plain(self.node_of("residual"))]
+            residual = [self.plain(self._residual())]
         kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
         return self.anchored(
             kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
         )
+
+    def _residual(self) -> int:
+        """What is added to the sums, element by element: a tensor of their shape."""
+        residual = self.node_of("residual")
+        if self.graph.nodes[residual].type.shape != self.anchor.type.shape:
+            raise NoForm
+        return residual
 
     def convolution(
         self, node: Node, weights: np.ndarray, groups: int, strides: tuple[int, ...],
@@ -319,6 +297,26 @@ class Writer:
 
     def requantize(self) -> Any:
         return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
+
+
+def permuted(builder: relax.BlockBuilder, value: Any, order: list[int]) -> Any:
+    """Axes in another order, by a kernel of its own.
+
+    Fused with a conversion to or from float32 it would walk through four times the memory
+    plane by plane; bytes are turned in the caches, and the conversion runs straight.
+    """
+    shape = [int(e) for e in value.ty.shape.values]
+
+    def body(x: te.Tensor) -> Any:
+        def element(*i: Any) -> Any:
+            places = dict(zip(order, i, strict=True))
+            return x(*(places[axis] for axis in range(len(order))))
+
+        return compute.elementwise([shape[axis] for axis in order], element, "turned")
+
+    return builder.emit(
+        builder.call_te(body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8})
+    )
 
 
 def _ints(value: Any, rank: int) -> list[int]:

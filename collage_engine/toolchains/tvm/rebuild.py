@@ -33,6 +33,8 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
         if isinstance(callee, tvm.tirx.PrimFunc)
     }
     known: dict[Any, Any] = {}
+    unturned: dict[Any, int] = {}
+    """Variables whose known value is channels last, with their nodes."""
     parameters = []
     for index in function.inputs:
         kind = graph.nodes[index].type
@@ -42,6 +44,8 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
 
     def moved(e: Any) -> Any:
         if isinstance(e, relax.Var):
+            if e in unturned:
+                known[e] = integers.turned(builder, unturned.pop(e))
             return known.get(e, e)
         if isinstance(e, GlobalVar):
             return callees.get(e, e)
@@ -61,9 +65,9 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
     narrow = function.instance.precision == BFLOAT16
     full = function.left_full
     products: list[int] = []
+    integers = Integers(function)
     with builder.function("main", parameters):
         with builder.dataflow():
-            integers = Integers(function)
             for index in function.members:
                 if graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
                     continue
@@ -74,6 +78,8 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
                     whole = integers.emit(builder, index, value_of)
                 if whole is not None:
                     known[model.var(index)] = whole
+                    if index in integers.unturned:
+                        unturned[model.var(index)] = index
                     continue
                 for each in integers.opened(index):
                     if graph.nodes[each].op in PRODUCTS:

@@ -144,7 +144,8 @@ class DnnlModule : public PlanModule {
     for (size_t i = 0; i < ids.size(); ++i) {
       int argument = static_cast<int>(inputs().size() + i);
       const View view = c.Value(ids[i]);
-      Desc plain = PlainDesc(view.dims, view.type());
+      // The caller's type: a result may be held in bfloat16 here, for those that read it next.
+      Desc plain = PlainDesc(view.dims, TypeOf(outputs()[i].dtype_name));
       Buffer& buffer = program_.buffer(view.buffer);
       if (buffer.kind == Buffer::kArena && view.offset == 0 && SameLayout(view.desc, plain) &&
           buffer.bytes == plain.get_size()) {

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr, Op
 
-from collage_engine.toolchains.tvm.legalize import conv, matmul, norm, quantized, spread
+from collage_engine.toolchains.tvm.legalize import conv, hyperbolic, matmul, norm, quantized, spread
 from collage_engine.toolchains.tvm.target import Cpu
 
 Legalize = Callable[[Any, Call], Expr]
@@ -29,6 +29,8 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv2d_transpose": spread.legalize,
         "relax.nn.conv3d_transpose": spread.legalize,
         "relax.matmul": matmul.legalize,
+        "relax.cosh": hyperbolic.cosh,
+        "relax.sinh": hyperbolic.sinh,
         "relax.quantize": quantized.quantize,
         "relax.nn.instance_norm": norm.legalize,
         "relax.nn.group_norm": norm.legalize,
