@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,8 +253,10 @@ def test_an_interrupted_look_at_the_toolchains_tells_no_falsehoods(tmp_path, num
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path / "cache")}, start_new_session=True,
     )  # fmt: skip
-    time.sleep(2.5)  # the first probes are under way
-    assert process.poll() is None
+    end = time.monotonic() + 60
+    while not psutil.Process(process.pid).children():  # the first probes
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
     os.killpg(process.pid, number)
     printed, said = process.communicate(timeout=30)
     assert process.returncode == 130, said

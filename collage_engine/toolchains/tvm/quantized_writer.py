@@ -211,8 +211,8 @@ class Writer:
     def binary(self) -> Any:
         left, right = self.node_of("left"), self.node_of("right")
         node, result = self.anchor, self.result
-        shapes = [self.graph.nodes[i].type.shape for i in (left, right)]
-        if result is None or shapes[0] != shapes[1]:
+        ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
+        if result is None or len(ranks) > 1:
             raise NoForm
         images = len(node.type.shape) == 4 and (
             left in self.integers.images or right in self.integers.images
@@ -224,13 +224,20 @@ class Writer:
             return {"add": a + b, "subtract": a - b, "multiply": a * b}[node.op]
 
         def body(a: Any, b: Any) -> Any:
+            shape = [max(int(p), int(q)) for p, q in zip(a.shape, b.shape, strict=True)]
+
+            def at(x: Any, i: tuple[Any, ...], scaling: Scaling) -> Any:
+                """An element, of an axis of one the only one."""
+                pairs = zip(i, x.shape, strict=True)
+                return compute.real(x(*(0 if int(e) == 1 else p for p, e in pairs)), scaling)
+
             def element(*i: Any) -> Any:
-                value = combine(compute.real(a(*i), scalings[0]), compute.real(b(*i), scalings[1]))
+                value = combine(at(a, i, scalings[0]), at(b, i, scalings[1]))
                 if "activation" in self.found:
                     value = activation(self.graph.nodes[self.found["activation"]])(value)
                 return compute.rounded(value, result)
 
-            return compute.elementwise(a.shape, element, "requantized")
+            return compute.elementwise(shape, element, "requantized")
 
         value = self.pointwise(body, [read(left), read(right)], f"quantized_{node.op}")
         return self.given_as_image(value) if images else value
