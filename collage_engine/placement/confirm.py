@@ -2,9 +2,9 @@
 
 Every rival is a process of its own with its own environment, so no pool of one spins in
 another's time. Rounds go around the processes: one runs, the others sleep. The winner is chosen
-on one set of rounds; what is reported comes from fresh ones, so the choice does not flatter
-itself. Should the fresh rounds contradict the choice, beyond doubt or together with the first
-ones, the choice falls on what they favour, and fresher rounds are taken.
+on one set of rounds; what is reported comes from fresh ones, in fresh processes of those near it,
+so the choice does not flatter itself. Should the fresh rounds contradict the choice, beyond doubt
+or together with the first ones, the choice falls on what they favour, and fresher rounds are taken.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ from collage_engine.records.errors import ToolchainError
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
+
+
+NEAR_ENOUGH = 1.1
+"""Times the fastest: what is slower by more does not win for having another process."""
+MOST_REOPENED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +97,7 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
         outcome.selection_us = _medians(rounds, outcome)
     winner, tied = _select(outcomes, rounds)
     first = rounds
+    field.reopen(_near(outcomes))
     rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.55)
     favoured, among = _select(outcomes, rounds)
     apart = difference(_medians(rounds, winner), _medians(rounds, favoured))
@@ -175,6 +181,18 @@ def _joined(first: Rounds, second: Rounds) -> Rounds:
 
 def _medians(rounds: Rounds, outcome: Outcome) -> list[float]:
     return [median for median, _ in rounds.get(id(outcome), ())]
+
+
+def _near(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those that may still win, the fastest first. There is nothing to choose from one."""
+    medians = [
+        (float(np.nanmedian(o.selection_us)), o)
+        for o in outcomes
+        if o.exportable and not np.isnan(o.selection_us).all()
+    ]
+    medians.sort(key=lambda each: each[0])
+    near = [o for median, o in medians if median <= medians[0][0] * NEAR_ENOUGH]
+    return near[:MOST_REOPENED] if len(near) > 1 else []
 
 
 def _select(outcomes: Sequence[Outcome], rounds: Rounds) -> tuple[Outcome, list[Outcome]]:

@@ -11,7 +11,7 @@ from collage_engine.placement.artifact import ArtifactContents, write_artifact
 from collage_engine.placement.artifact_run import run_artifact
 from collage_engine.placement.build import CoverPart
 from collage_engine.placement.confirm import confirm
-from collage_engine.placement.field import ConfirmSettings
+from collage_engine.placement.field import ConfirmSettings, Field
 from collage_engine.placement.memory import MemoryWatch
 from collage_engine.placement.rival import Rival
 from collage_engine.placement.rival_job import RivalJob, RunRound
@@ -62,6 +62,42 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
         ArtifactContents(inputs=inputs, outputs=truth, tolerance=1e-4),
     )  # fmt: skip
     assert run_artifact(out)["max_rel_error"] < 1e-5
+
+
+def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
+    """In another its memory lies elsewhere. What is much slower keeps its own."""
+    processes: dict[str, set[int]] = {}
+    ask = Field.rounds
+
+    def rounds(self, outcomes, *more):
+        for outcome in outcomes:
+            worker = self.workers.get(id(outcome))
+            if worker is not None:
+                processes.setdefault(outcome.rival.name, set()).add(worker.pid)
+        found = ask(self, outcomes, *more)
+        if not any(o.selection_us for o in outcomes):
+            slow = next(o for o in outcomes if o.rival.name == "slow")
+            found[id(slow)] = [(9 * median, calls) for median, calls in found[id(slow)]]
+        return found
+
+    monkeypatch.setattr(Field, "rounds", rounds)
+    monkeypatch.setattr("collage_engine.placement.confirm.NEAR_ENOUGH", 5.0)
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    everything = tuple(range(len(model.graph.operators)))
+    cut = (CoverPart(DNN, everything[:4]), CoverPart(DNN, everything[4:]))
+    rivals = [
+        Rival(name="whole", kind="collage", cover=(CoverPart(DNN, everything),)),
+        Rival(name="cut", kind="collage", cover=cut, order=1),
+        Rival(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
+    ]
+    done = confirm(
+        model, rivals, inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
+        folder=tmp_path / "work", settings=QUICK,
+    )  # fmt: skip
+    counts = {name: len(found) for name, found in processes.items()}
+    assert counts == {"whole": 2, "cut": 2, "slow": 1}
+    assert all(o.measured_us > 0 for o in done.outcomes)
 
 
 def test_a_child_that_was_not_opened_says_so():

@@ -36,6 +36,7 @@ class Stage:
         self.loaded = set()
         self.most_loaded = 0
         self.rounds = defaultdict(int)
+        self.opened = defaultdict(int)
         self.built = []
         self.environments = {}
 
@@ -78,6 +79,7 @@ class ScriptedWorker:
             self.name = Path(request.module).read_text() if request.module else "session"
             stage.environments[self.name] = self.env
             stage.loaded.add(self.name)
+            stage.opened[self.name] += 1
             stage.most_loaded = max(stage.most_loaded, len(stage.loaded))
             return stage.errors.get(self.name, (1e-6, 1e-6))
         if isinstance(request, RunRound):
@@ -110,7 +112,7 @@ def go(tmp_path, rivals, cancel=None, on_progress=None, **settings):
     kind = TensorType((1,), "float32")
     model = SimpleNamespace(
         inputs=(("x", kind),), outputs=(("y", kind),),
-        record=SimpleNamespace(path=__file__, shapes={}, weights_bytes=0),
+        record=SimpleNamespace(path=__file__, shapes={}, weights_bytes=0, sha256=""),
     )  # fmt: skip
     one = np.ones(1, "float32")
     return confirm(
@@ -129,6 +131,21 @@ def test_the_fastest_wins_and_is_reported_from_fresh_rounds(stage, tmp_path):
     assert stage.environments["fast"]["RIVAL"] == "fast"
     assert done.winner.peak_memory_bytes == 1 << 20
     assert not stage.loaded  # every child was ended
+
+
+def test_the_luck_of_a_process_does_not_win(stage, tmp_path):
+    """What lies well in memory in one process does not in the next."""
+    stage.us["lucky"] = lambda _: 96.0 if stage.opened["lucky"] == 1 else 104.0
+    stage.us["far"] = 150.0
+    done = go(tmp_path, [rival("lucky", 3), rival("steady"), rival("far", kind="whole-model")])
+    assert done.winner.rival.name == "steady"
+    assert stage.opened == {"lucky": 2, "steady": 2, "far": 1}
+
+
+def test_one_that_nobody_comes_near_is_not_opened_again(stage, tmp_path):
+    stage.us["far"] = 150.0
+    go(tmp_path, [rival("fast"), rival("far", kind="whole-model")])
+    assert stage.opened == {"fast": 1, "far": 1}
 
 
 def test_in_place_times_and_strangers_are_told(stage, tmp_path):
