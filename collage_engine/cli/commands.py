@@ -58,14 +58,17 @@ def _engine(listener: Listener | None = None) -> Iterator[Engine]:
     before: dict[int, Any] = {}
 
     def interrupt(*_: object) -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in before:  # the next one ends the process
+            at_once = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, at_once)
         if not engine.cancel():
             raise KeyboardInterrupt
 
     for number in (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)):
         handler = signal.getsignal(number)
-        if handler in (signal.SIG_DFL, signal.default_int_handler):
+        # Shells without job control ignore Ctrl-C for what they start beside them; who sends it to
+        # this process means it.
+        if number == signal.SIGINT or handler == signal.SIG_DFL:
             try:
                 signal.signal(number, interrupt)
             except ValueError:
