@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 
-NEAR_ENOUGH = 1.1
+NEAR_ENOUGH = 1.06
 """Times the fastest: what is slower by more does not win for having another process."""
-MOST_REOPENED = 6
+MOST_REOPENED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
