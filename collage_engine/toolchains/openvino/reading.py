@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from collage_engine.toolchains.base import Function
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 MISREAD: dict[str, int | None] = {
     "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "ReduceL1": None, "ReduceLogSumExp": None,
@@ -30,9 +30,24 @@ def onnx_of(function: Function) -> ModelProto:
     return write_onnx(*parts) if _misread(found) else found
 
 
+def _resizes_otherwise(node: NodeProto) -> bool:
+    """Whether a Resize uses what OpenVINO leaves out or computes otherwise."""
+    from onnx import helper
+
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return (
+        given.get("coordinate_transformation_mode") == b"half_pixel_symmetric"
+        or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+        or bool(given.get("exclude_outside"))
+        or bool(given.get("antialias"))
+    )
+
+
 def _misread(model: ModelProto) -> bool:
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
     for node in model.graph.node:
+        if node.op_type == "Resize" and _resizes_otherwise(node):
+            return True
         if node.op_type in MISREAD:
             right_from = MISREAD[node.op_type]
             if right_from is None or opset < right_from:
