@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,10 @@ LIGHT_ENOUGH = [
     "light_densenet121", "light_inception_v1", "light_inception_v2", "light_resnet50",
     "light_shufflenet", "light_squeezenet", "mobilenet_v2",
 ]  # fmt: skip
-HUGE = ["light_bvlc_alexnet", "light_vgg19", "light_zfnet512"]
+LONG = pytest.mark.skipif(
+    "COLLAGE_LONG_TESTS" not in os.environ, reason="half a minute; run it with COLLAGE_LONG_TESTS=1"
+)
+HUGE = ["light_bvlc_alexnet", "light_zfnet512", pytest.param("light_vgg19", marks=LONG)]
 
 
 def _import(name: str) -> tuple[onnx.ModelProto, ImportedModel]:
