@@ -68,8 +68,10 @@ def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     page.run()
     d.until(lambda: page.document.shown.run is None and not page.document.stale)
     assert page.document.running and page.document.shown.estimated
+    assert not d.window.actions_by_id["reload"].isEnabled(), "nobody would hear how the run ended"
     d.until(lambda: page.document.shown.run == "run-2")
     assert not page.document.shown.estimated and not page.document.running
+    assert d.window.actions_by_id["reload"].isEnabled()
 
 
 def test_settings_choose_toolchains_threads_and_budget(drive) -> None:

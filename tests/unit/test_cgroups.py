@@ -20,16 +20,6 @@ def test_cgroup_quota_is_the_least_along_the_path(tmp_path):
     assert cgroups.processor_quota(root, tmp_path / "none") is None
 
 
-def test_cgroup_of_the_first_version(tmp_path):
-    own = tmp_path / "own"
-    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
-    folder = tmp_path / "fs" / "cpu,cpuacct" / "x"
-    folder.mkdir(parents=True)
-    (folder / "cpu.cfs_quota_us").write_text("50000")
-    (folder / "cpu.cfs_period_us").write_text("100000")
-    assert cgroups.processor_quota(tmp_path / "fs", own) == 0.5
-
-
 def test_memory_is_what_the_tightest_group_has_left(tmp_path):
     own = tmp_path / "own"
     own.write_text("0::/a/b\n")
@@ -54,13 +44,19 @@ def test_memory_is_what_the_tightest_group_has_left(tmp_path):
     assert cgroups.available_bytes(root, own) == 0
 
 
-def test_memory_of_the_first_version(tmp_path):
-    own = tmp_path / "own"
+def test_the_first_version_has_a_folder_for_each_controller(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "fs"
     own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
-    folder = tmp_path / "fs" / "memory" / "x"
-    folder.mkdir(parents=True)
-    (folder / "memory.limit_in_bytes").write_text("4000")
-    (folder / "memory.usage_in_bytes").write_text("3000")
-    (folder / "memory.stat").write_text("total_inactive_file 200\n")
-    assert cgroups.memory_bytes(tmp_path / "fs", own) == 4000
-    assert cgroups.available_bytes(tmp_path / "fs", own) == 1200
+    figures = {
+        "cpu,cpuacct/x/cpu.cfs_quota_us": "50000",
+        "cpu,cpuacct/x/cpu.cfs_period_us": "100000",
+        "memory/x/memory.limit_in_bytes": "4000",
+        "memory/x/memory.usage_in_bytes": "3000",
+        "memory/x/memory.stat": "total_inactive_file 200\n",
+    }
+    for name, text in figures.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert cgroups.processor_quota(root, own) == 0.5
+    assert cgroups.memory_bytes(root, own) == 4000
+    assert cgroups.available_bytes(root, own) == 1200

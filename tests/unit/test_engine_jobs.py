@@ -1,0 +1,70 @@
+"""Which of its two children the engine gives a job to, and whose job a cancel ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collage_engine.pipeline.client import Ticket
+from collage_engine.pipeline.results import Opened
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.service import engine as engine_module
+from collage_engine.service import protocol as p
+from collage_engine.service.engine import Engine
+
+
+class FakeClient:
+    """Remembers what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.busy = name, False
+        self.jobs: list[str] = []
+        self.cancelled: list[Ticket | None] = []
+
+    def job(self, name: str, **_: Any) -> Any:
+        self.jobs.append(name)
+        model = ModelRecord(path="m.onnx", sha256="", nodes=0, weights_bytes=0, onnx_nodes=0)
+        graph = GraphRecord(nodes=(), inputs=(), outputs=())
+        return Opened(model=model, graph=graph, seconds=0.0)
+
+    def cancel(self, ticket: Ticket | None = None) -> bool:
+        self.cancelled.append(ticket)
+        return self.busy
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch) -> Any:
+    monkeypatch.setattr(engine_module, "PipelineClient", FakeClient)
+    return Engine()
+
+
+def test_a_model_opens_beside_a_run(engine) -> None:
+    engine.model_open(p.ModelOpen(path="m.onnx"))
+    engine._pipeline.busy = True
+    engine.model_open(p.ModelOpen(path="m.onnx"))
+    assert (engine._pipeline.jobs, engine._side.jobs) == (["open"], ["open"])
+
+
+def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    engine.run_cancel(p.RunCancel(document=handle))
+    assert engine._pipeline.cancelled == [], "it has no run"
+    running = engine.document(handle).running = Ticket()
+    engine.run_cancel(p.RunCancel(document=handle))
+    assert engine._pipeline.cancelled == [running]
+
+
+def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:
+    assert not engine.cancel()
+    engine._side.busy = True
+    assert engine.cancel()
+
+
+def test_a_name_that_is_no_text_is_refused(engine) -> None:
+    with pytest.raises(UsageError, match=r"not UTF-8 text: .*caf"):
+        engine.model_open(p.ModelOpen(path="caf\udce9.onnx"))
