@@ -15,18 +15,28 @@ def parser() -> argparse.ArgumentParser:
         description="See, question, pin, re-run, compare and export placements of a model.",
     )
     made.add_argument("files", nargs="*", metavar="MODEL|SESSION")
-    made.add_argument("--engine", default=None, metavar="CONNECTION",
-                      help="local, ssh:HOST, python:PATH or command:…")  # fmt: skip
+    made.add_argument(
+        "--engine",
+        default=None,
+        metavar="CONNECTION",
+        help="local, ssh:HOST, python:PATH or command:…",
+    )
     made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
     made.add_argument("--run", action="store_true", help="run as soon as the model is open")
     made.add_argument("--toolchains", default="", metavar="NAME,…")
     made.add_argument("--budget", type=int, metavar="MINUTES", help="of the run (default: 10)")
-    made.add_argument("--screenshot", metavar="DIR",
-                      help="write overview.png, candidates.png and compare.png")  # fmt: skip
+    made.add_argument(
+        "--screenshot", metavar="DIR", help="write overview.png, candidates.png and compare.png"
+    )
     made.add_argument("--export", metavar="DIR", help="write artifact, report, graph and tables")
     made.add_argument("--quit", action="store_true", help="end when all that is done")
-    made.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS",
-                      help="give up after this time (with --quit)")  # fmt: skip
+    made.add_argument(
+        "--limit",
+        type=float,
+        default=3600.0,
+        metavar="SECONDS",
+        help="give up after this time (with --quit)",
+    )
     made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return made
 
@@ -49,8 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
         if not options.quit and "QT_QPA_PLATFORM" not in os.environ:
-            print("collage-explorer: there is no display (for use without one: --quit, or "
-                  "QT_QPA_PLATFORM=offscreen)", file=sys.stderr)  # fmt: skip
+            print(
+                "collage-explorer: there is no display (for use without one: --quit, or "
+                "QT_QPA_PLATFORM=offscreen)",
+                file=sys.stderr,
+            )
             return 1
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     import faulthandler
@@ -90,11 +103,16 @@ def main(arguments: list[str] | None = None) -> int:
     automation = None
     if automatic:
         automation = Automation(
-            window, path=options.files[0], run=options.run,
+            window,
+            path=options.files[0],
+            run=options.run,
             toolchains=tuple(name for name in options.toolchains.split(",") if name),
-            screenshots=options.screenshot, export=options.export, quit_after=options.quit,
-            limit_s=options.limit, budget_min=options.budget,
-        )  # fmt: skip
+            screenshots=options.screenshot,
+            export=options.export,
+            quit_after=options.quit,
+            limit_s=options.limit,
+            budget_min=options.budget,
+        )
         QTimer.singleShot(0, automation, automation.begin)
     else:
         for path in options.files:

@@ -85,11 +85,17 @@ class LookActions(DocumentPicture):
             return
         groups = self.groups()
         around = [
-            g for g in groups.values()
-            if at in g.members and g.id not in self.collapsed and g.kind != "partition"
-            and not any(at in groups[c].members and len(groups[c].members) >= len(g.members)
-                        for c in self.collapsed if c in groups)
-        ]  # fmt: skip
+            g
+            for g in groups.values()
+            if at in g.members
+            and g.id not in self.collapsed
+            and g.kind != "partition"
+            and not any(
+                at in groups[c].members and len(groups[c].members) >= len(g.members)
+                for c in self.collapsed
+                if c in groups
+            )
+        ]
         if around:
             chosen = min(around, key=lambda g: len(g.members))
             inner = {

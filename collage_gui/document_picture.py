@@ -102,9 +102,11 @@ class DocumentPicture(QMainWindow):
         orientation = self.preferences.get("orientation")
         size = self.view.viewport().size()
         request = layout_request(
-            display, orientation, self.preferences.get("fold"),
+            display,
+            orientation,
+            self.preferences.get("fold"),
             max(0.6, min(3.0, size.width() / max(size.height(), 1))),
-        )  # fmt: skip
+        )
         self._focus_after = frozenset(focus)
         operators = document.operators
 

@@ -90,26 +90,45 @@ class DocumentWindow(ExportActions):
         self.runs = RunsPanel(document, theme)
         self.log = LogPanel(document, theme)
         left, right, bottom = (
-            Qt.DockWidgetArea.LeftDockWidgetArea, Qt.DockWidgetArea.RightDockWidgetArea,
+            Qt.DockWidgetArea.LeftDockWidgetArea,
+            Qt.DockWidgetArea.RightDockWidgetArea,
             Qt.DockWidgetArea.BottomDockWidgetArea,
-        )  # fmt: skip
+        )
         self.setCorner(Qt.Corner.BottomRightCorner, right)
         self.docks: dict[str, QDockWidget] = {}
         self.pages: dict[str, tuple[str, QTabWidget | None, QWidget]] = {}
         for name, title, area, panels in (
-            ("outline", "Outline", left, (
-                ("partitions", "Partitions", self.outline.partitions),
-                ("model", "Model", self.outline.tree), ("pins", "Pins", self.pins),
-                ("settings", "Run", self.run_settings),
-            )),
+            (
+                "outline",
+                "Outline",
+                left,
+                (
+                    ("partitions", "Partitions", self.outline.partitions),
+                    ("model", "Model", self.outline.tree),
+                    ("pins", "Pins", self.pins),
+                    ("settings", "Run", self.run_settings),
+                ),
+            ),
             ("candidates", "Candidates", right, (("candidates", "", self.candidates),)),
-            ("details", "Why and inside", right, (
-                ("why", "Why", self.why), ("inside", "Inside", self.inside),
-            )),
-            ("runs", "Runs and log", bottom, (
-                ("runs", "Runs and comparison", self.runs), ("log", "Log", self.log),
-            )),
-        ):  # fmt: skip
+            (
+                "details",
+                "Why and inside",
+                right,
+                (
+                    ("why", "Why", self.why),
+                    ("inside", "Inside", self.inside),
+                ),
+            ),
+            (
+                "runs",
+                "Runs and log",
+                bottom,
+                (
+                    ("runs", "Runs and comparison", self.runs),
+                    ("log", "Log", self.log),
+                ),
+            ),
+        ):
             self._add_dock(name, title, area, panels)
         state = preferences.store.value("document/state")
         if isinstance(state, QByteArray) and self.restoreState(state, STATE_VERSION):
@@ -196,8 +215,9 @@ class DocumentWindow(ExportActions):
         wide = self.width()
         self.resizeDocks(
             [self.docks["outline"], self.docks["candidates"]],
-            [max(300, round(wide * 0.22)), max(330, round(wide * 0.26))], horizontal,
-        )  # fmt: skip
+            [max(300, round(wide * 0.22)), max(330, round(wide * 0.26))],
+            horizontal,
+        )
         self.resizeDocks([self.docks["runs"]], [round(self.height() * 0.36)], vertical)
         tall = self.height()
         self.resizeDocks(
@@ -229,11 +249,22 @@ class DocumentWindow(ExportActions):
             menu.addMenu(self._toolchain_menu("Pin to", self.pin_to))
             menu.addMenu(self._toolchain_menu("Never on", self.pin_never))
             wanted = (
-                "exactly", "together", "keep_partition", "free", None,
-                "measure", "measure_longer", None,
-                "select_partition", "same_operator", "zoom_selection",
-                "enter_group", "leave_group", None, "copy_names",
-            )  # fmt: skip
+                "exactly",
+                "together",
+                "keep_partition",
+                "free",
+                None,
+                "measure",
+                "measure_longer",
+                None,
+                "select_partition",
+                "same_operator",
+                "zoom_selection",
+                "enter_group",
+                "leave_group",
+                None,
+                "copy_names",
+            )
         for name in wanted:
             if name is None:
                 menu.addSeparator()

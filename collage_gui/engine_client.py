@@ -136,8 +136,12 @@ class EngineClient(QObject):
         self._fail_all("the engine was shut down")
         if process is None:
             return
-        for signal in (process.readyReadStandardOutput, process.readyReadStandardError,
-                       process.finished, process.errorOccurred):  # fmt: skip
+        for signal in (
+            process.readyReadStandardOutput,
+            process.readyReadStandardError,
+            process.finished,
+            process.errorOccurred,
+        ):
             signal.disconnect()
         if process.state() != QProcess.ProcessState.NotRunning:
             process.closeWriteChannel()
@@ -358,8 +362,12 @@ class EngineClient(QObject):
         self.state = "stopped"
         self._silent = False
         if process is not None:
-            for signal in (process.readyReadStandardOutput, process.readyReadStandardError,
-                           process.finished, process.errorOccurred):  # fmt: skip
+            for signal in (
+                process.readyReadStandardOutput,
+                process.readyReadStandardError,
+                process.finished,
+                process.errorOccurred,
+            ):
                 signal.disconnect()
             if process.state() != QProcess.ProcessState.NotRunning:
                 process.kill()

@@ -37,10 +37,11 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
     for row in range(rows):
         for column in range(columns):
             tile = QRectF(
-                bounds.left() + column * step, bounds.top() + row * step,
+                bounds.left() + column * step,
+                bounds.top() + row * step,
                 min(step, bounds.right() - bounds.left() - column * step),
                 min(step, bounds.bottom() - bounds.top() - row * step),
-            )  # fmt: skip
+            )
             name = f"{stem}-r{row}c{column}{suffix or '.png'}"
             _write(view.image(tile, scale), name)
             written.append(name)

@@ -35,10 +35,14 @@ def to_text(
     graph: OperatorGraph, pins: tuple[Pin, ...], placement: Placement | None, model: str
 ) -> bytes:
     named = [
-        {"kind": p.kind, "toolchain": p.toolchain, "device": p.device,
-         "nodes": [graph.name(n) for n in p.nodes]}
+        {
+            "kind": p.kind,
+            "toolchain": p.toolchain,
+            "device": p.device,
+            "nodes": [graph.name(n) for n in p.nodes],
+        }
         for p in pins
-    ]  # fmt: skip
+    ]
     where = (
         {graph.name(n): p.toolchain for p in placement.partitions for n in p.nodes}
         if placement
@@ -93,8 +97,10 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
             )
             continue
         if gone:
-            problems.append(f"pin {number}: kept without {', '.join(gone[:3])}"
-                            + (f" and {len(gone) - 3} more" if len(gone) > 3 else ""))  # fmt: skip
+            problems.append(
+                f"pin {number}: kept without {', '.join(gone[:3])}"
+                + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+            )
         pins.append(pin)
     kept = {name: toolchain for name, toolchain in placement.items() if name in by_name}
     if len(kept) < len(placement):

@@ -36,25 +36,51 @@ class Preference:
 
 
 PREFERENCES: tuple[Preference, ...] = (
-    Preference("theme", "Theme", "system", "repaint",
-               (("system", "Follow the system"), ("light", "Light"), ("dark", "Dark"),
-                ("contrast", "High contrast"))),
-    Preference("text_scale", "Text size", 1.0, "repaint",
-               ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))),
-    Preference("orientation", "Graph direction", "vertical", "layout",
-               (("vertical", "Top to bottom"), ("horizontal", "Left to right"))),
+    Preference(
+        "theme",
+        "Theme",
+        "system",
+        "repaint",
+        (
+            ("system", "Follow the system"),
+            ("light", "Light"),
+            ("dark", "Dark"),
+            ("contrast", "High contrast"),
+        ),
+    ),
+    Preference(
+        "text_scale",
+        "Text size",
+        1.0,
+        "repaint",
+        ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large")),
+    ),
+    Preference(
+        "orientation",
+        "Graph direction",
+        "vertical",
+        "layout",
+        (("vertical", "Top to bottom"), ("horizontal", "Left to right")),
+    ),
     Preference("fold", "Fold long graphs into columns", True, "layout"),
     Preference("minimap", "Show the minimap", True, "repaint"),
     Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
-    Preference("confirm_after_search", "Confirm in the background after such a search", False,
-               "measure", page="Runs"),
-    Preference("threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256,
-               page="Runs"),
-    Preference("budget_min", "Time budget of a run, minutes", 10, "none", low=1, high=600,
-               page="Runs"),
+    Preference(
+        "confirm_after_search",
+        "Confirm in the background after such a search",
+        False,
+        "measure",
+        page="Runs",
+    ),
+    Preference(
+        "threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"
+    ),
+    Preference(
+        "budget_min", "Time budget of a run, minutes", 10, "none", low=1, high=600, page="Runs"
+    ),
     Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
     Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
-)  # fmt: skip
+)
 
 BY_KEY = {preference.key: preference for preference in PREFERENCES}
 

@@ -226,8 +226,12 @@ class RunsOfDocument(Comparing):
     def _demands(self) -> str:
         """What a placement is held to: pins, limits, or both."""
         chosen = self.settings
-        limited = (chosen.allow_runtimes or chosen.max_runtimes or chosen.max_artifact_bytes
-                   or chosen.licences)  # fmt: skip
+        limited = (
+            chosen.allow_runtimes
+            or chosen.max_runtimes
+            or chosen.max_artifact_bytes
+            or chosen.licences
+        )
         return " and ".join(["the pins"] * bool(self.pins) + ["the limits"] * bool(limited)) or (
             "the model on these toolchains"
         )

@@ -101,14 +101,17 @@ class WelcomePage(QWidget):
         steps_title.setProperty("heading", True)
         steps = QVBoxLayout()
         steps.setSpacing(7)
-        for number, text in enumerate((
-            "Open a model: its operators are drawn as a graph.",
-            "Run: every sub-graph that a toolchain could take is measured, then the fastest "
-            "cover is searched and confirmed end to end.",
-            "Ask: select a node to see its rivals, their costs, and why one won.",
-            "Pin: demand a toolchain for some nodes and see at once what it costs.",
-            "Export: a compiled module that runs without the explorer.",
-        ), 1):  # fmt: skip
+        for number, text in enumerate(
+            (
+                "Open a model: its operators are drawn as a graph.",
+                "Run: every sub-graph that a toolchain could take is measured, then the fastest "
+                "cover is searched and confirmed end to end.",
+                "Ask: select a node to see its rivals, their costs, and why one won.",
+                "Pin: demand a toolchain for some nodes and see at once what it costs.",
+                "Export: a compiled module that runs without the explorer.",
+            ),
+            1,
+        ):
             row = QHBoxLayout()
             figure = QLabel(str(number))
             figure.setProperty("quiet", True)

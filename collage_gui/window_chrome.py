@@ -368,7 +368,10 @@ class WindowChrome(QMainWindow):
 
     def _sync_checks(self) -> None:
         get = self.preferences.get
-        for name, value in (("minimap", get("minimap")), ("fold", get("fold")),
-                            ("horizontal", get("orientation") == "horizontal")):  # fmt: skip
+        for name, value in (
+            ("minimap", get("minimap")),
+            ("fold", get("fold")),
+            ("horizontal", get("orientation") == "horizontal"),
+        ):
             self.actions_by_id[name].setChecked(bool(value))
         self.actions_by_id[f"theme_{get('theme')}"].setChecked(True)

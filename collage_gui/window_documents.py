@@ -56,9 +56,15 @@ class WindowDocuments(WindowEngine):
         page.run_settings.show_device(self._device_text())
         document.opened.connect(lambda: self._document_opened(page))
         document.title_changed.connect(self._titles)
-        for signal in (document.running_changed, document.runs_changed, document.pins_changed,
-                       document.placement_changed, document.selection_changed,
-                       document.graph_changed, document.reference_changed):  # fmt: skip
+        for signal in (
+            document.running_changed,
+            document.runs_changed,
+            document.pins_changed,
+            document.placement_changed,
+            document.selection_changed,
+            document.graph_changed,
+            document.reference_changed,
+        ):
             signal.connect(self._update)
         page.mode_changed.connect(self._update)
         document.run_finished.connect(lambda *_: self._save_copy(page))
@@ -132,8 +138,11 @@ class WindowDocuments(WindowEngine):
             self.banner.clear("changed")
             if page.document.running:
                 # A new document in its place would never hear how the run ended.
-                self.banner.say("A run of the file as it was is under way: stop it, then reload.",
-                                "warning", topic="changed")  # fmt: skip
+                self.banner.say(
+                    "A run of the file as it was is under way: stop it, then reload.",
+                    "warning",
+                    topic="changed",
+                )
                 return
             if page.document.path.endswith(".collage"):
                 page.document.open_session(page.document.path)
@@ -144,8 +153,13 @@ class WindowDocuments(WindowEngine):
         for page in self.pages:
             if page.document.path == path:
                 name = os.path.basename(path)
-                self.banner.say(f"{name} has changed on disk.", "warning", "Reload (F5)",
-                                partial(self._reload_page, page), topic="changed")  # fmt: skip
+                self.banner.say(
+                    f"{name} has changed on disk.",
+                    "warning",
+                    "Reload (F5)",
+                    partial(self._reload_page, page),
+                    topic="changed",
+                )
         if os.path.exists(path):
             self._watcher.addPath(path)
 
@@ -212,8 +226,10 @@ class WindowDocuments(WindowEngine):
 
     def ask_discard(self, names: str) -> bool:
         answer = QMessageBox.question(
-            self, "Close", f"{names}: pins, runs and notes are not saved. Close anyway?\n"
+            self,
+            "Close",
+            f"{names}: pins, runs and notes are not saved. Close anyway?\n"
             "Measurements are in the store and stay.",
             QMessageBox.StandardButton.Discard | QMessageBox.StandardButton.Cancel,
-        )  # fmt: skip
+        )
         return answer == QMessageBox.StandardButton.Discard

@@ -31,8 +31,12 @@ class WindowEngine(WindowChrome):
     def _engine_ready(self, hello: protocol.HelloAnswer) -> None:
         self.banner.clear("engine")
         self._show_device()
-        self.client.request("toolchains.list", None, self._toolchains_arrived,
-                            lambda reason: self.banner.say(reason, "error"))  # fmt: skip
+        self.client.request(
+            "toolchains.list",
+            None,
+            self._toolchains_arrived,
+            lambda reason: self.banner.say(reason, "error"),
+        )
         for page in self.pages:
             page.run_settings.show_device(self._device_text())
             if not page.document.handle and page.property("opened"):
@@ -65,16 +69,26 @@ class WindowEngine(WindowChrome):
             else:
                 page.document.engine_lost()
         text = reason + (f" while measuring {doing}" if doing else "")
-        self.banner.say(f"{text}. What was measured is kept.", "error", "Restart the engine",
-                        self.restart_engine, topic="engine")  # fmt: skip
+        self.banner.say(
+            f"{text}. What was measured is kept.",
+            "error",
+            "Restart the engine",
+            self.restart_engine,
+            topic="engine",
+        )
         self.welcome.show_engine_trouble(reason)
         self._show_device()
         self._update()
 
     def _engine_unresponsive(self, silent: bool) -> None:
         if silent:
-            self.banner.say("The engine does not answer. What was measured is kept.", "warning",
-                            "Restart the engine", self.restart_engine, topic="engine")  # fmt: skip
+            self.banner.say(
+                "The engine does not answer. What was measured is kept.",
+                "warning",
+                "Restart the engine",
+                self.restart_engine,
+                topic="engine",
+            )
         else:
             self.banner.clear("engine")
 
@@ -87,10 +101,12 @@ class WindowEngine(WindowChrome):
 
     def choose_connection(self) -> None:
         text, accepted = QInputDialog.getText(
-            self, "Connection",
+            self,
+            "Connection",
             "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
-            QLineEdit.EchoMode.Normal, self.connection.text,
-        )  # fmt: skip
+            QLineEdit.EchoMode.Normal,
+            self.connection.text,
+        )
         if accepted:
             self.connect_to(text)
 
@@ -148,9 +164,13 @@ class WindowEngine(WindowChrome):
         page.setProperty("copying", False)
         document = page.document
         if (
-            not self.preferences.get("autosave") or not document.handle or document.read_only
-            or self.connection.is_remote or self.client.state != "ready" or self.closing
-        ):  # fmt: skip
+            not self.preferences.get("autosave")
+            or not document.handle
+            or document.read_only
+            or self.connection.is_remote
+            or self.client.state != "ready"
+            or self.closing
+        ):
             return
         try:
             copy = self._copies.get(document.key)

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
+from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.placement.artifact import LOADERS, ArtifactContents, write_artifact
-from collage_engine.placement.build import CoverPart, build_cover, write_module
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 
 MNIST = Path(__file__).parents[1] / "resources/models/mnist.onnx"
@@ -64,10 +65,21 @@ def compile_loader(folder: Path) -> Path:
     ffi_lib = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
     out = folder / "run_artifact"
     command = [
-        os.environ.get("CXX", "g++"), "-std=c++17", "-O1", *flags.stdout.split(), str(LOADER),
-        "-o", str(out), "-Wl,--no-as-needed", f"-L{tvm_lib}", "-ltvm_runtime", f"-L{ffi_lib}",
-        "-ltvm_ffi", f"-Wl,-rpath,{tvm_lib}", f"-Wl,-rpath,{ffi_lib}",
-    ]  # fmt: skip
+        os.environ.get("CXX", "g++"),
+        "-std=c++17",
+        "-O1",
+        *flags.stdout.split(),
+        str(LOADER),
+        "-o",
+        str(out),
+        "-Wl,--no-as-needed",
+        f"-L{tvm_lib}",
+        "-ltvm_runtime",
+        f"-L{ffi_lib}",
+        "-ltvm_ffi",
+        f"-Wl,-rpath,{tvm_lib}",
+        f"-Wl,-rpath,{ffi_lib}",
+    ]
     subprocess.run(command, check=True, timeout=240)
     return out
 

@@ -29,5 +29,9 @@ def run_bare(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProc
     environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(site)}
     return subprocess.run(
         [sys.executable, "-S", *arguments],
-        env=environment, cwd=cwd, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )

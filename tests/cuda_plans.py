@@ -38,11 +38,12 @@ def model_of(
 ) -> ImportedModel:
     """A model of these nodes with the output ``y``; ``gives``: its type, if another one."""
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
         [helper.make_tensor_value_info("y", kind if gives is None else gives, shape)],
         [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     model.ir_version = 9
     return import_onnx(model)
@@ -94,9 +95,14 @@ def attend(
 
 
 def attention_model(
-    mask: str = "", *, batch: int = 1, heads_outside: bool = True, dtype: str = "float32",
-    divide: bool = False, fill: float = -1e4,
-) -> ImportedModel:  # fmt: skip
+    mask: str = "",
+    *,
+    batch: int = 1,
+    heads_outside: bool = True,
+    dtype: str = "float32",
+    divide: bool = False,
+    fill: float = -1e4,
+) -> ImportedModel:
     """Attention of 2 heads of 8 elements over 16 positions, as exporters write it out.
 
     ``mask``: empty, added (one row for all queries) or selected (a triangle stays, the rest becomes
@@ -109,8 +115,11 @@ def attention_model(
     inputs: dict[str, Ints] = {"q": shape, "k": shape, "v": shape}
     constants = {"c": np.array(8**0.5 if divide else 8**-0.5, dtype)}
     q, v, k_order = ("qt", "vt", [0, 2, 3, 1]) if heads_outside else ("q", "v", [0, 1, 3, 2])
-    nodes = [node("Transpose", ["k"], "kt", perm=k_order), node("MatMul", [q, "kt"], "s"),
-             node("Div" if divide else "Mul", ["s", "c"], "u")]  # fmt: skip
+    nodes = [
+        node("Transpose", ["k"], "kt", perm=k_order),
+        node("MatMul", [q, "kt"], "s"),
+        node("Div" if divide else "Mul", ["s", "c"], "u"),
+    ]
     last = "u"
     if mask == "added":
         inputs["m"] = (batch, 1, 1, 16)
@@ -142,9 +151,15 @@ def small(*shape: int) -> np.ndarray:
 
 
 def quantized_conv(
-    kind: int, zero: int, *, pad: int = 1, residual: bool = False, kernel: int = 3,
-    quantize: bool = True, relu: bool = True,
-) -> ImportedModel:  # fmt: skip
+    kind: int,
+    zero: int,
+    *,
+    pad: int = 1,
+    residual: bool = False,
+    kernel: int = 3,
+    quantize: bool = True,
+    relu: bool = True,
+) -> ImportedModel:
     """Conv, bias, ReLU between DequantizeLinear and QuantizeLinear, scales per channel."""
     dtype = KINDS[kind]
     nodes = [
@@ -157,8 +172,7 @@ def quantized_conv(
     last = "c"
     if residual:
         inputs["r"] = (2, 16, size, size)
-        nodes += [node("DequantizeLinear", ["r", "sr", "zx"], "rf"),
-                  node("Add", ["c", "rf"], "s")]  # fmt: skip
+        nodes += [node("DequantizeLinear", ["r", "sr", "zx"], "rf"), node("Add", ["c", "rf"], "s")]
         last = "s"
     if relu:
         nodes.append(node("Relu", [last], "a"))
@@ -168,11 +182,16 @@ def quantized_conv(
     else:
         nodes[-1].output[0] = "y"
     constants = {
-        "w": small(16, 16, kernel, kernel), "b": normal(16),
-        "sx": scalar(0.05), "zx": scalar(zero, dtype),
-        "sw": np.linspace(0.002, 0.004, 16, dtype=np.float32), "zw": np.zeros(16, np.int8),
-        "sr": scalar(0.07), "sy": scalar(0.09), "zy": scalar(3, dtype),
-    }  # fmt: skip
+        "w": small(16, 16, kernel, kernel),
+        "b": normal(16),
+        "sx": scalar(0.05),
+        "zx": scalar(zero, dtype),
+        "sw": np.linspace(0.002, 0.004, 16, dtype=np.float32),
+        "zw": np.zeros(16, np.int8),
+        "sr": scalar(0.07),
+        "sy": scalar(0.09),
+        "zy": scalar(3, dtype),
+    }
     used = {i for n in nodes for i in n.input}
     constants = {n: v for n, v in constants.items() if n in used}
     shape = (2, 16, size, size)

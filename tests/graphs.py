@@ -11,17 +11,36 @@ from collage_engine.records.graph import GraphRecord, Node, OpKind, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 
 KINDS: dict[str, OpKind] = {
-    "nn.relu": "elementwise", "abs": "elementwise", "tanh": "elementwise", "exp": "elementwise",
-    "sigmoid": "elementwise", "erf": "elementwise", "sqrt": "elementwise",
+    "nn.relu": "elementwise",
+    "abs": "elementwise",
+    "tanh": "elementwise",
+    "exp": "elementwise",
+    "sigmoid": "elementwise",
+    "erf": "elementwise",
+    "sqrt": "elementwise",
     "nn.leaky_relu": "elementwise",
-    "add": "broadcast", "multiply": "broadcast", "subtract": "broadcast", "power": "broadcast",
-    "divide": "broadcast", "expand_dims": "broadcast",
-    "reshape": "injective", "transpose": "injective", "concatenate": "injective",
-    "concat": "injective", "split": "injective", "permute_dims": "injective",
-    "mean": "reduction", "sum": "reduction", "variance": "reduction",
-    "nn.conv2d": "anchor", "nn.dense": "anchor", "matmul": "anchor", "nn.max_pool2d": "anchor",
-    "nn.softmax": "opaque", "shape_of": "opaque",
-}  # fmt: skip
+    "add": "broadcast",
+    "multiply": "broadcast",
+    "subtract": "broadcast",
+    "power": "broadcast",
+    "divide": "broadcast",
+    "expand_dims": "broadcast",
+    "reshape": "injective",
+    "transpose": "injective",
+    "concatenate": "injective",
+    "concat": "injective",
+    "split": "injective",
+    "permute_dims": "injective",
+    "mean": "reduction",
+    "sum": "reduction",
+    "variance": "reduction",
+    "nn.conv2d": "anchor",
+    "nn.dense": "anchor",
+    "matmul": "anchor",
+    "nn.max_pool2d": "anchor",
+    "nn.softmax": "opaque",
+    "shape_of": "opaque",
+}
 
 
 class GraphBuilder:
@@ -71,9 +90,15 @@ class GraphBuilder:
     ) -> int:
         types = (self._type(shape),) * (fields or 1)
         return self._add(
-            form="call", op=op, inputs=inputs, types=types, kind=kind or KINDS.get(op, "opaque"),
-            name=name, attributes=attributes, is_tuple=fields > 0,
-        )  # fmt: skip
+            form="call",
+            op=op,
+            inputs=inputs,
+            types=types,
+            kind=kind or KINDS.get(op, "opaque"),
+            name=name,
+            attributes=attributes,
+            is_tuple=fields > 0,
+        )
 
     def tuple(self, *inputs: int) -> int:
         types = tuple(self.nodes[i].types[0] for i in inputs)
@@ -207,8 +232,11 @@ def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> D
             values.append(b.call(op, rng.choice(recent)))
         made += 1
     used = {i for n in b.nodes for i in n.inputs}
-    outputs = [n.index for n in b.nodes if n.form in ("call", "projection")
-               and n.index not in used and not n.is_tuple]  # fmt: skip
+    outputs = [
+        n.index
+        for n in b.nodes
+        if n.form in ("call", "projection") and n.index not in used and not n.is_tuple
+    ]
     if rng.random() < 0.2:
         extra = rng.choice(values)
         if b.nodes[extra].form != "parameter" and extra not in outputs:

@@ -7,9 +7,9 @@ import zlib
 
 import numpy as np
 
+from collage_engine.kernels.tuning.device import Built
 from collage_engine.machine.cuda_runtime import DeviceFault
-from collage_engine.measure.kernel_job import KernelJob
-from collage_engine.toolchains.tvm.tuning.device import Built
+from collage_engine.tuning.kernel_job import KernelJob
 
 
 def seconds_of(kernel: str) -> float:

@@ -7,8 +7,8 @@ import signal
 import time
 from typing import Any
 
-from collage_engine.measure.job import Bench, MeasureJob, OpenRequest
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.timing.job import Bench, MeasureJob, OpenRequest
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests.plain_toolchain import PlainToolchain

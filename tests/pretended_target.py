@@ -17,19 +17,22 @@ def mixed(folder: Path) -> dict[str, Any]:
     from onnx import TensorProto, helper
     from tvm.runtime.vm import VirtualMachine
 
+    from collage_engine.build.build import build_cover, write_module
+    from collage_engine.candidates.host_offers import on_host
     from collage_engine.lowering.target import device_of
     from collage_engine.model.importer import import_onnx
-    from collage_engine.pipeline.host_offers import on_host
-    from collage_engine.placement.build import CoverPart, build_cover, write_module
+    from collage_engine.records.candidate import CoverPart
     from collage_engine.records.toolchain import ToolchainInstance
 
     names = ("Relu", "Exp", "Tanh", "Sigmoid", "Abs")
     nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"]) for i, op in enumerate(names)]
     shape = (1, 300)
     graph = helper.make_graph(
-        nodes, "mixed", [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
+        nodes,
+        "mixed",
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("v5", TensorProto.FLOAT, shape)],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     made.ir_version = 8
     model = import_onnx(made)
@@ -51,20 +54,23 @@ def mixed(folder: Path) -> dict[str, Any]:
         truth = 1 / (1 + np.exp(-np.tanh(np.exp(np.maximum(x, 0)))))
         errors.append(float(np.abs(result - truth).max()))
     return {
-        "errors": errors, "graphs": runtime.pretended_graphs(), "allocated": allocated,
-        "kernels": [k.name for k in about.kernels], "architecture": about.architecture,
+        "errors": errors,
+        "graphs": runtime.pretended_graphs(),
+        "allocated": allocated,
+        "kernels": [k.name for k in about.kernels],
+        "architecture": about.architecture,
         "libraries": [library.name for library in about.libraries],
-    }  # fmt: skip
+    }
 
 
 def timed(folder: Path) -> dict[str, Any]:
     """A candidate compiled, checked and timed as the measuring does, and copies timed."""
     from collage_engine.lowering.compile import compile_function
     from collage_engine.lowering.extract import function_of
-    from collage_engine.measure.copies import CopiesRequest, run_job
-    from collage_engine.measure.handover import chain_model
     from collage_engine.model.importer import import_onnx
     from collage_engine.records.toolchain import ToolchainInstance
+    from collage_engine.transitions.copies import CopiesRequest, run_job
+    from collage_engine.transitions.hand_overs import chain_model
 
     model = import_onnx(chain_model(2, (1, 300)))
     gpu = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -74,10 +80,12 @@ def timed(folder: Path) -> dict[str, Any]:
         seconds = compiled.timer([x])(10)
         inside = compiled.inside()
     return {
-        "right": bool((result == np.maximum(x, 0)).all()), "seconds": seconds,
-        "cuda_graph": inside["cuda_graph"], "guard": inside.get("clock_guard"),
+        "right": bool((result == np.maximum(x, 0)).all()),
+        "seconds": seconds,
+        "cuda_graph": inside["cuda_graph"],
+        "guard": inside.get("clock_guard"),
         "copies": run_job(CopiesRequest(rounds=3)),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from collage_engine.placement.rival_job import OpenRival, RivalJob
+from collage_engine.trials.runner_job import OpenRival, RivalJob
 
 
 class Suicidal(RivalJob):

@@ -112,9 +112,13 @@ def wide(count: int, lanes: int = 24) -> Graph:
 
 
 SHAPES = {
-    "chain": chain, "residual": residual, "inception": inception, "nasnet": nasnet,
-    "dense": dense, "transformer": transformer,
-}  # fmt: skip
+    "chain": chain,
+    "residual": residual,
+    "inception": inception,
+    "nasnet": nasnet,
+    "dense": dense,
+    "transformer": transformer,
+}
 
 
 def problem_on(
@@ -144,10 +148,14 @@ def problem_on(
     def offer(members: list[int], name: str) -> None:
         work = sum(base[n] for n in members)
         gain = 1.0 - 0.04 * min(len(members) - 1, 6)
-        candidates.append({
-            "id": len(candidates), "nodes": members, "toolchain": name,
-            "cost_us": round(work * gain * speed[name] * rng.uniform(0.75, 1.35), 3),
-        })  # fmt: skip
+        candidates.append(
+            {
+                "id": len(candidates),
+                "nodes": members,
+                "toolchain": name,
+                "cost_us": round(work * gain * speed[name] * rng.uniform(0.75, 1.35), 3),
+            }
+        )
 
     for node in range(count):
         for name in TOOLCHAINS:
@@ -166,15 +174,17 @@ def problem_on(
     if pairs:
         transitions["pairs"] = [
             [a, b, 0.3 if a == b else round(rng.uniform(0.5, 4.0), 2)]
-            for a in TOOLCHAINS for b in TOOLCHAINS
-        ]  # fmt: skip
+            for a in TOOLCHAINS
+            for b in TOOLCHAINS
+        ]
     return {
-        "nodes": [{"id": n, "op": "op", "kind": "opaque", "inputs": inputs[n]}
-                  for n in range(count)],
+        "nodes": [
+            {"id": n, "op": "op", "kind": "opaque", "inputs": inputs[n]} for n in range(count)
+        ],
         "outputs": [n for n in range(count) if not users[n]],
         "candidates": candidates[: per_node * count],
         "transitions": transitions,
-    }  # fmt: skip
+    }
 
 
 def _grown(

@@ -91,12 +91,14 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
                 outside = sorted({p for n in members for p in inputs[n]} - inside)
                 candidate["takes"] = {
                     str(ids[p]): rng.choice(["plain", "nhwc", "blocked"])
-                    for p in outside if rng.random() < 0.4
-                }  # fmt: skip
+                    for p in outside
+                    if rng.random() < 0.4
+                }
                 candidate["gives"] = {
                     str(ids[n]): rng.choice(["plain", "nhwc"])
-                    for n in members if rng.random() < 0.4
-                }  # fmt: skip
+                    for n in members
+                    if rng.random() < 0.4
+                }
             candidates.append(candidate)
     rng.shuffle(candidates)
     transitions: dict[str, Any] = {}
@@ -105,27 +107,33 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
     if rng.random() < 0.7:
         transitions["pairs"] = [
             [a, b, rng.choice([0.0, 1.0, 2.0, 50.5])]
-            for a in toolchains for b in toolchains if rng.random() < 0.6
-        ]  # fmt: skip
+            for a in toolchains
+            for b in toolchains
+            if rng.random() < 0.6
+        ]
     if formats:
         transitions["formats"] = [
             [ids[n], a, b, rng.choice([0.0, 1.0, 3.0, 20.25])]
             for n in range(count)
-            for a in ("plain", "nhwc", "blocked") for b in ("plain", "nhwc", "blocked")
+            for a in ("plain", "nhwc", "blocked")
+            for b in ("plain", "nhwc", "blocked")
             if a != b and rng.random() < 0.8
-        ]  # fmt: skip
+        ]
     problem: dict[str, Any] = {
-        "nodes": [{"id": ids[n], "op": "op", "kind": "opaque",
-                   "inputs": [ids[p] for p in inputs[n]]} for n in range(count)],
+        "nodes": [
+            {"id": ids[n], "op": "op", "kind": "opaque", "inputs": [ids[p] for p in inputs[n]]}
+            for n in range(count)
+        ],
         "outputs": sorted({ids[n] for n in range(count) if rng.random() < 0.3} | {ids[-1]}),
         "candidates": candidates,
         "transitions": transitions,
-    }  # fmt: skip
+    }
     if rng.random() < 0.4:
         problem["priority"] = rng.sample(toolchains, rng.randint(1, len(toolchains)))
     if rng.random() < 0.5:
-        problem["pins"] = [_random_pin(rng, ids, inputs, toolchains, candidates)
-                           for _ in range(rng.randint(1, 3))]  # fmt: skip
+        problem["pins"] = [
+            _random_pin(rng, ids, inputs, toolchains, candidates) for _ in range(rng.randint(1, 3))
+        ]
     return problem
 
 
@@ -240,8 +248,9 @@ class BruteForce:
         table = {(n, a, b): Fraction(str(us)) for n, a, b, us in transitions.get("formats", ())}
         for value in self.nodes:
             source = owner[value]
-            users = [owner[n] for n in self.nodes
-                     if value in self.inputs[n] and part[n] != part[value]]  # fmt: skip
+            users = [
+                owner[n] for n in self.nodes if value in self.inputs[n] and part[n] != part[value]
+            ]
             for target in {u["toolchain"] for u in users}:
                 total += pairs.get((source["toolchain"], target), 0)
             have = source.get("gives", {}).get(str(value), "plain")

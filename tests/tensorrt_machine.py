@@ -12,19 +12,46 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 UNARY = {
-    "ABS": np.abs, "ACOS": np.arccos, "ACOSH": np.arccosh, "ASIN": np.arcsin,
-    "ASINH": np.arcsinh, "ATAN": np.arctan, "ATANH": np.arctanh, "CEIL": np.ceil, "COS": np.cos,
-    "COSH": np.cosh, "EXP": np.exp, "FLOOR": np.floor, "ISINF": np.isinf, "ISNAN": np.isnan,
-    "LOG": np.log, "NEG": np.negative, "NOT": np.logical_not, "RECIP": np.reciprocal,
-    "ROUND": np.rint, "SIGN": np.sign, "SIN": np.sin, "SINH": np.sinh, "SQRT": np.sqrt,
+    "ABS": np.abs,
+    "ACOS": np.arccos,
+    "ACOSH": np.arccosh,
+    "ASIN": np.arcsin,
+    "ASINH": np.arcsinh,
+    "ATAN": np.arctan,
+    "ATANH": np.arctanh,
+    "CEIL": np.ceil,
+    "COS": np.cos,
+    "COSH": np.cosh,
+    "EXP": np.exp,
+    "FLOOR": np.floor,
+    "ISINF": np.isinf,
+    "ISNAN": np.isnan,
+    "LOG": np.log,
+    "NEG": np.negative,
+    "NOT": np.logical_not,
+    "RECIP": np.reciprocal,
+    "ROUND": np.rint,
+    "SIGN": np.sign,
+    "SIN": np.sin,
+    "SINH": np.sinh,
+    "SQRT": np.sqrt,
     "TAN": np.tan,
-}  # fmt: skip
+}
 BINARY = {
-    "SUM": np.add, "SUB": np.subtract, "PROD": np.multiply, "MAX": np.maximum,
-    "MIN": np.minimum, "POW": np.power, "EQUAL": np.equal, "GREATER": np.greater,
-    "LESS": np.less, "AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor,
+    "SUM": np.add,
+    "SUB": np.subtract,
+    "PROD": np.multiply,
+    "MAX": np.maximum,
+    "MIN": np.minimum,
+    "POW": np.power,
+    "EQUAL": np.equal,
+    "GREATER": np.greater,
+    "LESS": np.less,
+    "AND": np.logical_and,
+    "OR": np.logical_or,
+    "XOR": np.logical_xor,
     "FLOOR_DIV": np.floor_divide,
-}  # fmt: skip
+}
 REDUCE = {"AVG": np.mean, "MAX": np.max, "MIN": np.min, "PROD": np.prod, "SUM": np.sum}
 
 
@@ -45,11 +72,14 @@ class Machine:
         self.trt = trt
         self.network = network
         self.types = {
-            trt.DataType.FLOAT: np.float32, trt.DataType.HALF: np.float16,
-            trt.DataType.INT8: np.int8, trt.DataType.UINT8: np.uint8,
-            trt.DataType.INT32: np.int32, trt.DataType.INT64: np.int64,
+            trt.DataType.FLOAT: np.float32,
+            trt.DataType.HALF: np.float16,
+            trt.DataType.INT8: np.int8,
+            trt.DataType.UINT8: np.uint8,
+            trt.DataType.INT32: np.int32,
+            trt.DataType.INT64: np.int64,
             trt.DataType.BOOL: np.bool_,
-        }  # fmt: skip
+        }
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         values = dict(inputs)
@@ -170,9 +200,14 @@ class Machine:
         batch = layer.num_elementwise_dims
         if batch == 0:
             return x[tuple(np.moveaxis(indices, -1, 0))]
-        flat = [self._nd(a, i) for a, i in zip(
-            x.reshape(-1, *x.shape[batch:]), indices.reshape(-1, *indices.shape[batch:]),
-            strict=True)]  # fmt: skip
+        flat = [
+            self._nd(a, i)
+            for a, i in zip(
+                x.reshape(-1, *x.shape[batch:]),
+                indices.reshape(-1, *indices.shape[batch:]),
+                strict=True,
+            )
+        ]
         return np.stack(flat).reshape(tuple(layer.get_output(0).shape))
 
     def _nd(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -230,24 +265,33 @@ class Machine:
         from onnx import helper
         from onnx.reference import ReferenceEvaluator
 
-        how = {"HALF_PIXEL": "half_pixel", "ASYMMETRIC": "asymmetric",
-               "ALIGN_CORNERS": "align_corners"}[layer.coordinate_transformation.name]  # fmt: skip
+        how = {
+            "HALF_PIXEL": "half_pixel",
+            "ASYMMETRIC": "asymmetric",
+            "ALIGN_CORNERS": "align_corners",
+        }[layer.coordinate_transformation.name]
         if layer.selector_for_single_pixel.name == "UPPER":
             how = "pytorch_half_pixel"
         mode = layer.resize_mode.name.lower()
         more: dict[str, Any] = {}
         if mode == "nearest":
             more["nearest_mode"] = {
-                "HALF_DOWN": "round_prefer_floor", "HALF_UP": "round_prefer_ceil",
-                "FLOOR": "floor", "CEIL": "ceil",
-            }[layer.nearest_rounding.name]  # fmt: skip
+                "HALF_DOWN": "round_prefer_floor",
+                "HALF_UP": "round_prefer_ceil",
+                "FLOOR": "floor",
+                "CEIL": "ceil",
+            }[layer.nearest_rounding.name]
         if mode == "cubic":
             more["cubic_coeff_a"] = layer.cubic_coeff
             more["exclude_outside"] = int(layer.exclude_outside)
         node = helper.make_node(
-            "Resize", ["x", "", "", "sizes"], ["y"], mode=mode,
-            coordinate_transformation_mode=how, **more,
-        )  # fmt: skip
+            "Resize",
+            ["x", "", "", "sizes"],
+            ["y"],
+            mode=mode,
+            coordinate_transformation_mode=how,
+            **more,
+        )
         sizes = np.array(tuple(layer.shape), np.int64)
         found = ReferenceEvaluator(node).run(None, {"x": x, "sizes": sizes})
         return np.asarray(found[0])
@@ -263,9 +307,14 @@ class Machine:
         kernel = rest[0] if rest else np.array(layer.kernel)
         kernel = kernel.reshape(many, x.shape[1] // groups, *window)
         y = _convolved(
-            x, kernel, layer.stride_nd, layer.dilation_nd, layer.pre_padding, layer.post_padding,
+            x,
+            kernel,
+            layer.stride_nd,
+            layer.dilation_nd,
+            layer.pre_padding,
+            layer.post_padding,
             groups,
-        )  # fmt: skip
+        )
         bias = np.array(layer.bias)
         return y + bias.reshape(1, -1, *(1,) * len(window)) if bias.size else y
 
@@ -289,9 +338,10 @@ class Machine:
             )
             for g in range(groups):
                 part = np.einsum(
-                    "nc...,co->no...", x[:, g * per_in : (g + 1) * per_in],
+                    "nc...,co->no...",
+                    x[:, g * per_in : (g + 1) * per_in],
                     kernel[(slice(g * per_in, (g + 1) * per_in), slice(None), *tap)],
-                )  # fmt: skip
+                )
                 y[(slice(None), slice(g * per_out, (g + 1) * per_out), *region)] += part
         cut = tuple(
             slice(b, n - e)
@@ -325,9 +375,11 @@ class Machine:
 
 
 _CLASSES = {
-    "TOPK": "ITopKLayer", "SOFTMAX": "ISoftMaxLayer", "PARAMETRIC_RELU": "IParametricReLULayer",
+    "TOPK": "ITopKLayer",
+    "SOFTMAX": "ISoftMaxLayer",
+    "PARAMETRIC_RELU": "IParametricReLULayer",
     "ELEMENTWISE": "IElementWiseLayer",
-}  # fmt: skip
+}
 
 
 def _camel(name: str) -> str:
@@ -361,8 +413,9 @@ def _convolved(
         axes = list(range(2 + rank, 2 + 2 * rank))
         parts.append(
             np.tensordot(
-                windows[:, g * per : (g + 1) * per], w[g * many : (g + 1) * many],
+                windows[:, g * per : (g + 1) * per],
+                w[g * many : (g + 1) * many],
                 ([1, *axes], [1, *range(2, 2 + rank)]),
             )
-        )  # fmt: skip
+        )
     return np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from collage_engine.kernels.tuning.device import Built
+from collage_engine.kernels.tuning.subjects import ProductSubject
 from collage_engine.machine.cuda import choose_target
-from collage_engine.measure.kernel_device import open_device
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.tvm.tuning.device import Built
-from collage_engine.toolchains.tvm.tuning.subjects import ProductSubject
+from collage_engine.tuning.kernel_device import open_device
 
 
 def main() -> None:

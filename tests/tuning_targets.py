@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.measure.tuning_job import ListTasks, Missing, Trying, Tune
 from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.tuning.job import ListTasks, Missing, Trying, Tune
 
 SAVES = 0.2
 
@@ -36,9 +36,13 @@ class Scripted:
         )
         send(Trying("wide"))
         return msgspec.structs.replace(
-            known, choice={"block": 2}, default_us=100.0, tuned_us=100.0 * (1 - SAVES),
-            tried=(*known.tried, "wide"), complete=True,
-        )  # fmt: skip
+            known,
+            choice={"block": 2},
+            default_us=100.0,
+            tuned_us=100.0 * (1 - SAVES),
+            tried=(*known.tried, "wide"),
+            complete=True,
+        )
 
 
 class Crashing(Scripted):

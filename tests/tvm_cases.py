@@ -9,11 +9,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage_engine.toolchains.tvm.kernels import Kernel, schedule
-from collage_engine.toolchains.tvm.legalize import winograd
+from collage_engine.kernels.cpu.legalize import winograd
+from collage_engine.kernels.kernels import Kernel, schedule
+from collage_engine.kernels.target import Cpu, cpu
+from collage_engine.kernels.verify import random_arguments, verify
 from collage_engine.toolchains.tvm.lowering import fused
-from collage_engine.toolchains.tvm.target import Cpu, cpu
-from collage_engine.toolchains.tvm.verify import random_arguments, verify
 
 TOLERANCE = 2e-5
 
@@ -107,9 +107,16 @@ def conv(
 
     def body(x: Any, *more: Any) -> Any:
         y = yield operator(
-            x, constant(*weight), [stride] * dims, pads, [dilation] * dims, groups, layout,
-            kernel_layout, layout,
-        )  # fmt: skip
+            x,
+            constant(*weight),
+            [stride] * dims,
+            pads,
+            [dilation] * dims,
+            groups,
+            layout,
+            kernel_layout,
+            layout,
+        )
         if tail == "none":
             return
         y = yield relax.op.add(y, constant(*bias, seed=1))

@@ -19,13 +19,24 @@ from onnx import ModelProto, numpy_helper
 from tests import zoo_quantized, zoo_real, zoo_small, zoo_text, zoo_vision
 
 LIGHT = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
-    "squeezenet", "vgg19", "zfnet512",
-)  # fmt: skip
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
 # Variance times fan-in of a weight, less where residual sums would let activations grow.
 _GAINS = {
-    "resnet50": 0.7, "shufflenet": 0.4, "inception_v1": 1.0, "bvlc_alexnet": 1.4, "vgg19": 1.6,
-}  # fmt: skip
+    "resnet50": 0.7,
+    "shufflenet": 0.4,
+    "inception_v1": 1.0,
+    "bvlc_alexnet": 1.4,
+    "vgg19": 1.6,
+}
 _LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
@@ -120,9 +131,15 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
 """Every model by name; arguments where its builder takes some."""
 
 REAL = (
-    "mobilenet_v2", "bert_small", "gpt2_small", "vit_b_block", "unet_brain", "se_resnet50",
-    "resnet_block", "resnet_block_int8",
-)  # fmt: skip
+    "mobilenet_v2",
+    "bert_small",
+    "gpt2_small",
+    "vit_b_block",
+    "unet_brain",
+    "se_resnet50",
+    "resnet_block",
+    "resnet_block_int8",
+)
 """Those of published size, beside onnx's."""
 
 SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in REAL)

@@ -11,10 +11,15 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 Shape = Sequence[int | str]
 
 _ELEMENTS = {
-    "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int64": TensorProto.INT64,
-    "int32": TensorProto.INT32, "bool": TensorProto.BOOL, "uint8": TensorProto.UINT8,
-    "int8": TensorProto.INT8, "float64": TensorProto.DOUBLE,
-}  # fmt: skip
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+    "bool": TensorProto.BOOL,
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "float64": TensorProto.DOUBLE,
+}
 
 
 class Net:
@@ -62,9 +67,14 @@ class Net:
         return self.const(values.astype(self.dtype), name=self.fresh("w"))
 
     def op(
-        self, kind: str, *inputs: str, outputs: int | list[str] = 1, name: str | None = None,
-        domain: str = "", **attributes: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        kind: str,
+        *inputs: str,
+        outputs: int | list[str] = 1,
+        name: str | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> Any:
         """Add a node; one name, or a list of them when it has several outputs."""
         name = name or self.fresh(kind.lower())
         if isinstance(outputs, int):
@@ -74,24 +84,42 @@ class Net:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def conv(
-        self, x: str, taken: int, given: int, kernel: int = 3, *, stride: int = 1,
-        group: int = 1, bias: bool = True, pad: int | None = None, gain: float = 2.0,
+        self,
+        x: str,
+        taken: int,
+        given: int,
+        kernel: int = 3,
+        *,
+        stride: int = 1,
+        group: int = 1,
+        bias: bool = True,
+        pad: int | None = None,
+        gain: float = 2.0,
         name: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         pad = kernel // 2 if pad is None else pad
         inputs = [x, self.weight(given, taken // group, kernel, kernel, gain=gain)]
         if bias:
             inputs.append(self.vector(given))
         return self.op(
-            "Conv", *inputs, name=name, kernel_shape=[kernel, kernel], pads=[pad] * 4,
-            strides=[stride, stride], group=group,
-        )  # fmt: skip
+            "Conv",
+            *inputs,
+            name=name,
+            kernel_shape=[kernel, kernel],
+            pads=[pad] * 4,
+            strides=[stride, stride],
+            group=group,
+        )
 
     def batch_norm(self, x: str, channels: int, gain: float = 1.0) -> str:
         return self.op(
-            "BatchNormalization", x, self.vector(channels, gain), self.vector(channels),
-            self.vector(channels), self.vector(channels, 1.0),
-        )  # fmt: skip
+            "BatchNormalization",
+            x,
+            self.vector(channels, gain),
+            self.vector(channels),
+            self.vector(channels),
+            self.vector(channels, 1.0),
+        )
 
     def dense(self, x: str, taken: int, given: int, gain: float = 1.0) -> str:
         """Over the last axis: MatMul and Add."""
@@ -100,9 +128,13 @@ class Net:
 
     def layer_norm(self, x: str, width: int) -> str:
         return self.op(
-            "LayerNormalization", x, self.vector(width, 1.0), self.vector(width), axis=-1,
+            "LayerNormalization",
+            x,
+            self.vector(width, 1.0),
+            self.vector(width),
+            axis=-1,
             epsilon=1e-5,
-        )  # fmt: skip
+        )
 
     def reshape(self, x: str, *shape: int) -> str:
         return self.op("Reshape", x, self.const(shape, np.int64))
@@ -111,9 +143,11 @@ class Net:
         """The model; output shapes come from inference unless ``check`` is off."""
         graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.weights)
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8,
+            graph,
+            opset_imports=[helper.make_opsetid("", self.opset)],
+            ir_version=8,
             producer_name="collage-zoo",
-        )  # fmt: skip
+        )
         if not check:
             return model
         known = shape_inference.infer_shapes(model, data_prop=True).graph.output

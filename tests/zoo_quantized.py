@@ -11,8 +11,15 @@ from onnx import ModelProto, helper, numpy_helper, shape_inference
 from tests.zoo_net import Net
 
 QUANTIZED = {
-    "Conv", "Gemm", "MatMul", "Add", "MaxPool", "GlobalAveragePool", "Concat", "Reshape",
-}  # fmt: skip
+    "Conv",
+    "Gemm",
+    "MatMul",
+    "Add",
+    "MaxPool",
+    "GlobalAveragePool",
+    "Concat",
+    "Reshape",
+}
 """Operators whose activations are quantised on both sides."""
 
 
@@ -83,10 +90,14 @@ def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelPro
         small = np.int8 if signed else np.uint8
         s = const(f"{value}_scale", np.float32(step))
         z = const(f"{value}_zero", np.array(zero, small))
-        made.append(helper.make_node("QuantizeLinear", [source, s, z], [f"{value}_q"],
-                                     f"{value}_quantize"))  # fmt: skip
-        made.append(helper.make_node("DequantizeLinear", [f"{value}_q", s, z], [f"{value}_dq"],
-                                     f"{value}_dequantize"))  # fmt: skip
+        made.append(
+            helper.make_node("QuantizeLinear", [source, s, z], [f"{value}_q"], f"{value}_quantize")
+        )
+        made.append(
+            helper.make_node(
+                "DequantizeLinear", [f"{value}_q", s, z], [f"{value}_dq"], f"{value}_dequantize"
+            )
+        )
         floats[value] = f"{value}_dq"
 
     def weight(node: onnx.NodeProto) -> tuple[str, np.ndarray]:
@@ -100,11 +111,15 @@ def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelPro
         shape = [-1 if d == axis else 1 for d in range(array.ndim)]
         small = np.clip(np.round(array / steps.reshape(shape)), -127, 127).astype(np.int8)
         inputs = [
-            const(f"{name}_q", small), const(f"{name}_scale", steps),
+            const(f"{name}_q", small),
+            const(f"{name}_scale", steps),
             const(f"{name}_zero", np.zeros(steps.size, np.int8)),
-        ]  # fmt: skip
-        made.append(helper.make_node("DequantizeLinear", inputs, [f"{name}_dq"],
-                                     f"{name}_dequantize", axis=axis))  # fmt: skip
+        ]
+        made.append(
+            helper.make_node(
+                "DequantizeLinear", inputs, [f"{name}_dq"], f"{name}_dequantize", axis=axis
+            )
+        )
         return f"{name}_dq", steps
 
     def bias(node: onnx.NodeProto, steps: np.ndarray) -> str:
@@ -112,11 +127,15 @@ def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelPro
         step = (steps * np.float32(scale_of(node.input[0])[0])).astype(np.float32)
         small = np.round(constants[name] / step).astype(np.int32)
         inputs = [
-            const(f"{name}_q", small), const(f"{name}_scale", step),
+            const(f"{name}_q", small),
+            const(f"{name}_scale", step),
             const(f"{name}_zero", np.zeros(step.size, np.int32)),
-        ]  # fmt: skip
-        made.append(helper.make_node("DequantizeLinear", inputs, [f"{name}_dq"],
-                                     f"{name}_dequantize", axis=0))  # fmt: skip
+        ]
+        made.append(
+            helper.make_node(
+                "DequantizeLinear", inputs, [f"{name}_dq"], f"{name}_dequantize", axis=0
+            )
+        )
         return f"{name}_dq"
 
     outputs = {o.name for o in graph.output}

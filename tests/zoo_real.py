@@ -64,8 +64,9 @@ def se_resnet50(size: int = 224, classes: int = 1000, reduction: int = 16) -> Mo
     def squeeze(x: str, channels: int) -> str:
         s = net.op("Flatten", net.op("GlobalAveragePool", x), axis=1)
         for taken, given, act in (
-            (channels, channels // reduction, "Relu"), (channels // reduction, channels, "Sigmoid"),
-        ):  # fmt: skip
+            (channels, channels // reduction, "Relu"),
+            (channels // reduction, channels, "Sigmoid"),
+        ):
             s = net.op("Gemm", s, net.weight(given, taken, gain=1.0), net.vector(given), transB=1)
             s = net.op(act, s)
         return net.op("Mul", x, net.reshape(s, 1, channels, 1, 1))
@@ -120,11 +121,14 @@ def resnet_block(quantized: bool = False, wide: int = 256, size: int = 56) -> Mo
             kinds = ((whole, steps, np.int8), (bias, (steps * np.float32(scale)), np.int32))
             weights = [
                 net.op(
-                    "DequantizeLinear", net.const(v), net.const(s),
-                    net.const(np.zeros(given, zero)), axis=0,
+                    "DequantizeLinear",
+                    net.const(v),
+                    net.const(s),
+                    net.const(np.zeros(given, zero)),
+                    axis=0,
                 )
                 for v, s, zero in kinds
-            ]  # fmt: skip
+            ]
         else:
             weights = [
                 net.const((whole * steps[:, None, None, None]).astype(np.float32)),

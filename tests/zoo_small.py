@@ -24,9 +24,12 @@ def qdq(size: int = 8) -> ModelProto:
         )
         bias = net.const(net.random.integers(-500, 500, given).astype(np.int32))
         bias = net.op(
-            "DequantizeLinear", bias, net.const(np.full(given, 1e-4, np.float32)),
-            net.const(np.zeros(given, np.int32)), axis=0,
-        )  # fmt: skip
+            "DequantizeLinear",
+            bias,
+            net.const(np.full(given, 1e-4, np.float32)),
+            net.const(np.zeros(given, np.int32)),
+            axis=0,
+        )
         return net.op("Conv", x, weights, bias, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
 
     x = quantized(net.input("image", [1, 3, size, size]), 0.03)

@@ -42,9 +42,15 @@ def _gelu_tanh(net: Net, x: str) -> str:
 
 
 def encoder_layer(
-    net: Net, x: str, length: int, hidden: int, heads: int, *, mask: str | None = None,
+    net: Net,
+    x: str,
+    length: int,
+    hidden: int,
+    heads: int,
+    *,
+    mask: str | None = None,
     pre_norm: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Self-attention and feed-forward with residuals; BERT's order, or norm first."""
     if pre_norm:
         y = _attention(net, net.layer_norm(x, hidden), length, hidden, heads, mask)
@@ -91,9 +97,13 @@ def encoder(layers: int = 2, length: int = 32, hidden: int = 64, heads: int = 4)
 
 
 def gpt2(
-    layers: int = 2, length: int = 16, hidden: int = 64, heads: int = 4, vocabulary: int = 500,
+    layers: int = 2,
+    length: int = 16,
+    hidden: int = 64,
+    heads: int = 4,
+    vocabulary: int = 500,
     head: bool = True,
-) -> ModelProto:  # fmt: skip
+) -> ModelProto:
     """GPT-2-like decoder (Radford 2019): fused qkv and Split, causal mask, tied head.
 
     Without ``head``: its first layers, whose values go on to the next.
@@ -176,8 +186,11 @@ def exported(hidden: int = 32, heads: int = 4, vocabulary: int = 100) -> ModelPr
     y = net.op("Reshape", attended, shape(batch, length, hidden))
     x = net.op("Add", x, net.dense(y, hidden, hidden))
     last = net.op(
-        "Slice", x, net.const([-1], np.int64), net.const([np.iinfo(np.int64).max], np.int64),
+        "Slice",
+        x,
+        net.const([-1], np.int64),
+        net.const([np.iinfo(np.int64).max], np.int64),
         net.const([1], np.int64),
-    )  # fmt: skip
+    )
     net.output(net.dense(last, hidden, vocabulary), shape=["batch", 1, vocabulary])
     return net.model()

@@ -22,9 +22,14 @@ def mobilenet_v2(size: int = 224, classes: int = 1000, batch: int = 1) -> ModelP
     x = block(net.input("input", [batch, 3, size, size]), 3, 32, 3, True, stride=2)
     width = 32
     for expand, given, repeats, stride in (
-        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
-        (6, 160, 3, 2), (6, 320, 1, 1),
-    ):  # fmt: skip
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for number in range(repeats):
             step, inner, kept = (stride if number == 0 else 1), width * expand, x
             if expand > 1:
@@ -81,9 +86,14 @@ def unet(size: int = 32, width: int = 8) -> ModelProto:
     x = twice(net.op("Concat", x, middle, axis=1), 4 * width, 2 * width)
     scales = net.const([1, 1, 2, 2], np.float32)
     x = net.op(
-        "Resize", x, "", scales, mode="nearest", nearest_mode="floor",
+        "Resize",
+        x,
+        "",
+        scales,
+        mode="nearest",
+        nearest_mode="floor",
         coordinate_transformation_mode="asymmetric",
-    )  # fmt: skip
+    )
     x = net.conv(x, 2 * width, width)
     x = twice(net.op("Concat", x, top, axis=1), 2 * width, width)
     net.output(net.op("Sigmoid", net.conv(x, width, 1, 1, gain=1.0)))
@@ -95,9 +105,13 @@ def vit(size: int = 32, patch: int = 8, hidden: int = 32, heads: int = 4, layers
     net = Net("vit", opset=17, seed=5)
     count = (size // patch) ** 2
     x = net.op(
-        "Conv", net.input("image", [1, 3, size, size]), net.weight(hidden, 3, patch, patch, gain=1),
-        net.vector(hidden), kernel_shape=[patch, patch], strides=[patch, patch],
-    )  # fmt: skip
+        "Conv",
+        net.input("image", [1, 3, size, size]),
+        net.weight(hidden, 3, patch, patch, gain=1),
+        net.vector(hidden),
+        kernel_shape=[patch, patch],
+        strides=[patch, patch],
+    )
     x = net.op("Transpose", net.reshape(x, 1, hidden, count), perm=[0, 2, 1])
     token = net.weight(1, 1, hidden, fan_in=1, gain=0.1)
     x = net.op("Concat", token, x, axis=1)

@@ -83,7 +83,7 @@ def _engine(listener: Listener | None = None) -> Iterator[Engine]:
 
 
 def _place(options: argparse.Namespace) -> int:
-    from collage_engine.placement.artifact import check_target_folder
+    from collage_engine.artifact.artifact import check_target_folder
     from collage_engine.session.pins import parse_pin
     from collage_engine.toolchains.registry import all_names
 
@@ -242,7 +242,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from collage_engine.placement.artifact import check_target_folder
+    from collage_engine.artifact.artifact import check_target_folder
 
     check_target_folder(Path(options.output))
     with ProgressReport(ERR) as progress, _engine(progress) as engine:
@@ -257,7 +257,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from collage_engine.placement.artifact_run import run_artifact
+    from collage_engine.artifact.artifact_run import run_artifact
 
     result: dict[str, Any] = run_artifact(Path(options.artifact), benchmark=options.benchmark)
     if options.json:
@@ -338,7 +338,7 @@ def _search(options: argparse.Namespace) -> int:
 def _store(options: argparse.Namespace) -> int:
     import msgspec
 
-    from collage_engine.measure.store import Store
+    from collage_engine.store.store import Store
 
     store = Store(None)
     if options.action == "info":

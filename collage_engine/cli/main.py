@@ -72,9 +72,10 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = _Command(
-        prog="collage", epilog=EXAMPLES,
+        prog="collage",
+        epilog=EXAMPLES,
         description="Find out which toolchain should run which part of a model, by measuring.",
-    )  # fmt: skip
+    )
     parser.add_argument("--version", action="version", version=f"collage {__version__}")
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Command
@@ -89,45 +90,66 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_run_options(place)
     place.add_argument(
-        "--budget", type=duration, default=600.0, metavar="TIME",
+        "--budget",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
         help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--measure", choices=("needed", "all"), default="needed",
+        "--measure",
+        choices=("needed", "all"),
+        default="needed",
         help="needed (default): leave unmeasured what cannot be in a better placement",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--tune-budget", type=duration, default=0.0, metavar="TIME",
+        "--tune-budget",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
         help="time for tuning TVM's kernels during the search (default: none)",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--no-in-place", dest="in_place", action="store_false",
+        "--no-in-place",
+        dest="in_place",
+        action="store_false",
         help="search on what candidates take alone; do not look into whole covers for what they "
         "take there",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--refine", type=duration, default=0.0, metavar="TIME",
+        "--refine",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
         help="time for improving the best placements on end-to-end measurements (default: none)",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--inputs", metavar="FILE.npz",
+        "--inputs",
+        metavar="FILE.npz",
         help="representative inputs, one array for each input's name (default: random ones)",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--tolerance", type=relative_error, metavar="REL",
+        "--tolerance",
+        type=relative_error,
+        metavar="REL",
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
         "2e-2 with bf16, else by the model's element types)",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--pin", action="append", default=[], metavar="'GLOB[,GLOB]=WHAT'",
+        "--pin",
+        action="append",
+        default=[],
+        metavar="'GLOB[,GLOB]=WHAT'",
         help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
         "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
         "device (@DEVICE); globs match ONNX node names; repeatable",
-    )  # fmt: skip
+    )
     place.add_argument(
-        "--placement", action="append", metavar="FILE",
+        "--placement",
+        action="append",
+        metavar="FILE",
         help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
-    )  # fmt: skip
+    )
     add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place)
@@ -172,9 +194,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
     report.add_argument(
-        "--peers", metavar="FILE",
+        "--peers",
+        metavar="FILE",
         help="with .html: results of `python -m tests.benchmarks.peers`, as a table",
-    )  # fmt: skip
+    )
 
     search = commands.add_parser("search", help="solve a placement problem given as JSON")
     search.add_argument(

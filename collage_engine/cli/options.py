@@ -113,26 +113,38 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options shared by ``place`` and ``candidates``."""
     group = parser.add_argument_group("what to use")
     group.add_argument(
-        "--toolchains", type=names, default=(), metavar="A,B,…",
+        "--toolchains",
+        type=names,
+        default=(),
+        metavar="A,B,…",
         help="toolchains to use, in order of preference (default: every available one)",
-    )  # fmt: skip
+    )
     group.add_argument(
         "--target", default="cpu", metavar="NAME", help="target to place on (default: cpu)"
     )
     group.add_argument(
-        "--threads", type=positive, default=0, metavar="N",
+        "--threads",
+        type=positive,
+        default=0,
+        metavar="N",
         help="threads per run (default: physical cores)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--shape", type=shape, action=_AddShape, default=[], metavar="NAME=1,3,224,224",
+        "--shape",
+        type=shape,
+        action=_AddShape,
+        default=[],
+        metavar="NAME=1,3,224,224",
         help="sizes of an input whose shape the model leaves open; repeatable",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--precision", default="float32", choices=("float32", "tf32", "fp16", "bf16", "int8"),
+        "--precision",
+        default="float32",
+        choices=("float32", "tf32", "fp16", "bf16", "int8"),
         help="lowest precision candidates may compute in: float32 (default); bf16, or with "
         "--target cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which "
         "a model must say itself (QDQ)",
-    )  # fmt: skip
+    )
 
 
 def file_bytes(option: str, path: str) -> bytes:
@@ -147,21 +159,33 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """What the artifact must keep to; each gets a verdict with its price."""
     group = parser.add_argument_group("what the artifact may hold")
     group.add_argument(
-        "--allow-runtimes", type=names, default=(), metavar="A,B,…",
+        "--allow-runtimes",
+        type=names,
+        default=(),
+        metavar="A,B,…",
         help="partitions of these toolchains only; the others are measured for the price",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--max-runtimes", type=positive, default=0, metavar="N",
+        "--max-runtimes",
+        type=positive,
+        default=0,
+        metavar="N",
         help="partitions of at most N different toolchains",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--max-artifact-size", type=size, default=0, metavar="200M",
+        "--max-artifact-size",
+        type=size,
+        default=0,
+        metavar="200M",
         help="weights and runtime libraries together",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--licences", type=licences, default=(), metavar="Apache-2.0,MIT,…",
+        "--licences",
+        type=licences,
+        default=(),
+        metavar="Apache-2.0,MIT,…",
         help="runtime libraries under these licences only (SPDX; BSD means all BSD ones)",
-    )  # fmt: skip
+    )
 
 
 def settings_from(options: argparse.Namespace) -> RunSettings:

@@ -74,7 +74,7 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
 
 def say_artifact(folder: str) -> None:
     """Where it is, and what it needs beside what lies in it."""
-    from collage_engine.placement.manifest import requirements
+    from collage_engine.artifact.manifest import requirements
 
     say(f"artifact: {folder}")
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
@@ -145,9 +145,12 @@ def print_run(run: Run) -> None:
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
         f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured"
-        + (f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
-           if counts.proven or counts.assumed else "")
-    )  # fmt: skip
+        + (
+            f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
+            if counts.proven or counts.assumed
+            else ""
+        )
+    )
     for pin in run.pins:
         price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
         told = pin.reason or price  # the reason tells the price
@@ -194,8 +197,12 @@ def latency_table(run: Run, width: int) -> Table:
         if row.us is None:
             continue
         against = "" if row.chosen else against_text(row.us, reference)
-        cells = (time_text(row.us), spread_text(row.spread_us, row.us), against,
-                 time_text(row.estimated_us))  # fmt: skip
+        cells = (
+            time_text(row.us),
+            spread_text(row.spread_us, row.us),
+            against,
+            time_text(row.estimated_us),
+        )
         mark = "→" if row.chosen else "=" if row.tied else ""
         style = "bold" if row.chosen else None
         made.add(mark, row.name, row.kind, *cells[: len(shown)], style=style)
@@ -205,13 +212,23 @@ def latency_table(run: Run, width: int) -> Table:
 def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
     """One line a candidate: where, on what, and what it costs if that is in the store."""
     made = Columns(
-        "toolchain", "nodes", "operators", "cost", "rules", right=("cost",),
+        "toolchain",
+        "nodes",
+        "operators",
+        "cost",
+        "rules",
+        right=("cost",),
         cut=("operators", "rules"),
-    )  # fmt: skip
+    )
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
-        made.add(c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
-                 f"{c.rule} | {c.calls_text}" if c.composites else c.rule)  # fmt: skip
+        made.add(
+            c.instance.id,
+            nodes_text(c.nodes),
+            candidate_text(c),
+            cost,
+            f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
+        )
     show(made.table)
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
@@ -256,8 +273,9 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
         return
     within = any(c.cost.in_place for c in answer.candidates)
     numbers = ("cost", "20–80 %", *(("alone",) if within else ()), "regret")
-    made = Columns("", "toolchain", "nodes", "operators", *numbers, right=numbers,
-                   cut=("nodes", "operators"))  # fmt: skip
+    made = Columns(
+        "", "toolchain", "nodes", "operators", *numbers, right=numbers, cut=("nodes", "operators")
+    )
     shown = answer.candidates[:MOST_EXPLAINED]
     shown += tuple(c for c in answer.candidates[MOST_EXPLAINED:] if c.id == exported)
     for c in shown:
@@ -266,21 +284,34 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
         if c.cost.low_us is not None and c.cost.high_us is not None:
             spread = (c.cost.low_us, c.cost.high_us)
         made.add(
-            "→" if c.id == answer.chosen else "•" if c.id == exported
-            else "=" if c.id in answer.ties else "",
-            c.instance.id, nodes_text(c.nodes), candidate_text(c), cost,
-            spread_text(spread, c.cost.median_us), *((_alone_text(c.cost),) if within else ()),
+            "→"
+            if c.id == answer.chosen
+            else "•"
+            if c.id == exported
+            else "="
+            if c.id in answer.ties
+            else "",
+            c.instance.id,
+            nodes_text(c.nodes),
+            candidate_text(c),
+            cost,
+            spread_text(spread, c.cost.median_us),
+            *((_alone_text(c.cost),) if within else ()),
             time_text(answer.regrets.get(c.id)),
-        )  # fmt: skip
+        )
     say()
     show(made.table)
-    say("→ chosen   regret: what the best cover with it costs more   = a tie: repeats, or "
-        "measurements at another time, differ by more than that")  # fmt: skip
+    say(
+        "→ chosen   regret: what the best cover with it costs more   = a tie: repeats, or "
+        "measurements at another time, differ by more than that"
+    )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
         say("• what the run exported here: another cover was the fastest end to end")
     if within:
-        say("cost: within the model, seen in covers that were run, or predicted from these where "
-            "alone has a ~")  # fmt: skip
+        say(
+            "cost: within the model, seen in covers that were run, or predicted from these where "
+            "alone has a ~"
+        )
     left = len(answer.candidates) - len(shown)
     if left > 0:
         say(f"{left} more: --json lists them")

@@ -41,11 +41,12 @@ class ProgressReport:
             BarColumn(bar_width=12),
             TextColumn("{task.fields[count]:>9}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}{task.fields[now]}", "dim", markup=False,
-                       table_column=rest),
+            TextColumn(
+                "{task.fields[left]}{task.fields[now]}", "dim", markup=False, table_column=rest
+            ),
             console=console,
             expand=True,
-        )  # fmt: skip
+        )
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:

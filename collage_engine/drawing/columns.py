@@ -130,8 +130,21 @@ def picture(
         column = column_of[r]
         return offset[column] + x * across, (r - starts[column]) * along
 
-    routes = _routes(request.edges, placed, short, spot, column_of, spans, offset, across, half,
-                     deep, along, starts, total)  # fmt: skip
+    routes = _routes(
+        request.edges,
+        placed,
+        short,
+        spot,
+        column_of,
+        spans,
+        offset,
+        across,
+        half,
+        deep,
+        along,
+        starts,
+        total,
+    )
     corners = []
     for v in range(count):
         u, w = spot(placed.x[v], placed.rank[v])
@@ -149,8 +162,9 @@ def picture(
     )
 
 
-def _routes(edges, placed, short, spot, column_of, spans, offset, across, half, deep, along,
-            starts, total):  # fmt: skip
+def _routes(
+    edges, placed, short, spot, column_of, spans, offset, across, half, deep, along, starts, total
+):
     """Polylines (across, along) of all edges, in their order; empty for jumps."""
     led: dict[int, list[tuple[int, int]]] = {}
     for a, b in edges:

@@ -45,10 +45,14 @@ def run_facts(run: Run) -> list[Fact]:
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
     """What became of the limits on what is deployed."""
     return [
-        Fact("Limits", each.text, _verdict(each.state, each.price_us, each.reason, each.text),
-             each.reason or "")
+        Fact(
+            "Limits",
+            each.text,
+            _verdict(each.state, each.price_us, each.reason, each.text),
+            each.reason or "",
+        )
         for each in limits
-    ]  # fmt: skip
+    ]
 
 
 def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
@@ -64,15 +68,19 @@ def placement_facts(placement: Placement) -> list[Fact]:
     parts, found = placement.partitions, []
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
-        found.append(Fact("Formats", f"partitions that take or give {name}",
-                          f"{held} of {len(parts)}"))  # fmt: skip
+        found.append(
+            Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
+        )
     if placement.conversions:
         times = [each.us for each in placement.conversions if each.us is not None]
         took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
         found.append(
-            Fact("Formats", "values converted, once each",
-                 f"{len(placement.conversions)}, {took} in all")
-        )  # fmt: skip
+            Fact(
+                "Formats",
+                "values converted, once each",
+                f"{len(placement.conversions)}, {took} in all",
+            )
+        )
     return found
 
 
@@ -117,30 +125,44 @@ def _accuracy(run: Run) -> list[Fact]:
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
             worst = f", within {max(errors):.1e} each" if errors else ""
             found.append(
-                Fact("Accuracy", f"partitions in {short(precision)}",
-                     f"{len(held)} of {len(placement.partitions)}{worst}")
-            )  # fmt: skip
+                Fact(
+                    "Accuracy",
+                    f"partitions in {short(precision)}",
+                    f"{len(held)} of {len(placement.partitions)}{worst}",
+                )
+            )
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
         found.append(
-            Fact("Accuracy", "error of the whole model", f"{error:.1e}",
-                 "max|y−r| / max|r|, the largest over outputs and sets of inputs")
-        )  # fmt: skip
+            Fact(
+                "Accuracy",
+                "error of the whole model",
+                f"{error:.1e}",
+                "max|y−r| / max|r|, the largest over outputs and sets of inputs",
+            )
+        )
     return found + (_promise(about, placement) if about is not None else [])
 
 
 def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     found = [
-        Fact("Accuracy", "tolerance", f"{about.tolerance:g}, kept on "
-             + ("the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"))
-    ]  # fmt: skip
+        Fact(
+            "Accuracy",
+            "tolerance",
+            f"{about.tolerance:g}, kept on "
+            + ("the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"),
+        )
+    ]
     full = about.float32_us
     if full is not None:
         error = about.float32_max_rel_error
         found.append(
-            Fact("Accuracy", "best in float32",
-                 time_text(full) + ("" if error is None else f", error {error:.1e}"))
-        )  # fmt: skip
+            Fact(
+                "Accuracy",
+                "best in float32",
+                time_text(full) + ("" if error is None else f", error {error:.1e}"),
+            )
+        )
     reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
@@ -167,13 +189,16 @@ def _memory(memory: MemoryUse) -> list[Fact]:
 def _tuning(counts: TuneCounts) -> list[Fact]:
     return [
         Fact("Tuning", "kernels that could matter", str(counts.workloads)),
-        Fact("Tuning", "tuned in this run",
-             f"{counts.tuned}, {counted(counts.tried, 'variant')} "
-             f"in {duration_text(counts.seconds)}"),
+        Fact(
+            "Tuning",
+            "tuned in this run",
+            f"{counts.tuned}, {counted(counts.tried, 'variant')} "
+            f"in {duration_text(counts.seconds)}",
+        ),
         Fact("Tuning", "known from earlier runs", str(counts.from_store)),
         Fact("Tuning", "better than untuned", str(counts.improved)),
         Fact("Tuning", "tuned candidates offered", str(counts.candidates)),
-    ]  # fmt: skip
+    ]
 
 
 def _candidates(counts: CandidateCounts) -> list[Fact]:

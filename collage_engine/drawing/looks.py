@@ -53,10 +53,13 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "same": (UNKNOWN_COLOUR, "=", "solid"),
 }
 _BANDS = {
-    "faster": diverging(-0.6), "faster in place": diverging(-0.6),
-    "slower": diverging(0.6), "slower in place": diverging(0.6),
-    "same": diverging(0.0), "as estimated": diverging(0.0),
-}  # fmt: skip
+    "faster": diverging(-0.6),
+    "faster in place": diverging(-0.6),
+    "slower": diverging(0.6),
+    "slower in place": diverging(0.6),
+    "same": diverging(0.0),
+    "as estimated": diverging(0.0),
+}
 """Legend colours of what is a scale in the picture."""
 _DEVICES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 
@@ -129,9 +132,11 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
     owner = partition_by_operator(data.placement)
     # Without a proven positive total there is no honest share; then none is shown.
     total = sum(p.estimated_us or 0.0 for p in data.placement.partitions) if data.placement else 0.0
-    largest = max(
-        (p.estimated_us or 0.0 for p in data.placement.partitions), default=0.0
-    ) if data.placement else 0.0  # fmt: skip
+    largest = (
+        max((p.estimated_us or 0.0 for p in data.placement.partitions), default=0.0)
+        if data.placement
+        else 0.0
+    )
     device_names = sorted(set((data.devices or {}).values()))
     legend: dict[str, LegendEntry] = {}
 
@@ -193,9 +198,12 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
                 else "as estimated"
             )
             return replace(
-                look, colour=colour, text=text_on(colour), filled=True,
+                look,
+                colour=colour,
+                text=text_on(colour),
+                filled=True,
                 value=words.gain_text(now, before),
-            ), label  # fmt: skip
+            ), label
         if mode == "state":
             states = {_state((data.costs or {}).get(p.candidate)) for p in found}
             worst = next(s for s in ("invalid", "unknown", "stored", "measured") if s in states)
@@ -222,13 +230,20 @@ def box_looks(shown: Scene, mode: Mode, data: LookData) -> tuple[list[BoxLook], 
             if mode == "cost" and "%" in label:
                 colour = cividis((int(label.split("–")[0]) + 10) / 100)
             legend[label] = LegendEntry(
-                label, colour, text_on(colour) if colour != look.colour else look.text,
-                look.tag, look.pattern, count, label,
-            )  # fmt: skip
+                label,
+                colour,
+                text_on(colour) if colour != look.colour else look.text,
+                look.tag,
+                look.pattern,
+                count,
+                label,
+            )
         looks.append(look)
     if mode == "changes":
-        legend = {key: replace(entry, colour=CHANGES[key][0]) if key in CHANGES else entry
-                  for key, entry in legend.items()}  # fmt: skip
+        legend = {
+            key: replace(entry, colour=CHANGES[key][0]) if key in CHANGES else entry
+            for key, entry in legend.items()
+        }
     if mode == "toolchain":
         legend = _toolchain_legend(shown.graph.count, owner)
     return looks, sorted(legend.values(), key=lambda e: -e.count)
@@ -289,9 +304,13 @@ def _by_toolchain(look: BoxLook, operators, owner) -> tuple[BoxLook, str]:
     if len(ordered) > 1:
         mixed = tuple((toolchain_look(n).colour, c / len(operators)) for n, c in ordered)
     return replace(
-        look, colour=style.colour, text=style.text, tag=style.tag if name else "",
-        pattern=style.pattern, mixed=mixed,
-    ), name  # fmt: skip
+        look,
+        colour=style.colour,
+        text=style.text,
+        tag=style.tag if name else "",
+        pattern=style.pattern,
+        mixed=mixed,
+    ), name
 
 
 def _with_tie(look: BoxLook, found: list[Partition], ties: Mapping[str, str]) -> BoxLook:

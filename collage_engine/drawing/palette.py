@@ -65,14 +65,30 @@ def toolchain_title(name: str | None) -> str:
 
 
 _CIVIDIS = (
-    "#00224e", "#083370", "#35456c", "#4f576c", "#666970", "#7d7c78",
-    "#948e77", "#aea371", "#c8b866", "#e5cf52", "#fee838",
-)  # fmt: skip
+    "#00224e",
+    "#083370",
+    "#35456c",
+    "#4f576c",
+    "#666970",
+    "#7d7c78",
+    "#948e77",
+    "#aea371",
+    "#c8b866",
+    "#e5cf52",
+    "#fee838",
+)
 
 _DIVERGING = (
-    "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7",
-    "#fddbc7", "#f4a582", "#d6604d", "#b2182b",
-)  # fmt: skip
+    "#2166ac",
+    "#4393c3",
+    "#92c5de",
+    "#d1e5f0",
+    "#f7f7f7",
+    "#fddbc7",
+    "#f4a582",
+    "#d6604d",
+    "#b2182b",
+)
 
 
 def _blend(stops: tuple[str, ...], share: float) -> str:

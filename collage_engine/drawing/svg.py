@@ -12,10 +12,22 @@ from collage_engine.drawing.scene import Outline, Scene, bridge, outlines, place
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 
-_LIGHT = {"canvas": "#fbfbfa", "box": "#ffffff", "line": "#8d939b", "text": "#1d2126",
-          "quiet": "#5d646d", "border": "#b9bec5"}  # fmt: skip
-_DARK = {"canvas": "#1b1d20", "box": "#2a2d31", "line": "#7d838b", "text": "#e8eaed",
-         "quiet": "#a4abb4", "border": "#4b5057"}  # fmt: skip
+_LIGHT = {
+    "canvas": "#fbfbfa",
+    "box": "#ffffff",
+    "line": "#8d939b",
+    "text": "#1d2126",
+    "quiet": "#5d646d",
+    "border": "#b9bec5",
+}
+_DARK = {
+    "canvas": "#1b1d20",
+    "box": "#2a2d31",
+    "line": "#7d838b",
+    "text": "#e8eaed",
+    "quiet": "#a4abb4",
+    "border": "#4b5057",
+}
 _STRIP = 28.0
 _MARGIN = 28.0
 

@@ -7,8 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 
 TOLERANCES = {
-    "float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "tf32": 1e-2, "bfloat16": 2e-2,
-}  # fmt: skip
+    "float64": 1e-4,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "tf32": 1e-2,
+    "bfloat16": 2e-2,
+}
 """Bounds on max|y−r| / max|r| by precision (DESIGN section 4); tf32 has float16's mantissa."""
 
 

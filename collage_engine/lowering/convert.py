@@ -20,9 +20,13 @@ class ValuesAtHand:
     """
 
     def __init__(
-        self, builder: Any, graph: DataflowGraph, threads: int, architecture: str = "",
+        self,
+        builder: Any,
+        graph: DataflowGraph,
+        threads: int,
+        architecture: str = "",
         host: HostSide | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``architecture``: of the NVIDIA device that the module runs on; empty: the processor.
         ``host``: who copies between the two."""
         self._host = host

@@ -18,8 +18,8 @@ from typing import Any
 
 from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import find_in_wheel
-from collage_engine.toolchains.native.nvcc import find_nvcc
+from collage_engine.toolchains.runtime.builder import find_in_wheel
+from collage_engine.toolchains.runtime.nvcc import find_nvcc
 
 COMPILE_SECONDS = 600.0
 KIND = b"cuda"
@@ -117,15 +117,30 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="collage-cuda-") as folder:
         code, result = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
         code.write_text(source)
-        command = [nvcc, "--cubin", "-O3", "-w", f"-arch={architecture}", "-std=c++17",
-                   "-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__",
-                   "-U__CUDA_NO_BFLOAT16_OPERATORS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-                   "--expt-relaxed-constexpr", "-o", str(result), str(code)]  # fmt: skip
+        command = [
+            nvcc,
+            "--cubin",
+            "-O3",
+            "-w",
+            f"-arch={architecture}",
+            "-std=c++17",
+            "-U__CUDA_NO_HALF_OPERATORS__",
+            "-U__CUDA_NO_HALF_CONVERSIONS__",
+            "-U__CUDA_NO_BFLOAT16_OPERATORS__",
+            "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+            "--expt-relaxed-constexpr",
+            "-o",
+            str(result),
+            str(code),
+        ]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=COMPILE_SECONDS,
+                command,
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS,
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ToolchainError(f"nvcc could not compile the kernels: {error}") from error
         if done.returncode or not result.exists():
@@ -168,9 +183,13 @@ def _by_nvrtc(source: str, architecture: str) -> bytes:
         ctypes.CDLL(str(builtins))  # it looks for them by name, where only a system has them
     library = ctypes.CDLL(str(path))
     program = ctypes.c_void_p()
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
-               *(f"-I{folder}" for folder in _headers()),
-               *(f"-I{folder}/cccl" for folder in _headers())]  # fmt: skip
+    options = [
+        f"--gpu-architecture={architecture}",
+        "--std=c++17",
+        "-default-device",
+        *(f"-I{folder}" for folder in _headers()),
+        *(f"-I{folder}/cccl" for folder in _headers()),
+    ]
     names = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
     if library.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
@@ -252,7 +271,10 @@ def _compiled_payload(
             code = compile_(source, architecture)
             format_ = b"cubin"
             return (
-                struct.pack("<Q", len(format_)) + format_ + table
-                + struct.pack("<Q", len(code)) + code
-            )  # fmt: skip
+                struct.pack("<Q", len(format_))
+                + format_
+                + table
+                + struct.pack("<Q", len(code))
+                + code
+            )
     raise ToolchainError("the kernels' source cannot be found in TVM's module")

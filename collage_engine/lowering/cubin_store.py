@@ -12,8 +12,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from collage_engine.toolchains.native.builder import build_folder
-from collage_engine.toolchains.native.nvcc import find_nvcc, nvcc_version
+from collage_engine.toolchains.runtime.builder import build_folder
+from collage_engine.toolchains.runtime.nvcc import find_nvcc, nvcc_version
 
 
 def name_of(source: str, architecture: str, nvrtc: Path | None) -> str:

@@ -42,9 +42,17 @@ def function_of(
                 f"the tuple made by {graph.nodes[index].op or index} would cross the border"
             )
     return Function(
-        symbol, model, graph, nodes, inputs, outputs, instance, spin,
-        _stored(by_value(graph, inputs, takes)), _stored(by_value(graph, outputs, gives)),
-    )  # fmt: skip
+        symbol,
+        model,
+        graph,
+        nodes,
+        inputs,
+        outputs,
+        instance,
+        spin,
+        _stored(by_value(graph, inputs, takes)),
+        _stored(by_value(graph, outputs, gives)),
+    )
 
 
 def _stored(formats: dict[int, str]) -> dict[int, str]:

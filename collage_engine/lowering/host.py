@@ -13,7 +13,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import MODULES, Function
-from collage_engine.toolchains.native.host import PREFIX, module_of
+from collage_engine.toolchains.runtime.host import PREFIX, module_of
 
 
 class HostSide:

@@ -71,9 +71,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     architecture = architecture_of([f.instance for f in partitions])
     host = HostSide(builder, graph) if architecture else None
     at_hand = ValuesAtHand(
-        builder, graph, max((f.instance.threads for f in partitions), default=1), architecture,
+        builder,
+        graph,
+        max((f.instance.threads for f in partitions), default=1),
+        architecture,
         host,
-    )  # fmt: skip
+    )
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
         parameter = relax.Var(name, tensor_type(model, index))
         at_hand.put(index, parameter)
@@ -141,9 +144,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
 
 
 def _run_on_host(
-    host: HostSide, at_hand: ValuesAtHand, function: Function, position: int,
+    host: HostSide,
+    at_hand: ValuesAtHand,
+    function: Function,
+    position: int,
     calls: list[KernelCall],
-) -> None:  # fmt: skip
+) -> None:
     stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
     result, name = host.run(function, stand_ins)
     calls.append(KernelCall(name, position))

@@ -50,7 +50,7 @@ def load_cuda() -> None:
 
     if tvm_ffi.get_global_func("device_api.cuda", allow_missing=True) is not None:
         return
-    from collage_engine.toolchains.native.cuda import CUDART, cuda_runtime
+    from collage_engine.toolchains.runtime.cuda import CUDART, cuda_runtime
 
     try:
         ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)

@@ -127,9 +127,11 @@ def choose_target(text: str) -> TargetChoice:
         return TargetChoice("cuda", rest or DEFAULT_ARCHITECTURE, None, found.reason)
     if rest and rest.rstrip("af") != device.architecture.rstrip("af"):
         return TargetChoice(
-            "cuda", rest, None,
+            "cuda",
+            rest,
+            None,
             f"the device here, {device.name}, is {device.architecture}, not {rest}",
-        )  # fmt: skip
+        )
     return TargetChoice("cuda", rest or device.architecture, device)
 
 
@@ -160,8 +162,11 @@ def cuda_probe() -> CudaProbe:
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", _CHILD, *sys.path],
-            capture_output=True, text=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         return CudaProbe(reason=f"the NVIDIA driver did not answer within {PROBE_SECONDS:g} s")
     if child.returncode < 0:

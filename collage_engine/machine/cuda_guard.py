@@ -131,10 +131,19 @@ class GuardKernel:
         self._cuda.record(self._begin, self._stream)
         self._check(
             self._driver.cuLaunchKernel(
-                self._function, self._blocks, 1, 1, THREADS, 1, 1, 0, self._stream,
-                self._arguments, None,
+                self._function,
+                self._blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                self._stream,
+                self._arguments,
+                None,
             )
-        )  # fmt: skip
+        )
         self._cuda.record(self._end, self._stream)
         seconds = self._cuda.seconds_between(self._begin, self._end)
         if seconds <= 0:

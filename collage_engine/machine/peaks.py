@@ -47,13 +47,33 @@ PIPES = {
     # counts both vector multiply-add pipes (four narrow ones on Arm) at two operations a lane.
     "float64": (("avx512f", 32), ("fma", 16), ("asimd", 16), ("", 8)),
     "float32": (("avx512f", 64), ("fma", 32), ("asimd", 32), ("", 16)),
-    "float16": (("amx_fp16", 1024), ("avx512_fp16", 128), ("asimdhp", 64), ("avx512f", 64),
-                ("fma", 32), ("", 32)),
-    "bfloat16": (("amx_bf16", 1024), ("avx512_bf16", 128), ("bf16", 128), ("avx512f", 64),
-                 ("fma", 32), ("", 32)),
-    "int8": (("amx_int8", 2048), ("avx512_vnni", 256), ("avx_vnni", 128), ("i8mm", 256),
-             ("asimddp", 128), ("avx512bw", 256), ("avx2", 128), ("", 64)),
-}  # fmt: skip
+    "float16": (
+        ("amx_fp16", 1024),
+        ("avx512_fp16", 128),
+        ("asimdhp", 64),
+        ("avx512f", 64),
+        ("fma", 32),
+        ("", 32),
+    ),
+    "bfloat16": (
+        ("amx_bf16", 1024),
+        ("avx512_bf16", 128),
+        ("bf16", 128),
+        ("avx512f", 64),
+        ("fma", 32),
+        ("", 32),
+    ),
+    "int8": (
+        ("amx_int8", 2048),
+        ("avx512_vnni", 256),
+        ("avx_vnni", 128),
+        ("i8mm", 256),
+        ("asimddp", 128),
+        ("avx512bw", 256),
+        ("avx2", 128),
+        ("", 64),
+    ),
+}
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -192,13 +212,24 @@ def _read_rates(library: ctypes.CDLL) -> list[tuple[int, float]]:
 def _build() -> Path:
     """The compiled loops, from the cache folder or made now."""
     compiler = next(
-        (c for c in (shlex.split(os.environ.get("CXX", "")), ["g++"], ["clang++"])
-         if c and shutil.which(c[0])), None
-    )  # fmt: skip
+        (
+            c
+            for c in (shlex.split(os.environ.get("CXX", "")), ["g++"], ["clang++"])
+            if c and shutil.which(c[0])
+        ),
+        None,
+    )
     if compiler is None:
         raise MeasureError("no C++ compiler found to measure the machine's peaks; install g++")
-    command = [*compiler, "-std=c++17", "-O2", "-march=native", "-ffp-contract=fast",
-               "-shared", "-fPIC"]  # fmt: skip
+    command = [
+        *compiler,
+        "-std=c++17",
+        "-O2",
+        "-march=native",
+        "-ffp-contract=fast",
+        "-shared",
+        "-fPIC",
+    ]
     known = SOURCE.read_bytes() + repr((command, processor().flags)).encode()
     folder = cache_folder() / "peaks"
     path = folder / f"peaks-{hashlib.sha256(known).hexdigest()[:16]}.so"
@@ -210,8 +241,11 @@ def _build() -> Path:
             result = Path(scratch) / path.name
             done = subprocess.run(
                 [*command, str(SOURCE), "-o", str(result)],
-                capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=300,
+            )
             if done.returncode != 0:
                 first = next((s for s in done.stderr.splitlines() if "error" in s), "no reason")
                 raise MeasureError(f"the peak measurement does not compile: {first}")

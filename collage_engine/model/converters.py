@@ -115,8 +115,12 @@ def _pad(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
         pads = widths.tolist()
         value = 0.0 if fill is None else fill.reshape(-1)[0].item()
         axes = list(range(rank)) if which is None else [int(a) % rank for a in which]
-    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect",
-            "wrap": "circular"}.get(text_of(attributes, "mode", "constant"))  # fmt: skip
+    mode = {
+        "constant": "constant",
+        "edge": "replicate",
+        "reflect": "reflect",
+        "wrap": "circular",
+    }.get(text_of(attributes, "mode", "constant"))
     if mode is None or any(p < 0 for p in pads):
         return None
     around = [0] * (2 * rank)
@@ -251,7 +255,11 @@ CONVERTERS: dict[str, Converter] = {
 }
 
 USABLE_OUTPUTS = {
-    "AveragePool": 1, "BatchNormalization": 1, "EmbedLayerNormalization": 1,
-    "LayerNormalization": 1, "MaxPool": 1, "SkipLayerNormalization": 1,
-}  # fmt: skip
+    "AveragePool": 1,
+    "BatchNormalization": 1,
+    "EmbedLayerNormalization": 1,
+    "LayerNormalization": 1,
+    "MaxPool": 1,
+    "SkipLayerNormalization": 1,
+}
 """How many outputs the importer makes right; TVM's converters give placeholders for the rest."""

@@ -21,8 +21,15 @@ from collage_engine.model.converter_tools import (
 from collage_engine.model.resampling import Sampling, scaled_extent, taps
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
-_COORDINATES = ("half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric",
-                "pytorch_half_pixel", "tf_half_pixel_for_nn", "tf_crop_and_resize")  # fmt: skip
+_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "align_corners",
+    "asymmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
 MOST_TAPS = 4
 """From here on an axis is a product with a matrix: fewer passes over the values."""
 
@@ -105,11 +112,13 @@ def _resized(
 ) -> Any:
     mode = text_of(attributes, "mode", "nearest")
     sampling = Sampling(
-        mode=mode, coordinates=how, nearest=nearest,
+        mode=mode,
+        coordinates=how,
+        nearest=nearest,
         cubic_a=attributes.get("cubic_coeff_a", -0.75),
         exclude_outside=bool(attributes.get("exclude_outside", 0)),
         antialias=bool(attributes.get("antialias", 0)) and mode != "nearest",
-    )  # fmt: skip
+    )
     if _is_image(shape_of(x), target, sampling):
         return _image(x, target.sizes[2:], sampling)
     return _axis_by_axis(bb, x, target, sampling)

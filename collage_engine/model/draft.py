@@ -218,9 +218,11 @@ class Draft:
         graph.output.extend(self.outputs)
         for name in self.constants.names():
             if skeleton and int(np.prod(self.constants.shape(name))) > 64:
-                graph.input.append(helper.make_tensor_value_info(
-                    name, self.constants.element_type(name), self.constants.shape(name)
-                ))  # fmt: skip
+                graph.input.append(
+                    helper.make_tensor_value_info(
+                        name, self.constants.element_type(name), self.constants.shape(name)
+                    )
+                )
             else:
                 graph.initializer.append(self.constants.to_proto(name))
         return model

@@ -11,17 +11,32 @@ from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
 
 SPATIAL = frozenset(
     {
-        "nn.conv2d", "nn.conv2d_transpose", "nn.max_pool2d", "nn.avg_pool2d",
-        "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "image.resize2d",
+        "nn.conv2d",
+        "nn.conv2d_transpose",
+        "nn.max_pool2d",
+        "nn.avg_pool2d",
+        "nn.adaptive_avg_pool2d",
+        "nn.adaptive_max_pool2d",
+        "image.resize2d",
     }
-)  # fmt: skip
+)
 """Operators over images: what they read and give lies in images' axes N, C, H, W."""
 CARRIERS = frozenset(
     {
-        "concat", "split", "clip", "nn.pad", "nn.batch_norm", "nn.group_norm", "nn.instance_norm",
-        "nn.prelu", "nn.softmax", "nn.log_softmax", "strided_slice", "where",
+        "concat",
+        "split",
+        "clip",
+        "nn.pad",
+        "nn.batch_norm",
+        "nn.group_norm",
+        "nn.instance_norm",
+        "nn.prelu",
+        "nn.softmax",
+        "nn.log_softmax",
+        "strided_slice",
+        "where",
     }
-)  # fmt: skip
+)
 """Operators beside elementwise and broadcasting ones whose result is an image as their operand
 is."""
 
@@ -118,8 +133,11 @@ def _search(graph: DataflowGraph) -> frozenset[int]:
             if str(node.attributes.get("data_layout", node.attributes.get("layout"))) == "NCHW":
                 found.update(i for i in (node.inputs[0], index) if _could_be(graph, i))
         elif node.kind in ("elementwise", "broadcast") or node.op in CARRIERS:
-            group = {i for i in (*_operands(graph, index), *_results(graph, index))
-                     if _could_be(graph, i)}  # fmt: skip
+            group = {
+                i
+                for i in (*_operands(graph, index), *_results(graph, index))
+                if _could_be(graph, i)
+            }
             if len(group) > 1:
                 groups.append(group)
     grown = True
@@ -175,8 +193,11 @@ def layout_blind(graph: DataflowGraph, nodes: IndexSet, takes: Formats, gives: F
             continue
         if node.form != "call" or node.is_tuple or node.kind not in ("elementwise", "broadcast"):
             return False
-        kinds.update(graph.nodes[i].type.shape for i in _operands(graph, index)
-                     if graph.nodes[i].form != "constant")  # fmt: skip
+        kinds.update(
+            graph.nodes[i].type.shape
+            for i in _operands(graph, index)
+            if graph.nodes[i].form != "constant"
+        )
         kinds.add(node.type.shape)
     if len(kinds) != 1:
         return False

@@ -108,11 +108,12 @@ def _fold_chains(draft: Draft, made: set[int]) -> None:
         shape = draft.shape(data)
         if shape is None or draft.shape(op.outputs[0]) not in (shape, None):
             continue
-        if (
-            (id(op) not in made and before.type == "Gemm") or
-            (op.type == "Add" and id(op) not in made
-            and before.type in _CONVOLUTIONS and not before.input(2))
-        ):  # fmt: skip
+        if (id(op) not in made and before.type == "Gemm") or (
+            op.type == "Add"
+            and id(op) not in made
+            and before.type in _CONVOLUTIONS
+            and not before.input(2)
+        ):
             continue
         values = draft.constants[constant]
         if not _absorb(draft, before, op, values, len(shape)):
@@ -120,10 +121,15 @@ def _fold_chains(draft: Draft, made: set[int]) -> None:
             shifted = _constant_side(draft, before)
             scaler = maker.get(shifted[0]) if shifted else None
             if (
-                op.type != "Mul" or before.type != "Add" or shifted is None or scaler is None
-                or scaler.type != "Mul" or uses[shifted[0]] != 1 or shifted[0] in outputs
+                op.type != "Mul"
+                or before.type != "Add"
+                or shifted is None
+                or scaler is None
+                or scaler.type != "Mul"
+                or uses[shifted[0]] != 1
+                or shifted[0] in outputs
                 or not _absorb(draft, scaler, op, values, len(shape))
-            ):  # fmt: skip
+            ):
                 continue
             _combine(draft, before, shifted, values, "Mul")
         before.outputs[0] = op.outputs[0]

@@ -13,15 +13,28 @@ from collage_engine.records.errors import ModelError, UsageError
 
 _CONTROL_FLOW = {"If", "Loop", "Scan"}
 _SEQUENCES = {
-    "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
-    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-    "SequenceMap", "SplitToSequence",
-}  # fmt: skip
+    "ConcatFromSequence",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
+    "SequenceMap",
+    "SplitToSequence",
+}
 _DATA_DEPENDENT = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 _RANDOM = {
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
     "RandomUniformLike",
-}  # fmt: skip
+}
 
 
 def check_graph(model: ModelProto, path: str) -> None:

@@ -24,9 +24,15 @@ from collage_engine.records.errors import ModelError
 # Results that differ from call to call; int8 weights, which toolchains would lose; branches, which
 # are taken instead (``onnx_branches``).
 _NEVER_FOLDED = {
-    "DequantizeLinear", "If", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-    "RandomUniform", "RandomUniformLike",
-}  # fmt: skip
+    "DequantizeLinear",
+    "If",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 _LARGEST_GROWTH = 64 << 20
 
 
@@ -118,9 +124,12 @@ def _constants_to_initializers(draft: Draft, path: str) -> None:
 
 def _constant_value(op: Op) -> np.ndarray | None:
     for name, dtype in (
-        ("value", None), ("value_float", np.float32), ("value_floats", np.float32),
-        ("value_int", np.int64), ("value_ints", np.int64),
-    ):  # fmt: skip
+        ("value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
         value = op.attribute(name)
         if value is not None:
             return numpy_helper.to_array(value) if dtype is None else np.array(value, dtype)

@@ -15,9 +15,18 @@ from collage_engine.model.onnx_branches import taken_branch
 from collage_engine.model.onnx_recurrent import GATES, written_out
 
 _BY_DEFINITION = {
-    "Attention", "BlackmanWindow", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
-    "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
-}  # fmt: skip
+    "Attention",
+    "BlackmanWindow",
+    "Celu",
+    "CenterCropPad",
+    "HammingWindow",
+    "HannWindow",
+    "NegativeLogLikelihoodLoss",
+    "RotaryEmbedding",
+    "SoftmaxCrossEntropyLoss",
+    "SwiGLU",
+    "Swish",
+}
 
 
 def expand(draft: Draft, path: str = "") -> bool:

@@ -29,18 +29,29 @@ def _conv(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
     _check_layouts(node)
     a = node.attributes
     w.add(
-        "Conv", inputs, outputs[0],
-        strides=a["strides"], pads=a["padding"], dilations=a["dilation"], group=a["groups"],
-    )  # fmt: skip
+        "Conv",
+        inputs,
+        outputs[0],
+        strides=a["strides"],
+        pads=a["padding"],
+        dilations=a["dilation"],
+        group=a["groups"],
+    )
 
 
 def _conv_transpose(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
     _check_layouts(node)
     a = node.attributes
     w.add(
-        "ConvTranspose", inputs, outputs[0], strides=a["strides"], pads=a["padding"],
-        dilations=a["dilation"], group=a["groups"], output_padding=a["output_padding"],
-    )  # fmt: skip
+        "ConvTranspose",
+        inputs,
+        outputs[0],
+        strides=a["strides"],
+        pads=a["padding"],
+        dilations=a["dilation"],
+        group=a["groups"],
+        output_padding=a["output_padding"],
+    )
 
 
 def _matmul(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -65,9 +76,15 @@ def _pool(op: str) -> Form:
         if op == "AveragePool":
             more["count_include_pad"] = int(bool(a["count_include_pad"]))
         w.add(
-            op, inputs, outputs[0], kernel_shape=a["pool_size"], strides=a["strides"],
-            pads=a["padding"], ceil_mode=int(bool(a["ceil_mode"])), **more,
-        )  # fmt: skip
+            op,
+            inputs,
+            outputs[0],
+            kernel_shape=a["pool_size"],
+            strides=a["strides"],
+            pads=a["padding"],
+            ceil_mode=int(bool(a["ceil_mode"])),
+            **more,
+        )
 
     return form
 
@@ -128,8 +145,12 @@ def _pad(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
     a = node.attributes
     widths, value = a["pad_width"], a["pad_value"]
     pads = w.ints([*widths[0::2], *widths[1::2]])
-    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge",
-            "circular": "wrap"}.get(a["pad_mode"])  # fmt: skip
+    mode = {
+        "constant": "constant",
+        "reflect": "reflect",
+        "replicate": "edge",
+        "circular": "wrap",
+    }.get(a["pad_mode"])
     if mode is None:
         raise UnsupportedError(f"nn.pad in mode {a['pad_mode']} has no ONNX form")
     if mode == "wrap":
@@ -267,9 +288,13 @@ def _resize(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> Non
         more["extrapolation_value"] = a["extrapolation_value"]
     sizes = w.ints(node.type.shape)
     w.add(
-        "Resize", [inputs[0], roi, "", sizes], outputs[0], mode=mode,
-        coordinate_transformation_mode=how, **more,
-    )  # fmt: skip
+        "Resize",
+        [inputs[0], roi, "", sizes],
+        outputs[0],
+        mode=mode,
+        coordinate_transformation_mode=how,
+        **more,
+    )
 
 
 def _grid_sample(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -280,9 +305,13 @@ def _grid_sample(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -
     grid = w.add("Transpose", [inputs[1]], perm=[0, 2, 3, 1])  # Relax: [N, 2, H, W]
     w.need(20)
     w.add(
-        "GridSample", [inputs[0], grid], outputs[0], mode=method,
-        padding_mode=a["padding_mode"], align_corners=int(bool(a["align_corners"])),
-    )  # fmt: skip
+        "GridSample",
+        [inputs[0], grid],
+        outputs[0],
+        mode=method,
+        padding_mode=a["padding_mode"],
+        align_corners=int(bool(a["align_corners"])),
+    )
 
 
 def _pixel_shuffle(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -319,12 +348,16 @@ def _roi_align(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> 
         boxes = w.add("Add", [boxes, _scalar(w, 0.5, node)])
     height, width = a["pooled_size"]
     w.add(
-        "RoiAlign", [inputs[0], boxes, batch], outputs[0],
-        mode="avg" if a["mode"] in ("avg", 0) else "max", output_height=height,
-        output_width=width, sampling_ratio=max(a["sample_ratio"], 0),
+        "RoiAlign",
+        [inputs[0], boxes, batch],
+        outputs[0],
+        mode="avg" if a["mode"] in ("avg", 0) else "max",
+        output_height=height,
+        output_width=width,
+        sampling_ratio=max(a["sample_ratio"], 0),
         spatial_scale=a["spatial_scale"],
         coordinate_transformation_mode="half_pixel" if a.get("aligned") else "output_half_pixel",
-    )  # fmt: skip
+    )
 
 
 NN_FORMS: dict[str, Form] = {

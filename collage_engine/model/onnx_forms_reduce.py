@@ -43,9 +43,12 @@ def _sorted(indices: bool) -> Form:
         axis = a["axis"] % len(shape)
         values, places = w.fresh(), w.fresh()
         w.add(
-            "TopK", [inputs[0], w.ints([shape[axis]])], [values, places],
-            axis=axis, largest=int(bool(a["descending"])),
-        )  # fmt: skip
+            "TopK",
+            [inputs[0], w.ints([shape[axis]])],
+            [values, places],
+            axis=axis,
+            largest=int(bool(a["descending"])),
+        )
         if indices:
             w.add("Cast", [places], outputs[0], to=element_type(node.type.dtype))
         else:

@@ -45,10 +45,13 @@ def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
     totals = [
         max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
         for size, k, s, d in zip(
-            sizes, kernel, op.attribute("strides", ones), op.attribute("dilations", ones),
+            sizes,
+            kernel,
+            op.attribute("strides", ones),
+            op.attribute("dilations", ones),
             strict=True,
         )
-    ]  # fmt: skip
+    ]
     _set(op, mode, totals, small_first=mode == "SAME_UPPER")
 
 

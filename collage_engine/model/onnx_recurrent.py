@@ -41,8 +41,10 @@ def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
         return None
     direction = op.attribute("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
-    names = [str(n.decode() if isinstance(n, bytes) else n) for n in
-             op.attribute("activations") or _DEFAULT[op.type] * directions]  # fmt: skip
+    names = [
+        str(n.decode() if isinstance(n, bytes) else n)
+        for n in op.attribute("activations") or _DEFAULT[op.type] * directions
+    ]
     activations = [_WRITTEN.get(name.lower(), "") for name in names]
     unknown = next((n for n, a in zip(names, activations, strict=True) if not a), "")
     reasons = {
@@ -66,10 +68,15 @@ def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
     made = _Made(draft, op)
     each = len(activations) // directions
     tracks = [
-        _track(made, at, shape[0], activations[at * each : (at + 1) * each],
-               direction == "reverse" or at == 1)
+        _track(
+            made,
+            at,
+            shape[0],
+            activations[at * each : (at + 1) * each],
+            direction == "reverse" or at == 1,
+        )
         for at in range(directions)
-    ]  # fmt: skip
+    ]
     if op.outputs[0]:
         rows = [made.add("Concat", *t.steps, axis=0) for t in tracks]
         made.outer(op.outputs[0], [made.unsqueeze(row) for row in rows])
@@ -174,8 +181,10 @@ class _Cell:
 
     def __post_init__(self) -> None:
         self.step: dict[str, Callable[[str, list[str | None]], list[str]]] = {
-            "LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn,
-        }  # fmt: skip
+            "LSTM": self._lstm,
+            "GRU": self._gru,
+            "RNN": self._rnn,
+        }
         self._weights = self.made.const(self.recurrent)
 
     def _gate(self, value: str, number: int, count: int = 1) -> str:

@@ -10,9 +10,14 @@ from tvm import relax
 from collage_engine.records.graph import OpKind
 
 _CODES: dict[int, OpKind] = {
-    0: "elementwise", 1: "broadcast", 2: "injective", 3: "reduction", 4: "anchor", 7: "tuple",
+    0: "elementwise",
+    1: "broadcast",
+    2: "injective",
+    3: "reduction",
+    4: "anchor",
+    7: "tuple",
     8: "opaque",
-}  # fmt: skip
+}
 
 
 def probe_kind(call: Any, functions: dict[str, Any]) -> OpKind:

@@ -10,9 +10,20 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType
 
 _HAND_ON = {
-    "astype", "broadcast_to", "concat", "expand_dims", "maximum", "minimum", "permute_dims",
-    "reshape", "split", "squeeze", "strided_slice", "tile", "where",
-}  # fmt: skip
+    "astype",
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "maximum",
+    "minimum",
+    "permute_dims",
+    "reshape",
+    "split",
+    "squeeze",
+    "strided_slice",
+    "tile",
+    "where",
+}
 
 
 def _index_limit(graph: DataflowGraph, start: int) -> int | None:

@@ -22,9 +22,14 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
 
 LETTERS: dict[str, str] = {
-    "elementwise": "E", "broadcast": "B", "injective": "I", "reduction": "R",
-    "anchor": "A", "tuple": "T", "opaque": "O",
-}  # fmt: skip
+    "elementwise": "E",
+    "broadcast": "B",
+    "injective": "I",
+    "reduction": "R",
+    "anchor": "A",
+    "tuple": "T",
+    "opaque": "O",
+}
 
 
 @dataclass(frozen=True)

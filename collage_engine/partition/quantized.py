@@ -36,18 +36,41 @@ SMALL = ("int8", "uint8")
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]
 
 KINDS: tuple[Kind, ...] = (
-    "conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize",
-)  # fmt: skip
+    "conv",
+    "matmul",
+    "binary",
+    "pool",
+    "concat",
+    "view",
+    "unary",
+    "requantize",
+)
 
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
 BINARY = ("add", "subtract", "multiply")
 POOLS = tuple(f"nn.{kind}_pool{d}d" for kind in ("max", "avg") for d in (1, 2, 3)) + tuple(
     f"nn.adaptive_{kind}_pool{d}d" for kind in ("max", "avg") for d in (1, 2, 3)
 )
-VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "nn.batch_flatten",
-         "strided_slice")  # fmt: skip
-ACTIVATIONS = ("nn.relu", "clip", "nn.relu6", "nn.leakyrelu", "sigmoid", "tanh", "nn.silu",
-               "nn.gelu", "nn.gelu_tanh")  # fmt: skip
+VIEWS = (
+    "reshape",
+    "permute_dims",
+    "squeeze",
+    "expand_dims",
+    "flatten",
+    "nn.batch_flatten",
+    "strided_slice",
+)
+ACTIVATIONS = (
+    "nn.relu",
+    "clip",
+    "nn.relu6",
+    "nn.leakyrelu",
+    "sigmoid",
+    "tanh",
+    "nn.silu",
+    "nn.gelu",
+    "nn.gelu_tanh",
+)
 MOST_CONCATENATED = 8
 
 
@@ -99,36 +122,53 @@ def _not_broadcast(graph: DataflowGraph, node: Node) -> str | None:
 def dequantized(name: str) -> Pattern:
     """A dequantize of an 8-bit value, with a constant scale and zero point."""
     return op(
-        "dequantize", anything(name, where=_typed(*SMALL)), constant(f"{name}_scale"),
-        constant(f"{name}_zero"), name=f"{name}_float", commutative=False,
-    )  # fmt: skip
+        "dequantize",
+        anything(name, where=_typed(*SMALL)),
+        constant(f"{name}_scale"),
+        constant(f"{name}_zero"),
+        name=f"{name}_float",
+        commutative=False,
+    )
 
 
 def _weights() -> Pattern:
     """Constant 8-bit weights, transposed or not (Gemm's transB)."""
     small = constant("weights", where=_typed(*SMALL))
     plain = op(
-        "dequantize", small, constant("weights_scale"), constant("weights_zero"),
-        name="weights_float", commutative=False,
-    )  # fmt: skip
+        "dequantize",
+        small,
+        constant("weights_scale"),
+        constant("weights_zero"),
+        name="weights_float",
+        commutative=False,
+    )
     return op("permute_dims", plain, name="weights_order") | plain
 
 
 def _bias(x: Pattern) -> Pattern:
     """``x`` plus a constant, quantised to 32 bits or not, reshaped or not."""
     whole = op(
-        "dequantize", constant("bias", where=_typed("int32")), constant("bias_scale"),
-        constant("bias_zero"), name="bias_float", commutative=False,
-    )  # fmt: skip
+        "dequantize",
+        constant("bias", where=_typed("int32")),
+        constant("bias_scale"),
+        constant("bias_zero"),
+        name="bias_float",
+        commutative=False,
+    )
     shaped = op("reshape", whole, name="bias_shape")
     return op("add", x, shaped | whole | constant("bias"))
 
 
 def _quantize(x: Pattern) -> Pattern:
     return op(
-        "quantize", x, constant("scale"), constant("zero"), name="quantize", dtypes=SMALL,
+        "quantize",
+        x,
+        constant("scale"),
+        constant("zero"),
+        name="quantize",
+        dtypes=SMALL,
         commutative=False,
-    )  # fmt: skip
+    )
 
 
 def _activated(x: Pattern) -> Pattern:

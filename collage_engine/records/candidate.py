@@ -42,3 +42,14 @@ class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def calls_text(self) -> str:
         """Its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
         return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)
+
+
+class CoverPart(msgspec.Struct, frozen=True):
+    """An instance and the operators (numbers 0…N−1) it runs as one partition."""
+
+    instance: ToolchainInstance
+    operators: tuple[int, ...]
+    takes: dict[int, str] = {}
+    """Format of an input value by operator number of its producer; absent: plain."""
+    gives: dict[int, str] = {}
+    """Format of an output value; absent: plain."""

@@ -9,9 +9,18 @@ import msgspec
 from collage_engine.records.cost import Cost
 
 StageName = Literal[
-    "import", "enumerate", "measure", "tune", "search", "in-place", "accuracy", "refine", "build",
-    "confirm", "export",
-]  # fmt: skip
+    "import",
+    "enumerate",
+    "measure",
+    "tune",
+    "search",
+    "in-place",
+    "accuracy",
+    "refine",
+    "build",
+    "confirm",
+    "export",
+]
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):

@@ -19,9 +19,14 @@ OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor",
 """Relay's op pattern kinds; anchor is out-elementwise-fusable."""
 
 KIND_ORDER: dict[str, int] = {
-    "elementwise": 0, "broadcast": 1, "injective": 2, "reduction": 3,
-    "anchor": 4, "tuple": 7, "opaque": 8,
-}  # fmt: skip
+    "elementwise": 0,
+    "broadcast": 1,
+    "injective": 2,
+    "reduction": 3,
+    "anchor": 4,
+    "tuple": 7,
+    "opaque": 8,
+}
 
 
 class TensorType(msgspec.Struct, frozen=True):
@@ -39,8 +44,18 @@ class TensorType(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        size = {"bool": 1, "int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2, "int16": 2,
-                "uint16": 2, "float64": 8, "int64": 8, "uint64": 8}  # fmt: skip
+        size = {
+            "bool": 1,
+            "int8": 1,
+            "uint8": 1,
+            "float16": 2,
+            "bfloat16": 2,
+            "int16": 2,
+            "uint16": 2,
+            "float64": 8,
+            "int64": 8,
+            "uint64": 8,
+        }
         return self.elements * size.get(self.dtype, 4)
 
     def __str__(self) -> str:

@@ -30,10 +30,17 @@ FULL = "float32"
 SHORT = {BFLOAT16: "bf16", FLOAT16: "fp16"}
 """What users and configurations call a precision, where that is not its own name."""
 
-PRODUCTS = frozenset({
-    "matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv1d_transpose",
-    "nn.conv2d_transpose", "nn.conv3d_transpose",
-})  # fmt: skip
+PRODUCTS = frozenset(
+    {
+        "matmul",
+        "nn.conv1d",
+        "nn.conv2d",
+        "nn.conv3d",
+        "nn.conv1d_transpose",
+        "nn.conv2d_transpose",
+        "nn.conv3d_transpose",
+    }
+)
 """Operators that are faster in reduced precision. Without one of them a partition gains nothing
 by rounding, and is not offered in it."""
 

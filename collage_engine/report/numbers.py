@@ -13,9 +13,15 @@ from collage_engine.drawing.words import (
 )
 
 __all__ = [
-    "accuracy_words", "against_text", "bytes_text", "counted", "instance_text", "memory_text",
-    "spread_text", "time_text",
-]  # fmt: skip
+    "accuracy_words",
+    "against_text",
+    "bytes_text",
+    "counted",
+    "instance_text",
+    "memory_text",
+    "spread_text",
+    "time_text",
+]
 
 
 def against_text(us: float | None, reference: float | None) -> str:

@@ -181,8 +181,10 @@ def notes(entries: Sequence[PeerEntry]) -> list[str]:
         }
     )
     if any(peer.same_module for entry in entries for peer in entry.peers):
-        said.append("=: the very module that ours is; how far apart they are is the noise between "
-                    "two processes")  # fmt: skip
+        said.append(
+            "=: the very module that ours is; how far apart they are is the noise between "
+            "two processes"
+        )
     return said
 
 

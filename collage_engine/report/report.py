@@ -66,18 +66,46 @@ def candidates_csv(document: Document, run: Run) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(
-        ["candidate", "partition", "toolchain", "operators", "nodes", "onnx_nodes", "formats",
-         "rule", "state", "median_us", "low_us", "high_us", "cold_us", "repeats", "reason"]
-    )  # fmt: skip
+        [
+            "candidate",
+            "partition",
+            "toolchain",
+            "operators",
+            "nodes",
+            "onnx_nodes",
+            "formats",
+            "rule",
+            "state",
+            "median_us",
+            "low_us",
+            "high_us",
+            "cold_us",
+            "repeats",
+            "reason",
+        ]
+    )
     names = onnx_names(document)
     for c in document.candidates:
         cost = run.costs.get(c.id, c.cost)
         writer.writerow(
-            [c.id, chosen.get(c.id, ""), c.instance.id, c.label, " ".join(map(str, c.nodes)),
-             " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
-             border_words(c.takes, c.gives), c.rule, cost.state,
-             cost.median_us, cost.low_us, cost.high_us, cost.cold_us, cost.count, cost.reason]
-        )  # fmt: skip
+            [
+                c.id,
+                chosen.get(c.id, ""),
+                c.instance.id,
+                c.label,
+                " ".join(map(str, c.nodes)),
+                " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+                border_words(c.takes, c.gives),
+                c.rule,
+                cost.state,
+                cost.median_us,
+                cost.low_us,
+                cost.high_us,
+                cost.cold_us,
+                cost.count,
+                cost.reason,
+            ]
+        )
     return buffer.getvalue()
 
 
@@ -122,9 +150,12 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
 
     template = resource("report/report.html.j2")
     environment = Environment(
-        loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(template.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
     return environment.get_template(template.name).render(
@@ -168,10 +199,15 @@ def _peers(data: bytes | None) -> dict[str, Any] | None:
     tables = []
     for heading, entries in groups(result):
         head, rows = table(entries)
-        tables.append({
-            "heading": heading, "head": head, "rows": rows, "verdicts": verdicts(entries),
-            "notes": notes(entries),
-        })  # fmt: skip
+        tables.append(
+            {
+                "heading": heading,
+                "head": head,
+                "rows": rows,
+                "verdicts": verdicts(entries),
+                "notes": notes(entries),
+            }
+        )
     return {"headings": headings(result), "tables": tables}
 
 
@@ -198,11 +234,15 @@ def _partitions(document: Document, placement: Placement | None) -> list[dict[st
         labels = [calls[n].op.removeprefix("nn.") for n in part.nodes]
         if len(labels) > 8:
             labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
-        rows.append({
-            "part": part, "name": instance_name(part), "label": " + ".join(labels),
-            "precision": precision_text(part.precision, part.max_rel_error),
-            "formats": border_words(part.takes, part.gives),
-        })  # fmt: skip
+        rows.append(
+            {
+                "part": part,
+                "name": instance_name(part),
+                "label": " + ".join(labels),
+                "precision": precision_text(part.precision, part.max_rel_error),
+                "formats": border_words(part.takes, part.gives),
+            }
+        )
     return rows
 
 

@@ -40,29 +40,43 @@ def latency_rows(run: Run) -> list[Row]:
     if ours is not None:
         rows.append(
             Row(
-                name="Collage", kind=counted(len(ours.partitions), "partition"),
-                us=ours.measured_us, spread_us=ours.spread_us, estimated_us=ours.estimated_us,
-                chosen=run.winner == "collage", tied="collage" in run.tied,
+                name="Collage",
+                kind=counted(len(ours.partitions), "partition"),
+                us=ours.measured_us,
+                spread_us=ours.spread_us,
+                estimated_us=ours.estimated_us,
+                chosen=run.winner == "collage",
+                tied="collage" in run.tied,
             )
-        )  # fmt: skip
+        )
     for base in run.baselines:
         won = base.name == run.winner
         exported = run.placement if won else None
         if exported is not None and exported.measured_us != base.measured_us:
             rows.append(
                 Row(
-                    name=baseline_name(base), kind=EXPORTED, us=exported.measured_us,
-                    spread_us=exported.spread_us, estimated_us=exported.estimated_us, chosen=True,
+                    name=baseline_name(base),
+                    kind=EXPORTED,
+                    us=exported.measured_us,
+                    spread_us=exported.spread_us,
+                    estimated_us=exported.estimated_us,
+                    chosen=True,
                 )
-            )  # fmt: skip
+            )
             won = False
         rows.append(
             Row(
-                name=baseline_name(base), kind=KINDS[base.kind], us=base.measured_us,
-                spread_us=base.spread_us, estimated_us=base.estimated_us, reason=base.reason,
-                chosen=won, tied=base.name in run.tied, barred=base.barred,
+                name=baseline_name(base),
+                kind=KINDS[base.kind],
+                us=base.measured_us,
+                spread_us=base.spread_us,
+                estimated_us=base.estimated_us,
+                reason=base.reason,
+                chosen=won,
+                tied=base.name in run.tied,
+                barred=base.barred,
             )
-        )  # fmt: skip
+        )
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))
 
 

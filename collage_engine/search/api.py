@@ -23,8 +23,18 @@ from collage_engine.search.verdicts import explain_infeasible, verdicts_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Answer", "Problem", "Rival", "Search", "check", "k_best", "read_problem", "regrets",
-           "reuse", "solve"]  # fmt: skip
+__all__ = [
+    "Answer",
+    "Problem",
+    "Rival",
+    "Search",
+    "check",
+    "k_best",
+    "read_problem",
+    "regrets",
+    "reuse",
+    "solve",
+]
 
 
 JUDGED_SHARE = 0.75

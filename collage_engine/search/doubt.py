@@ -130,9 +130,10 @@ def doubt(
         key = (same or {}).get(name, f"\0{name}")
         groups.setdefault(key, []).append(index)
     vary = {
-        key: found for key, members in groups.items()
+        key: found
+        for key, members in groups.items()
         if (found := _scatter(problem.candidates[members[0]], repeats or {}, drift)) is not None
-    }  # fmt: skip
+    }
     base = {i: problem.candidates[i].cost_us or 0.0 for i in measured}
     covers: dict[tuple[int, ...], int] = {}
     now = tuple(sorted(_indices(problem, answer.cover)))

@@ -147,9 +147,11 @@ def _headline(
     others = [
         c
         for c in holding
-        if c.state == "measured" and c.cost_us is not None
-        and c.toolchain != chosen.toolchain and set(c.nodes) == set(chosen.nodes)
-    ]  # fmt: skip
+        if c.state == "measured"
+        and c.cost_us is not None
+        and c.toolchain != chosen.toolchain
+        and set(c.nodes) == set(chosen.nodes)
+    ]
     if others and chosen.cost_us is not None:
         other = min(others, key=lambda c: c.cost_us or 0.0)
         more = (other.cost_us or 0.0) - chosen.cost_us
@@ -199,9 +201,10 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
         text = f"{who} is chosen: {us(candidate.cost_us)}"
     elif regret is None:
         text = (
-            f"{who} loses by ≥ {us(bound)}" if bound is not None
+            f"{who} loses by ≥ {us(bound)}"
+            if bound is not None
             else f"{who} is in no cover{' under the pins' if problem.pins else ''}"
-        )  # fmt: skip
+        )
     else:
         owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
         ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())

@@ -47,10 +47,13 @@ def verdicts_within(
             told = "honoured, costs nothing"
         verdicts.append(
             ConstraintVerdict(
-                constraint=kind, text=text, state="honoured", price_us=price,
+                constraint=kind,
+                text=text,
+                state="honoured",
+                price_us=price,
                 reason=f"{text}: {told}",
             )
-        )  # fmt: skip
+        )
     return tuple(verdicts)
 
 
@@ -91,8 +94,10 @@ def blamed(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
     return Infeasible(
         reason=f"no cover keeps to {' and '.join(_told(kind, texts, kept) for kind in core)}"
         + (" under the pins" if chosen else ""),
-        pins=tuple(chosen), nodes=tuple(nodes), constraints=tuple(core),
-    )  # fmt: skip
+        pins=tuple(chosen),
+        nodes=tuple(nodes),
+        constraints=tuple(core),
+    )
 
 
 def _told(
@@ -112,12 +117,13 @@ def refused(constraints: Constraints, found: Infeasible) -> tuple[ConstraintVerd
     """Verdicts of limits where there is no cover."""
     return tuple(
         ConstraintVerdict(
-            constraint=kind, text=text,
+            constraint=kind,
+            text=text,
             state="infeasible" if kind in found.constraints else "pending",
             reason=found.reason if kind in found.constraints else None,
         )
         for kind, text in in_words(constraints).items()
-    )  # fmt: skip
+    )
 
 
 def without(constraints: Constraints, kind: ConstraintName) -> Constraints:

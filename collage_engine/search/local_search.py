@@ -46,8 +46,9 @@ class LocalSearch:
         self.noise = noise
         self.neighbours = neighbours
         self.turn = 0
-        self.probes = list(dict.fromkeys(problem.candidates[i].toolchain
-                                         for i in self.search.usable))  # fmt: skip
+        self.probes = list(
+            dict.fromkeys(problem.candidates[i].toolchain for i in self.search.usable)
+        )
         self.tried: set[frozenset[str]] = set()
         self.trials: list[Trial] = []
         self.rows: list[np.ndarray] = []
@@ -137,10 +138,12 @@ class LocalSearch:
         """The best cover were this toolchain's costs far lower, if it may be good and is new."""
         candidates = self.problem.candidates
         found = self._first(
-            {i: FAVOUR * us if candidates[i].toolchain == toolchain else us
-             for i, us in self.costs.items()},
+            {
+                i: FAVOUR * us if candidates[i].toolchain == toolchain else us
+                for i, us in self.costs.items()
+            },
             1,
-        )  # fmt: skip
+        )
         least = min((t.estimate_us for t in self.trials), default=math.inf)
         good = found is not None and estimate(self.problem, found) <= LEANING * least
         return found if good else None

@@ -67,9 +67,15 @@ HOST = "cpu"
 CandidateId = int | str
 State = Literal["measured", "invalid", "unknown"]
 Kind = Literal[
-    "elementwise", "broadcast", "injective", "reduction", "anchor",
-    "out-elementwise-fusable", "tuple", "opaque",
-]  # fmt: skip
+    "elementwise",
+    "broadcast",
+    "injective",
+    "reduction",
+    "anchor",
+    "out-elementwise-fusable",
+    "tuple",
+    "opaque",
+]
 
 
 class ProblemNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -232,9 +232,14 @@ class Search:
         """Passes, from the latest ones if few candidates were priced anew since."""
         if self._base is not None and 4 * len(self._repriced) < len(self.space.set_of):
             return PassesAgain(
-                self.space, self.weights, allowed, self._base,
-                changed=sorted(self._repriced), limit=self.work, deadline=deadline,
-            )  # fmt: skip
+                self.space,
+                self.weights,
+                allowed,
+                self._base,
+                changed=sorted(self._repriced),
+                limit=self.work,
+                deadline=deadline,
+            )
         return Passes(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
 
     def _bounded(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Found:

@@ -17,9 +17,17 @@ class NodeSet:
     """A set of nodes that at least one usable candidate has."""
 
     __slots__ = (
-        "candidates", "eats", "first", "index", "inputs", "late", "makes", "mask", "members",
+        "candidates",
+        "eats",
+        "first",
+        "index",
+        "inputs",
+        "late",
+        "makes",
+        "mask",
+        "members",
         "size",
-    )  # fmt: skip
+    )
 
     def __init__(self, index: int, members: tuple[int, ...], inputs: tuple[int, ...]) -> None:
         self.index = index
@@ -96,8 +104,16 @@ class Spot:
     """A covered set and its pending node sets; ``live`` are the values that still matter."""
 
     __slots__ = (
-        "ahead", "first", "index", "left", "live", "moves", "pending", "rank", "untouched",
-    )  # fmt: skip
+        "ahead",
+        "first",
+        "index",
+        "left",
+        "live",
+        "moves",
+        "pending",
+        "rank",
+        "untouched",
+    )
 
     def __init__(self, index: int, first: int, ahead: int, pending: tuple[int, ...]) -> None:
         self.index = index

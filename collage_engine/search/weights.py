@@ -53,8 +53,9 @@ class Weights:
             (node, have, want): units(us) * self.scale
             for node, have, want, us in problem.transitions.formats
         }
-        self._formatted = any(problem.candidates[c].takes or problem.candidates[c].gives
-                              for c in space.set_of)  # fmt: skip
+        self._formatted = any(
+            problem.candidates[c].takes or problem.candidates[c].gives for c in space.set_of
+        )
         self._outputs = {space.position[at] for at in self._output_places()}
         if self._handover or self._formatted:
             self._find_values()
@@ -78,8 +79,7 @@ class Weights:
         wanted: list[dict[tuple[str, str], None]] = [{} for _ in range(space.count)]
         for nodes in space.sets:
             inside = set(nodes.members)
-            made = [m for m in nodes.members
-                    if any(c not in inside for c in space.consumers[m])]  # fmt: skip
+            made = [m for m in nodes.members if any(c not in inside for c in space.consumers[m])]
             for index in nodes.candidates:
                 candidate = candidates[index]
                 for position in made:
@@ -120,9 +120,10 @@ class Weights:
             inside = set(nodes.members)
             nodes.eats = tuple(i for i in nodes.inputs if values[i] is not None)
             nodes.makes = tuple(
-                m for m in nodes.members
+                m
+                for m in nodes.members
                 if values[m] is not None and any(c not in inside for c in space.consumers[m])
-            )  # fmt: skip
+            )
             outputs = [m for m in nodes.members if m in self._outputs]
             fed = {}
             for position in nodes.eats:

@@ -95,9 +95,11 @@ class Wide:
         ]
         now = time.monotonic()
         self.potentials = Potentials(
-            space, weights, self.offered,
+            space,
+            weights,
+            self.offered,
             None if deadline is None else now + PRICES_SHARE * (deadline - now),
-        )  # fmt: skip
+        )
         self.work = 0
         self.visited: list[Spot] = []
         self.dropped = IMPOSSIBLE
@@ -337,9 +339,13 @@ class Wide:
                 break
             spots = sorted(self.visited, key=attrgetter("rank"))
             passes = Passes(
-                self.space, self.weights, self.allowed,
-                spots=spots, limit=WORK, deadline=deadline,
-            )  # fmt: skip
+                self.space,
+                self.weights,
+                self.allowed,
+                spots=spots,
+                limit=WORK,
+                deadline=deadline,
+            )
             try:
                 passes.backward()
                 passes.forward()

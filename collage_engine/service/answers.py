@@ -3,8 +3,8 @@ nothing is compiled or measured. Each raises UsageError with the sentence to sho
 
 from __future__ import annotations
 
-from collage_engine.pipeline.explain import explain_document
-from collage_engine.pipeline.problem import search_document
+from collage_engine.planning.explain import explain_document
+from collage_engine.planning.problem import search_document
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict

@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.pipeline.client import PipelineClient, Ticket
-from collage_engine.pipeline.problem import search_document
-from collage_engine.pipeline.results import Opened, RunOutcome
+from collage_engine.planning.problem import search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
 from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.placement import Run
+from collage_engine.records.results import Opened, RunOutcome
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session, save_session
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.pipeline.client import Ticket
-from collage_engine.pipeline.results import RunOutcome
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
+from collage_engine.records.results import RunOutcome
 from collage_engine.search.api import Search
+from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
 
 

@@ -148,9 +148,13 @@ class Server:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:
             self._fail(
-                identity, -32000, str(error), kind=type(error).__name__, status=error.exit_status,
+                identity,
+                -32000,
+                str(error),
+                kind=type(error).__name__,
+                status=error.exit_status,
                 details=getattr(error, "details", None),
-            )  # fmt: skip
+            )
         except Exception as error:
             # A defect of ours: the client gets a sentence, the log gets the trace.
             import traceback
@@ -159,14 +163,22 @@ class Server:
             self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
 
     def _fail(
-        self, identity: Any, code: int, text: str, kind: str = "UsageError", status: int = 1,
+        self,
+        identity: Any,
+        code: int,
+        text: str,
+        kind: str = "UsageError",
+        status: int = 1,
         details: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         data = {"kind": kind, "exit_status": status, "details": details}
         self._write(
-            {"jsonrpc": "2.0", "id": identity,
-             "error": {"code": code, "message": text, "data": data}}
-        )  # fmt: skip
+            {
+                "jsonrpc": "2.0",
+                "id": identity,
+                "error": {"code": code, "message": text, "data": data},
+            }
+        )
 
     def _write(self, message: dict[str, Any]) -> None:
         data = msgspec.json.encode(message) + b"\n"

@@ -35,9 +35,19 @@ MISSING_SECONDS = 600.0
 _ENGINE = Path(__file__).resolve().parents[1]
 _SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
 _VARIABLES = (
-    "COLLAGE_BUILD_DIR", "CUDA", "CUTLASS", "CXX", "LD_", "MKL", "NVIDIA", "ONEAPI", "PATH",
-    "PYTHON", "TENSORRT", "TVM",
-)  # fmt: skip
+    "COLLAGE_BUILD_DIR",
+    "CUDA",
+    "CUTLASS",
+    "CXX",
+    "LD_",
+    "MKL",
+    "NVIDIA",
+    "ONEAPI",
+    "PATH",
+    "PYTHON",
+    "TENSORRT",
+    "TVM",
+)
 """How the names of variables begin that choose what is loaded, compiled with, or seen."""
 _DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
 
@@ -106,8 +116,17 @@ def surroundings(target: str) -> str:
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     packages = {folder: _stamp(folder) for folder in _package_folders()}
     driver = {path: _stamp(path, content=path.startswith("/proc")) for path in _DRIVER}
-    parts = [target, sys.executable, sys.version, fingerprint(), _sources(), variables, devices,
-             packages, driver]  # fmt: skip
+    parts = [
+        target,
+        sys.executable,
+        sys.version,
+        fingerprint(),
+        _sources(),
+        variables,
+        devices,
+        packages,
+        driver,
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -160,7 +179,7 @@ def _package_folders() -> list[str]:
 def _sources() -> str:
     """Hash of the toolchains' sources and of what they learn about the machine from."""
     digest = hashlib.sha256()
-    for room in ("machine", "toolchains"):
+    for room in ("machine", "kernels", "toolchains"):
         for path in sorted((_ENGINE / room).rglob("*")):
             if path.suffix in _SOURCES:
                 digest.update(f"{path.relative_to(_ENGINE)}\0".encode())

@@ -47,9 +47,12 @@ TOOLCHAINS: dict[str, str] = {
 }
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "tvm": ("cpu", "cuda"), "cublas": ("cuda",), "cudnn": ("cuda",), "cutlass": ("cuda",),
+    "tvm": ("cpu", "cuda"),
+    "cublas": ("cuda",),
+    "cudnn": ("cuda",),
+    "cutlass": ("cuda",),
     "tensorrt": ("cuda",),
-}  # fmt: skip
+}
 """Kinds of devices of those that are not for the CPU alone (``Toolchain.targets``)."""
 
 PROBE_SECONDS = 180.0
@@ -91,8 +94,8 @@ def get(name: str) -> Toolchain:
 def folder_hash(cls: type[Toolchain]) -> str:
     """SHA-256 over the sources that decide what the toolchain compiles.
 
-    The folder of the class and of every base class that has one of its own (``native/`` for the
-    C++ runtimes), plus the modules named in the class attribute ``depends``.
+    The folder of the class and of every base class that has one of its own (``runtime/`` for the
+    C++ runtimes), plus the modules and packages named in the class attribute ``depends``.
     """
     root = Path(__file__).resolve().parent
     files: set[Path] = set()
@@ -108,8 +111,13 @@ def folder_hash(cls: type[Toolchain]) -> str:
             files |= {p for p in folder.rglob("*") if p.suffix in _SOURCES}
     for name in getattr(cls, "depends", ()):
         spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
+        if spec is None or spec.origin is None:
+            continue
+        if spec.submodule_search_locations is None:
             files.add(Path(spec.origin).resolve())
+        else:
+            package = Path(spec.origin).resolve().parent
+            files |= {p for p in package.rglob("*") if p.suffix in _SOURCES}
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.parent.name}/{path.name}\0".encode())

@@ -271,9 +271,11 @@ class Canvas(QAbstractScrollArea):
             return
         x, y = pixmap.width() / target.width(), pixmap.height() / target.height()
         source = QRectF(
-            (shown.left() - target.left()) * x, (shown.top() - target.top()) * y,
-            shown.width() * x, shown.height() * y,
-        )  # fmt: skip
+            (shown.left() - target.left()) * x,
+            (shown.top() - target.top()) * y,
+            shown.width() * x,
+            shown.height() * y,
+        )
         painter.drawPixmap(shown, pixmap, source)
 
     def _make_overview(self) -> None:
@@ -311,9 +313,10 @@ class Canvas(QAbstractScrollArea):
         """Any part of the scene as a picture, for export."""
         assert self.picture is not None and self._style is not None
         image = QImage(
-            max(1, round(area.width() * scale)), max(1, round(area.height() * scale)),
+            max(1, round(area.width() * scale)),
+            max(1, round(area.height() * scale)),
             QImage.Format.Format_ARGB32_Premultiplied,
-        )  # fmt: skip
+        )
         if image.isNull():
             raise MemoryError("the picture is too large")
         painter = QPainter(image)

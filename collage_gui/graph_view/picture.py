@@ -115,24 +115,30 @@ class Picture:
         found = []
         for colour, (rim, fill, spans, lines) in self._bands.items():
             inside = np.flatnonzero(
-                (spans[:, 0] < area.right()) & (spans[:, 2] > area.left())
-                & (spans[:, 1] < area.bottom()) & (spans[:, 3] > area.top())
-            )  # fmt: skip
+                (spans[:, 0] < area.right())
+                & (spans[:, 2] > area.left())
+                & (spans[:, 1] < area.bottom())
+                & (spans[:, 3] > area.top())
+            )
             if len(inside) or lines:
                 found.append((colour, [rim[i] for i in inside], [fill[i] for i in inside], lines))
         return found
 
     def boxes_in(self, area: QRectF) -> np.ndarray:
         return np.flatnonzero(
-            (self.left < area.right()) & (self.left + BOX_WIDTH > area.left())
-            & (self.top < area.bottom()) & (self.top + BOX_HEIGHT > area.top())
-        )  # fmt: skip
+            (self.left < area.right())
+            & (self.left + BOX_WIDTH > area.left())
+            & (self.top < area.bottom())
+            & (self.top + BOX_HEIGHT > area.top())
+        )
 
     def segments_in(self, area: QRectF) -> np.ndarray:
         return np.flatnonzero(
-            (self.segment_left <= area.right()) & (self.segment_right >= area.left())
-            & (self.segment_top <= area.bottom()) & (self.segment_bottom >= area.top())
-        )  # fmt: skip
+            (self.segment_left <= area.right())
+            & (self.segment_right >= area.left())
+            & (self.segment_top <= area.bottom())
+            & (self.segment_bottom >= area.top())
+        )
 
     def box_at(self, point: QPointF) -> int | None:
         found = self.boxes_in(QRectF(point.x(), point.y(), 1e-6, 1e-6))

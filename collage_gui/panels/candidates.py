@@ -64,26 +64,57 @@ class CandidatesPanel(QWidget):
         d = document
         self.model = RowsModel(
             [
-                Column("Toolchain", lambda r: r.instance.id,
-                       toolchain=lambda r: r.instance.toolchain,
-                       text=lambda r: toolchain_title(r.instance.id),
-                       tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                       width=128),
-                Column("Operators", lambda r: r.label.replace("nn.", ""), width=118,
-                       text=operators_text, tip=operators_tip),
-                Column("Cost", lambda r: d.cost(r.id).at(), "time", about=ESTIMATED,
-                       tip=lambda r: cost_tip(d.cost(r.id)), width=76),
-                Column("Regret", lambda r: d.regrets.get(r.id), "signed-time", width=88,
-                       tip=lambda r: "Least cost of any placement with it, less the least cost"),
-                Column("Alone", lambda r: alone_us(d.cost(r.id)), "time", about=ALONE,
-                       tip=lambda r: cost_tip(d.cost(r.id)), width=76),
+                Column(
+                    "Toolchain",
+                    lambda r: r.instance.id,
+                    toolchain=lambda r: r.instance.toolchain,
+                    text=lambda r: toolchain_title(r.instance.id),
+                    tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
+                    width=128,
+                ),
+                Column(
+                    "Operators",
+                    lambda r: r.label.replace("nn.", ""),
+                    width=118,
+                    text=operators_text,
+                    tip=operators_tip,
+                ),
+                Column(
+                    "Cost",
+                    lambda r: d.cost(r.id).at(),
+                    "time",
+                    about=ESTIMATED,
+                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    width=76,
+                ),
+                Column(
+                    "Regret",
+                    lambda r: d.regrets.get(r.id),
+                    "signed-time",
+                    width=88,
+                    tip=lambda r: "Least cost of any placement with it, less the least cost",
+                ),
+                Column(
+                    "Alone",
+                    lambda r: alone_us(d.cost(r.id)),
+                    "time",
+                    about=ALONE,
+                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    width=76,
+                ),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
-                Column("±", self._spread, "percent", text=self._spread_text,
-                       tip=lambda r: cost_tip(d.cost(r.id)), width=56),
+                Column(
+                    "±",
+                    self._spread,
+                    "percent",
+                    text=self._spread_text,
+                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    width=56,
+                ),
                 Column("State", self._state, width=90, tip=lambda r: cost_tip(d.cost(r.id))),
                 Column("Reason", lambda r: d.cost(r.id).reason or "", width=260),
             ]
-        )  # fmt: skip
+        )
         self.model.bold = lambda r: r.id in self._chosen_ids()
         self.model.faded = lambda r: not d.cost(r.id).usable
         self.table = Table(self.model, "candidatesTable", "Candidates", theme)
@@ -92,9 +123,11 @@ class CandidatesPanel(QWidget):
         self.table.horizontalHeader().sectionClicked.connect(self._ordered)
         self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
         self.chart = BarChart(
-            theme, "rivalsChart", "Rivals",
+            theme,
+            "rivalsChart",
+            "Rivals",
             "Costs appear here once the candidates are measured: choose Run.",
-        )  # fmt: skip
+        )
         self.chart.chosen.connect(document.select_candidate)
         self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
         self.filter.setObjectName("candidatesFilter")
@@ -190,9 +223,10 @@ class CandidatesPanel(QWidget):
             rows = list(document.explained)
             if not rows:
                 rows = [
-                    c for c in document.candidates.values()
+                    c
+                    for c in document.candidates.values()
                     if not document.selection.isdisjoint(c.nodes)
-                ]  # fmt: skip
+                ]
         else:
             rows = list(document.candidates.values())
         keep = document.candidate
@@ -271,11 +305,17 @@ class CandidatesPanel(QWidget):
                 note = ("chosen  " + note).strip()
             bars.append(
                 Bar(
-                    rival_title(row), cost.median_us if cost.usable else None,
-                    cost.low_us, cost.high_us, look.colour, look.pattern, note, row.id,
+                    rival_title(row),
+                    cost.median_us if cost.usable else None,
+                    cost.low_us,
+                    cost.high_us,
+                    look.colour,
+                    look.pattern,
+                    note,
+                    row.id,
                     row.id in chosen,
                 )
-            )  # fmt: skip
+            )
         self.chart.show_bars(bars)
 
     def _enable(self) -> None:

@@ -38,13 +38,23 @@ class ChangesPage(QWidget):
             [
                 Column("Node", lambda r: self._node_name(r.node), width=200),
                 Column("Change", lambda r: r.change, width=90),
-                Column("Before", lambda r: r.before or "", toolchain=lambda r: r.before,
-                       text=lambda r: toolchain_title(r.before), width=130),
-                Column("After", lambda r: r.after or "", toolchain=lambda r: r.after,
-                       text=lambda r: toolchain_title(r.after), width=130),
+                Column(
+                    "Before",
+                    lambda r: r.before or "",
+                    toolchain=lambda r: r.before,
+                    text=lambda r: toolchain_title(r.before),
+                    width=130,
+                ),
+                Column(
+                    "After",
+                    lambda r: r.after or "",
+                    toolchain=lambda r: r.after,
+                    text=lambda r: toolchain_title(r.after),
+                    width=130,
+                ),
                 Column("Δ", lambda r: r.delta_us, "signed-time", width=90),
             ]
-        )  # fmt: skip
+        )
         self.table = Table(self.model, "changesTable", "Changed nodes", theme)
         self.table.selectionModel().selectionChanged.connect(self._select)
 

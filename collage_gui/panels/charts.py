@@ -143,9 +143,13 @@ class BarChart(QWidget):
                 continue
             length = min(value, end)
             rectangle = pg.BarGraphItem(
-                x0=[0], width=[length], y=[y], height=0.62, brush=QColor(bar.colour),
+                x0=[0],
+                width=[length],
+                y=[y],
+                height=0.62,
+                brush=QColor(bar.colour),
                 pen=QColor(c.text if bar.strong else bar.colour),
-            )  # fmt: skip
+            )
             plot.addItem(rectangle)
             if bar.pattern != "solid":
                 ink = QColor("#000000")
@@ -162,9 +166,14 @@ class BarChart(QWidget):
                 )
             if value > end:
                 tip = pg.ArrowItem(
-                    pos=(end * (1 + TIP), y), angle=180, headLen=16, headWidth=9, pxMode=True,
-                    brush=QColor(bar.colour), pen=QColor(c.text if bar.strong else bar.colour),
-                )  # fmt: skip
+                    pos=(end * (1 + TIP), y),
+                    angle=180,
+                    headLen=16,
+                    headWidth=9,
+                    pxMode=True,
+                    brush=QColor(bar.colour),
+                    pen=QColor(c.text if bar.strong else bar.colour),
+                )
                 plot.addItem(tip)
             elif bar.low is not None and bar.high is not None:
                 plot.addItem(

@@ -65,10 +65,16 @@ class InPlaceTable(Table):
         if shown is not None:
             graph = self.document.operators
             rows += [
-                _Row(p.id, p.instance, p.estimated_us, p.in_place_us, p.nodes,
-                     graph.label(p.nodes) if graph is not None else "")
+                _Row(
+                    p.id,
+                    p.instance,
+                    p.estimated_us,
+                    p.in_place_us,
+                    p.nodes,
+                    graph.label(p.nodes) if graph is not None else "",
+                )
                 for p in shown.placement.partitions
-            ]  # fmt: skip
+            ]
             if run is not None and shown.run == run.id:
                 for r in run.residual:
                     title = r.name if r.calls == 1 else f"{r.name} ×{r.calls}"

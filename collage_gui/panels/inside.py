@@ -123,9 +123,13 @@ class InsidePanel(QWidget):
             post = step.get("post_ops", "")
             post = ", ".join(map(str, post)) if isinstance(post, list | tuple) else str(post)
             item = QTreeWidgetItem(
-                [str(step.get("op", "")), str(step.get("algorithm", "")),
-                 str(step.get("layout", "")), post]
-            )  # fmt: skip
+                [
+                    str(step.get("op", "")),
+                    str(step.get("algorithm", "")),
+                    str(step.get("layout", "")),
+                    post,
+                ]
+            )
             item.setData(0, Qt.ItemDataRole.UserRole, step.get("operators"))
             self.plan.addTopLevelItem(item)
         for at in range(4):

@@ -59,10 +59,11 @@ class LimitsForm(QWidget):
         form.setContentsMargins(0, 0, 0, 0)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field, signal in (
-            ("Runtimes", self.runtimes, None), ("At most", self.most, self.most.valueChanged),
+            ("Runtimes", self.runtimes, None),
+            ("At most", self.most, self.most.valueChanged),
             ("Artifact", self.largest, self.largest.valueChanged),
             ("Licences", self.licences, self.licences.textChanged),
-        ):  # fmt: skip
+        ):
             form.addRow(label, field)
             field.setAccessibleName(f"{label} of what is deployed")
             if signal is not None:

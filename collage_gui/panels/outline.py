@@ -39,27 +39,56 @@ class PartitionsTable(QWidget):
         self._reference: dict[str, float] = {}
         self.model = RowsModel(
             [
-                Column("Toolchain", lambda r: r.instance, toolchain=lambda r: r.toolchain,
-                       text=lambda r: toolchain_title(r.instance), width=146,
-                       tip=lambda r: toolchain_title(r.instance)),
-                Column("Cost", lambda r: r.estimated_us, "time", width=74, about=ESTIMATED,
-                       tip=lambda r: cost_tip(document.cost(r.candidate))),
-                Column("Operators", self._label, width=124,
-                       tip=lambda r: "\n".join(
-                           [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
-                       )),
+                Column(
+                    "Toolchain",
+                    lambda r: r.instance,
+                    toolchain=lambda r: r.toolchain,
+                    text=lambda r: toolchain_title(r.instance),
+                    width=146,
+                    tip=lambda r: toolchain_title(r.instance),
+                ),
+                Column(
+                    "Cost",
+                    lambda r: r.estimated_us,
+                    "time",
+                    width=74,
+                    about=ESTIMATED,
+                    tip=lambda r: cost_tip(document.cost(r.candidate)),
+                ),
+                Column(
+                    "Operators",
+                    self._label,
+                    width=124,
+                    tip=lambda r: "\n".join(
+                        [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
+                    ),
+                ),
                 Column("№", lambda r: len(r.nodes), "number", width=40),
-                Column("Precision", lambda r: short(r.precision), width=84,
-                       tip=lambda r: precision_text(r.precision, r.max_rel_error)),
+                Column(
+                    "Precision",
+                    lambda r: short(r.precision),
+                    width=84,
+                    tip=lambda r: precision_text(r.precision, r.max_rel_error),
+                ),
                 Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
                 Column("In place", lambda r: r.in_place_us, "time", width=96, about=IN_PLACE),
                 Column("Δ", self._difference, "signed-time", width=78, about=DIFFERENCE),
-                Column("Baseline", lambda r: self._reference.get(r.id), "time", width=100,
-                       tip=lambda r: "The same operators in what is compared with"),
-                Column("Next", self._regret, "signed-time", width=80,
-                       tip=lambda r: "Regret of the best rival on the same operators"),
+                Column(
+                    "Baseline",
+                    lambda r: self._reference.get(r.id),
+                    "time",
+                    width=100,
+                    tip=lambda r: "The same operators in what is compared with",
+                ),
+                Column(
+                    "Next",
+                    self._regret,
+                    "signed-time",
+                    width=80,
+                    tip=lambda r: "Regret of the best rival on the same operators",
+                ),
             ]
-        )  # fmt: skip
+        )
         self.table = Table(self.model, "partitionsTable", "Partitions", theme)
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self.summary = QLabel(wordWrap=True)
@@ -110,8 +139,9 @@ class PartitionsTable(QWidget):
         if shown is None:
             self.summary.setText(
                 "No placement yet. Run to see which toolchain takes which part, and at what cost."
-                if self.document.graph is not None else "Open a model to begin."
-            )  # fmt: skip
+                if self.document.graph is not None
+                else "Open a model to begin."
+            )
         else:
             placement = shown.placement
             total = sum(p.estimated_us or 0 for p in placement.partitions)

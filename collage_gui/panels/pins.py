@@ -16,8 +16,12 @@ MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "devi
 
 
 SHORT = {
-    "on": "on", "never": "never", "exactly": "exactly", "together": "together", "device": "device",
-}  # fmt: skip
+    "on": "on",
+    "never": "never",
+    "exactly": "exactly",
+    "together": "together",
+    "device": "device",
+}
 
 
 def pin_words(pin: Pin) -> str:
@@ -209,8 +213,9 @@ class PinsPanel(QWidget):
         document = self.document
         if not chosen:
             chosen = {
-                at for at, pin in enumerate(document.pins)
+                at
+                for at, pin in enumerate(document.pins)
                 if not document.selection.isdisjoint(pin.nodes)
-            }  # fmt: skip
+            }
         left = [pin for at, pin in enumerate(document.pins) if at not in chosen]
         document.edit_pins(left, "Free")

@@ -14,8 +14,10 @@ _RUNS_SHOWN = 6
 
 def baseline_title(baseline: Baseline) -> str:
     """What a baseline is called for people: ``ONNX Runtime alone``, ``greedy oneDNN → TVM``."""
-    words = [toolchain_title(word) if toolchain_look(word).title != word else word
-             for word in baseline.name.split()]  # fmt: skip
+    words = [
+        toolchain_title(word) if toolchain_look(word).title != word else word
+        for word in baseline.name.split()
+    ]
     name = " ".join(words)
     if baseline.kind == "whole-model":
         return f"{toolchain_title(baseline.name)} alone"
@@ -89,11 +91,17 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
         )
         known = baseline.kind == "whole-model"
         bars.append(
-            Bar(baseline_title(baseline), baseline.measured_us, low, high,
-                look.colour if known else NEUTRAL, look.pattern if known else "dots",
+            Bar(
+                baseline_title(baseline),
+                baseline.measured_us,
+                low,
+                high,
+                look.colour if known else NEUTRAL,
+                look.pattern if known else "dots",
                 _baseline_note(run, baseline),
-                key=f"baseline:{baseline.name}")
-        )  # fmt: skip
+                key=f"baseline:{baseline.name}",
+            )
+        )
     return bars
 
 

@@ -125,12 +125,20 @@ class RunSettingsPanel(QWidget):
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
-            ("Device", self.device), ("Target", self.target), ("Threads", self.threads),
-            ("Budget", self.budget), ("Measure", self.measure), ("Costs", self.in_place),
-            ("Tuning", self.tune), ("Refining", self.refine), ("Precision", self.precision),
-            ("Tolerance", self.tolerance), ("Input sizes", self.shapes),
-            ("Inputs", self.inputs), ("Name", self.name),
-        ):  # fmt: skip
+            ("Device", self.device),
+            ("Target", self.target),
+            ("Threads", self.threads),
+            ("Budget", self.budget),
+            ("Measure", self.measure),
+            ("Costs", self.in_place),
+            ("Tuning", self.tune),
+            ("Refining", self.refine),
+            ("Precision", self.precision),
+            ("Tolerance", self.tolerance),
+            ("Input sizes", self.shapes),
+            ("Inputs", self.inputs),
+            ("Name", self.name),
+        ):
             form.addRow(label, field)
             field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
         box.addLayout(form)

@@ -78,9 +78,13 @@ class RunsPanel(QWidget):
         box.setSpacing(0)
         box.addWidget(self._bars_page(), 1)
         box.addWidget(self.tabs, 1)
-        for signal in (document.runs_changed, document.placement_changed,
-                       document.reference_changed, document.comparison_changed,
-                       document.pins_changed):  # fmt: skip
+        for signal in (
+            document.runs_changed,
+            document.placement_changed,
+            document.reference_changed,
+            document.comparison_changed,
+            document.pins_changed,
+        ):
             signal.connect(self.refresh)
         self.refresh()
 

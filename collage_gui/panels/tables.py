@@ -146,10 +146,12 @@ class RowsModel(QAbstractTableModel):
                     np.array(sorted(range(len(keys)), key=keys.__getitem__, reverse=down))
                 ]
             else:
-                values = np.array([
-                    float("nan") if (v := column.value(self.rows[i])) is None else float(v)
-                    for i in order.tolist()
-                ])  # fmt: skip
+                values = np.array(
+                    [
+                        float("nan") if (v := column.value(self.rows[i])) is None else float(v)
+                        for i in order.tolist()
+                    ]
+                )
                 # Unknown and infinite values come last, whatever the direction.
                 finite = np.isfinite(values)
                 known = np.flatnonzero(finite)

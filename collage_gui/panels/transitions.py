@@ -83,8 +83,11 @@ class TransitionsPage(QWidget):
         super().__init__()
         self.document = document
         self.matrix = TransitionMatrix(icon_size)
-        hint = QLabel("Values handed over, from the row's toolchain to the column's; within one "
-                      "toolchain: between two of its partitions.", wordWrap=True)  # fmt: skip
+        hint = QLabel(
+            "Values handed over, from the row's toolchain to the column's; within one "
+            "toolchain: between two of its partitions.",
+            wordWrap=True,
+        )
         hint.setProperty("quiet", True)
         page = QVBoxLayout(self)
         page.setContentsMargins(8, 8, 8, 4)

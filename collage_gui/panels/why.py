@@ -86,8 +86,9 @@ class WhyPanel(QWidget):
             if found.ties:
                 names = ", ".join(
                     escape(toolchain_title(document.candidates[t].instance.id))
-                    for t in found.ties if t in document.candidates
-                )  # fmt: skip
+                    for t in found.ties
+                    if t in document.candidates
+                )
                 if names:
                     out.append(
                         f"<h3>Tied</h3><p>As good: {names}. Repeats, or measurements at another "

@@ -37,16 +37,32 @@ def mnist() -> ModelProto:
     initializers.append(shape)
 
     def conv(name: str, data: str, kernel: str) -> None:
-        nodes.append(helper.make_node(
-            "Conv", [data, kernel], [f"{name}_Output_0"], name=name,
-            kernel_shape=[5, 5], pads=[2, 2, 2, 2], strides=[1, 1], dilations=[1, 1], group=1,
-        ))  # fmt: skip
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                [data, kernel],
+                [f"{name}_Output_0"],
+                name=name,
+                kernel_shape=[5, 5],
+                pads=[2, 2, 2, 2],
+                strides=[1, 1],
+                dilations=[1, 1],
+                group=1,
+            )
+        )
 
     def pool(name: str, data: str, size: int) -> None:
-        nodes.append(helper.make_node(
-            "MaxPool", [data], [f"{name}_Output_0"], name=name,
-            kernel_shape=[size, size], strides=[size, size], pads=[0, 0, 0, 0],
-        ))  # fmt: skip
+        nodes.append(
+            helper.make_node(
+                "MaxPool",
+                [data],
+                [f"{name}_Output_0"],
+                name=name,
+                kernel_shape=[size, size],
+                strides=[size, size],
+                pads=[0, 0, 0, 0],
+            )
+        )
 
     def plain(op: str, name: str, *inputs: str) -> None:
         nodes.append(helper.make_node(op, list(inputs), [f"{name}_Output_0"], name=name))

@@ -26,15 +26,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from collage_engine.measure.guard import NAME as GUARD
-from collage_engine.measure.measurer import group_candidates
-from collage_engine.pipeline.drift import drift
-from collage_engine.pipeline.inputs import representative_inputs
-from collage_engine.pipeline.measuring import Measuring
-from collage_engine.pipeline.workspace import Workspace
+from collage_engine.candidates.inputs import representative_inputs
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.sittings import DRIFT, median_interval, missing
+from collage_engine.store.drift import drift
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.speed_probe import NAME as GUARD
 from tests.benchmarks.place import model_file
 
 LEVEL = 0.9
@@ -85,10 +85,11 @@ def main() -> None:
     chosen = parser.parse_args()
     settings = RunSettings(threads=chosen.threads)
     assumed = (0.0, 0.05, 0.1, DRIFT)
-    print("| model | candidates | load | slowness | median ratio of sittings | " + " | ".join(
-        f"held at {d:.0%}" for d in assumed
-    ) + " | learnt in one half and earlier | held in the other, later | and the other way round |"
-    )  # fmt: skip
+    print(
+        "| model | candidates | load | slowness | median ratio of sittings | "
+        + " | ".join(f"held at {d:.0%}" for d in assumed)
+        + " | learnt in one half and earlier | held in the other, later | and the other way round |"
+    )
     print("|" + "---|" * (8 + len(assumed)))
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.models:
@@ -111,11 +112,14 @@ def tell(name: str, taken: Sequence[Mapping[str, Cost]], assumed: Sequence[float
             for a, b in itertools.pairwise(taken[:middle])
         ]
         learnt.append(drift(known, DRIFT))
-        later.append([
-            (taken[i][k], taken[j][k])
-            for i, j in itertools.permutations(range(len(taken)), 2) if max(i, j) >= middle
-            for k in keys[part::2]
-        ])  # fmt: skip
+        later.append(
+            [
+                (taken[i][k], taken[j][k])
+                for i, j in itertools.permutations(range(len(taken)), 2)
+                if max(i, j) >= middle
+                for k in keys[part::2]
+            ]
+        )
     shares = " | ".join(f"{held(every, d):.0%}" for d in assumed)
     print(
         f"| {name} | {len(keys)} | {os.getloadavg()[0]:.1f} | {min(slow):.2f}–{max(slow):.2f} "

@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from collage_engine.measure.measurer import group_candidates
-from collage_engine.pipeline.inputs import representative_inputs
-from collage_engine.pipeline.measuring import Measuring
-from collage_engine.pipeline.workspace import Menu, Workspace
+from collage_engine.candidates.inputs import representative_inputs
+from collage_engine.candidates.open_model import Menu, Workspace
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import group_candidates
 from tests.benchmarks.place import model_file
 
 MOST_SETS = 6
@@ -44,9 +44,12 @@ def best_parts(
     parts = [
         (frozenset(r.nodes), costs[r.key].median_us or 0.0)
         for r in records
-        if r.instance.id == instance and len(r.nodes) < len(nodes) and set(r.nodes) <= set(nodes)
-        and r.key in costs and costs[r.key].usable
-    ]  # fmt: skip
+        if r.instance.id == instance
+        and len(r.nodes) < len(nodes)
+        and set(r.nodes) <= set(nodes)
+        and r.key in costs
+        and costs[r.key].usable
+    ]
     for first in sorted(nodes):
         for covered, us in list(least.items()):
             if first in covered:
@@ -78,9 +81,11 @@ def report(name: str, settings: RunSettings, folder: Path) -> None:
                         continue
                     us = whole.median_us or 0.0
                     gain = "" if parts is None else f"{1 - us / parts:.0%}"
-                    print(f"| {name} | {r.label} | {r.instance.id} | {us:.2f} | "
-                          f"{'–' if parts is None else f'{parts:.2f}'} | {gain} |",
-                          flush=True)  # fmt: skip
+                    print(
+                        f"| {name} | {r.label} | {r.instance.id} | {us:.2f} | "
+                        f"{'–' if parts is None else f'{parts:.2f}'} | {gain} |",
+                        flush=True,
+                    )
     finally:
         workspace.close()
 

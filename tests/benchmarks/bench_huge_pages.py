@@ -43,8 +43,11 @@ def cost(folder: Path, switch: str) -> list[float]:
     """Bytes moved, seconds that took, resident size after two runs and its peak in KiB."""
     done = subprocess.run(
         [sys.executable, "-c", COST, str(LOADER), str(folder)],
-        env={**os.environ, SWITCH: switch}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env={**os.environ, SWITCH: switch},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: list[float] = json.loads(done.stdout)
     return found
 
@@ -75,16 +78,20 @@ def main() -> None:
     parser.add_argument("--sittings", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=16)
     options = parser.parse_args()
-    print("| artifact | without, ms | with, ms | difference (least, largest) | moved, MB "
-          "| in, ms | resident, MB | peak, MB |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        "| artifact | without, ms | with, ms | difference (least, largest) | moved, MB "
+        "| in, ms | resident, MB | peak, MB |\n|---|---|---|---|---|---|---|---|"
+    )
     for folder in options.artifacts:
         manifest = json.loads((folder / "manifest.json").read_text())
         spec = {
-            "kind": "artifact", "folder": str(folder), "threads": manifest["threads"],
+            "kind": "artifact",
+            "folder": str(folder),
+            "threads": manifest["threads"],
             "inputs": str(folder / "sample_input.npz"),
             "outputs": str(folder / "sample_output.npz"),
             "output_names": [about["name"] for about in manifest["outputs"]],
-        }  # fmt: skip
+        }
         with tempfile.TemporaryDirectory() as scratch:
             sat = [sitting(spec, Path(scratch), options.rounds) for _ in range(options.sittings)]
         without, with_them, gains = zip(*sat, strict=True)

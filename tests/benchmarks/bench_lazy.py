@@ -20,24 +20,23 @@ from typing import Any, cast
 
 import msgspec
 
+from collage_engine.candidates.inputs import representative_inputs
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.cli.options import duration
-from collage_engine.measure.measurer import Group
+from collage_engine.control.budget import Budget
+from collage_engine.control.progress import StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.pipeline.budget import Budget
-from collage_engine.pipeline.inputs import representative_inputs
-from collage_engine.pipeline.lazily import Needed
-from collage_engine.pipeline.measuring import Measuring
-from collage_engine.pipeline.problem import make_problem
-from collage_engine.pipeline.rivals import baselines
-from collage_engine.pipeline.stages import StageReport
-from collage_engine.pipeline.transitions import transition_constants
-from collage_engine.pipeline.workspace import Workspace
-from collage_engine.placement.build import CoverPart
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.planning.problem import make_problem
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import Group
+from collage_engine.transitions.transitions import transition_constants
+from collage_engine.trials.baselines import baselines
 from tests.benchmarks.place import MODELS, model_file
 
 
@@ -94,17 +93,17 @@ def replay(
     stored = Stored(truth)
     blank = [msgspec.structs.replace(r, cost=UNKNOWN) for r in records]
     began = time.process_time()
-    needed = Needed(
-        graph, blank, constants, problem, cast(Measuring, stored), math.inf, keep=keep
-    )  # fmt: skip
+    needed = Needed(graph, blank, constants, problem, cast(Measuring, stored), math.inf, keep=keep)
     found = needed.measure(check=True)
     seconds = time.process_time() - began
     answer = solve(problem(found), with_bounds=False)
     contradicted = {
-        r.key for r in found
-        if r.cost.state == "unknown" and truth[r.key].usable
+        r.key
+        for r in found
+        if r.cost.state == "unknown"
+        and truth[r.key].usable
         and max(r.lower_bound_us or 0.0, r.assumed_bound_us or 0.0) > (truth[r.key].median_us or 0)
-    }  # fmt: skip
+    }
     return Replay(
         distinct=len(truth),
         asked=len(stored.asked),
@@ -142,14 +141,19 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
 
 def show(name: str, r: Replay) -> None:
     same = "same" if r.same_cover else "equal cost" if r.lazy_us == r.full_us else "OTHER"
-    print(f"| {name} | {r.distinct} | {r.asked} | {r.left_out:.1%} | {r.proven} | {r.assumed} "
-          f"| {r.waves} | {r.seconds:.1f} | {r.lazy_us:.2f} | {r.full_us:.2f} | {same} "
-          f"| {'yes' if r.certified else 'no'} | {r.contradicted} |", flush=True)  # fmt: skip
+    print(
+        f"| {name} | {r.distinct} | {r.asked} | {r.left_out:.1%} | {r.proven} | {r.assumed} "
+        f"| {r.waves} | {r.seconds:.1f} | {r.lazy_us:.2f} | {r.full_us:.2f} | {same} "
+        f"| {'yes' if r.certified else 'no'} | {r.contradicted} |",
+        flush=True,
+    )
 
 
 def head() -> None:
-    print("| model | distinct | measured | left out | proven | assumed | waves | search s (CPU) "
-          "| cover µs | with all µs | cover | certified | bounds contradicted |")  # fmt: skip
+    print(
+        "| model | distinct | measured | left out | proven | assumed | waves | search s (CPU) "
+        "| cover µs | with all µs | cover | certified | bounds contradicted |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 
 

@@ -25,9 +25,15 @@ from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
 from tests.toolchain_cases import error, imported, reference, whole
 
 MODELS = (
-    "mobilenet_v2", "light_squeezenet", "light_resnet50", "se_resnet50", "unet_brain",
-    "light_densenet121", "light_inception_v2", "light_shufflenet",
-)  # fmt: skip
+    "mobilenet_v2",
+    "light_squeezenet",
+    "light_resnet50",
+    "se_resnet50",
+    "unet_brain",
+    "light_densenet121",
+    "light_inception_v2",
+    "light_shufflenet",
+)
 TOOLCHAINS = ("tvm", "onednn", "openvino")
 
 

@@ -27,26 +27,26 @@ from statistics import median
 
 import msgspec
 
+from collage_engine.candidates.inputs import model_tolerance, representative_inputs
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.cli.options import duration
+from collage_engine.control.budget import Budget
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.pipeline.budget import Budget
-from collage_engine.pipeline.inputs import model_tolerance, representative_inputs
-from collage_engine.pipeline.lazily import Needed
-from collage_engine.pipeline.measuring import Measuring
-from collage_engine.pipeline.problem import make_problem
-from collage_engine.pipeline.refining import EndToEnd
-from collage_engine.pipeline.rivals import part_of
-from collage_engine.pipeline.transitions import transition_constants
-from collage_engine.pipeline.workspace import Workspace
+from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
 from collage_engine.search.evolve import Evolution
 from collage_engine.search.local_search import LocalSearch
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Method, refine
 from collage_engine.search.trials import Cover, key_of
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.transitions.transitions import transition_constants
+from collage_engine.trials.baselines import part_of
+from collage_engine.trials.refinement import EndToEnd
 from tests.benchmarks.place import model_file
 
 PIECE = 4
@@ -64,10 +64,13 @@ def measured(workspace: Workspace, settings: RunSettings) -> tuple[Problem, list
     with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
         measuring.begin(menu.records)
         needed = Needed(
-            model.graph, menu.records, constants,
+            model.graph,
+            menu.records,
+            constants,
             lambda known: make_problem(model.graph.record, known, (), constants, settings),
-            measuring, Budget(settings.budget_s).deadline,
-        )  # fmt: skip
+            measuring,
+            Budget(settings.budget_s).deadline,
+        )
         records = needed.measure(check=False)
     return make_problem(model.graph.record, records, (), constants, settings), records
 
@@ -77,12 +80,12 @@ def first_level(problem: Problem) -> Cover:
     most = PIECE
     while True:
         pieces = [
-            c if len(c.nodes) <= most
+            c
+            if len(c.nodes) <= most
             else msgspec.structs.replace(c, state="invalid", cost_us=None, reason="too large")
             for c in problem.candidates
-        ]  # fmt: skip
-        found = solve(msgspec.structs.replace(problem, candidates=tuple(pieces)),
-                      with_bounds=False)  # fmt: skip
+        ]
+        found = solve(msgspec.structs.replace(problem, candidates=tuple(pieces)), with_bounds=False)
         if found.cover:
             return found.cover
         most *= 2
@@ -101,9 +104,13 @@ def compare(
         model = workspace.model
         inputs = representative_inputs(model, settings)
         whole = EndToEnd(
-            model, lambda cover: tuple(part_of(by_id[str(c)]) for c in cover),
-            inputs, original_outputs(model, inputs), model_tolerance(model, settings), built,
-        )  # fmt: skip
+            model,
+            lambda cover: tuple(part_of(by_id[str(c)]) for c in cover),
+            inputs,
+            original_outputs(model, inputs),
+            model_tolerance(model, settings),
+            built,
+        )
         known: dict[frozenset[str], Cost] = {}
 
         def measuring() -> Callable[[Cover], Cost]:
@@ -132,9 +139,13 @@ def compare(
             for seed, trials in itertools.product(range(seeds), budgets):
                 for label, make in methods.items():
                     found = refine(
-                        problem, [start], measuring(), method=make(seed), trials=1 + trials,
+                        problem,
+                        [start],
+                        measuring(),
+                        method=make(seed),
+                        trials=1 + trials,
                         inside=whole.inside,
-                    )  # fmt: skip
+                    )
                     winners[label, trials].append(found.cover)
             every = {key_of(c): c for c in (start, *itertools.chain(*winners.values()))}
             taken = dict(zip(every, whole.together(list(every.values()), ROUNDS), strict=True))
@@ -143,8 +154,10 @@ def compare(
         for trials in budgets:
             ours = {label: winners[label, trials] for label in methods}
             tell(name, trials, taken, key_of(start), ours)
-        print(f"| | {len(known)} covers measured, {time.monotonic() - began:.0f} s | | | | |",
-              flush=True)  # fmt: skip
+        print(
+            f"| | {len(known)} covers measured, {time.monotonic() - began:.0f} s | | | | |",
+            flush=True,
+        )
     finally:
         shutil.rmtree(built, ignore_errors=True)
         workspace.close()
@@ -169,12 +182,16 @@ def tell(
             f"| {', '.join(f'{gain:.1%}' for gain in each)} |",
             flush=True,
         )
-    pairs = [(taken[a], taken[b]) for a, b in zip(keys["local search"], keys["evolution"],
-                                                  strict=True)]  # fmt: skip
+    pairs = [
+        (taken[a], taken[b]) for a, b in zip(keys["local search"], keys["evolution"], strict=True)
+    ]
     low, high = interval(pairs)
     better = 1 - median(ratio(a, b) for a, b in pairs)
-    print(f"| {name} | local search's against evolution's | {trials} | | "
-          f"| {better:.1%} ({1 - high:.1%} to {1 - low:.1%}) | |", flush=True)  # fmt: skip
+    print(
+        f"| {name} | local search's against evolution's | {trials} | | "
+        f"| {better:.1%} ({1 - high:.1%} to {1 - low:.1%}) | |",
+        flush=True,
+    )
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -202,8 +219,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", type=duration, default=600.0)
     chosen = parser.parse_args()
-    print("| model | method | measurements | start µs | winner µs | gain (95 %) "
-          "| gain of each seed |")  # fmt: skip
+    print(
+        "| model | method | measurements | start µs | winner µs | gain (95 %) | gain of each seed |"
+    )
     print("|" + "---|" * 7)
     budgets = [int(trials) for trials in chosen.trials.split(",")]
     settings = RunSettings(threads=chosen.threads, budget_s=chosen.budget)

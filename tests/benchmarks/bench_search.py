@@ -50,19 +50,27 @@ def row(shape: str, size: int, pairs: bool, cpu: bool) -> dict[str, object]:
         solve(pinned, previous=search)
         again = clock() - begun
     return {
-        "shape": shape, "pairs": pairs, "nodes": len(problem.nodes),
-        "candidates": len(problem.candidates), "read_s": round(reading, 3),
-        "search_s": round(searching, 3), "cpu_s": round(working, 3),
+        "shape": shape,
+        "pairs": pairs,
+        "nodes": len(problem.nodes),
+        "candidates": len(problem.candidates),
+        "read_s": round(reading, 3),
+        "search_s": round(searching, 3),
+        "cpu_s": round(working, 3),
         "again_s": None if again is None else round(again, 3),
-        "optimal": answer.optimal, "gap": (answer.gap_us or 0.0) / (answer.cost_us or 1.0),
-        "exact_regrets": len(answer.regrets), "states": answer.states,
+        "optimal": answer.optimal,
+        "gap": (answer.gap_us or 0.0) / (answer.cost_us or 1.0),
+        "exact_regrets": len(answer.regrets),
+        "states": answer.states,
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }  # fmt: skip
+    }
 
 
 def table(shapes: list[str], sizes: list[int], cpu: bool, costs: tuple[bool, ...]) -> None:
-    print("| shape | pair costs | nodes | candidates | read s | search s | (CPU s) | "
-          "after one pin s | optimal | gap | exact regrets | states | MB |")  # fmt: skip
+    print(
+        "| shape | pair costs | nodes | candidates | read s | search s | (CPU s) | "
+        "after one pin s | optimal | gap | exact regrets | states | MB |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for shape in shapes:
         for size in sizes:
@@ -70,15 +78,19 @@ def table(shapes: list[str], sizes: list[int], cpu: bool, costs: tuple[bool, ...
                 command = [sys.executable, "-m", __spec__.name, "--row", shape, str(size)]
                 done = subprocess.run(
                     [*command, "pairs" if pairs else "none", *(["--cpu"] if cpu else [])],
-                    capture_output=True, text=True, check=True,
-                )  # fmt: skip
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
                 r = json.loads(done.stdout)
                 again = "" if r["again_s"] is None else r["again_s"]
-                print(f"| {shape} | {'yes' if pairs else 'no'} | {r['nodes']} | {r['candidates']} "
-                      f"| {r['read_s']} | {r['search_s']} | {r['cpu_s']} | {again} "
-                      f"| {'yes' if r['optimal'] else 'no'} | {r['gap']:.2%} "
-                      f"| {r['exact_regrets']} | {r['states']} | {r['memory_mb']} |",
-                      flush=True)  # fmt: skip
+                print(
+                    f"| {shape} | {'yes' if pairs else 'no'} | {r['nodes']} | {r['candidates']} "
+                    f"| {r['read_s']} | {r['search_s']} | {r['cpu_s']} | {again} "
+                    f"| {'yes' if r['optimal'] else 'no'} | {r['gap']:.2%} "
+                    f"| {r['exact_regrets']} | {r['states']} | {r['memory_mb']} |",
+                    flush=True,
+                )
 
 
 def random_checks(count: int, first_seed: int) -> None:
@@ -106,8 +118,9 @@ def refinement(rounds: int) -> None:
             before = truth(problem, seed, start)
             said = []
             methods: dict[str, Method] = {
-                "local": LocalSearch(problem), "evolution": Evolution(problem, start),
-            }  # fmt: skip
+                "local": LocalSearch(problem),
+                "evolution": Evolution(problem, start),
+            }
             for name, method in methods.items():
                 found = refine(problem, [start], machine(problem, seed), method=method, trials=150)
                 said.append(f"{name} {1 - truth(problem, seed, found.cover) / before:.2%}")

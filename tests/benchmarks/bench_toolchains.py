@@ -196,8 +196,10 @@ def models(
 def main(arguments: list[str]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     tables: dict[str, Callable[[], object]] = {
-        "overhead": overhead, "kernels": kernels, "models": models,
-    }  # fmt: skip
+        "overhead": overhead,
+        "kernels": kernels,
+        "models": models,
+    }
     for name in arguments or list(tables):
         tables[name]()
 

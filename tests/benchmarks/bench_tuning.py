@@ -30,18 +30,29 @@ os.environ["COLLAGE_CACHE_DIR"] = tempfile.mkdtemp(prefix="collage-bench-")
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
-from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
+from collage_engine.tuning.choice import tuned_instance
 from tests.benchmarks.bench_tvm_ops import CASES, LEAST_SECONDS, Case
 
 NAMES = (
-    "conv3x3 64 56", "conv3x3 256 14", "conv3x3 512 7", "conv1x1 256-64 56",
-    "conv1x1 1024-256 14", "conv1x1 512-2048 7", "depthwise 96 112", "depthwise 576 14",
-    "matmul 128x768x768", "matmul gelu 128x768x3072", "fc 1x2048x1000", "attention 12x128x64",
-    "matmul of inputs", "light_squeezenet", "mobilenet_v2",
-)  # fmt: skip
+    "conv3x3 64 56",
+    "conv3x3 256 14",
+    "conv3x3 512 7",
+    "conv1x1 256-64 56",
+    "conv1x1 1024-256 14",
+    "conv1x1 512-2048 7",
+    "depthwise 96 112",
+    "depthwise 576 14",
+    "matmul 128x768x768",
+    "matmul gelu 128x768x3072",
+    "fc 1x2048x1000",
+    "attention 12x128x64",
+    "matmul of inputs",
+    "light_squeezenet",
+    "mobilenet_v2",
+)
 
 
 def measure(case: Case) -> str:

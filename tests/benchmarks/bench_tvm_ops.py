@@ -55,9 +55,14 @@ def conv(
     inside = data[1] // groups
     weight = net.randn(channels, inside, kernel, kernel, scale=(inside * kernel**2) ** -0.5)
     y = net.add(
-        "Conv", x, weight, net.randn(channels), strides=[stride] * 2, pads=[kernel // 2] * 4,
+        "Conv",
+        x,
+        weight,
+        net.randn(channels),
+        strides=[stride] * 2,
+        pads=[kernel // 2] * 4,
         group=groups,
-    )  # fmt: skip
+    )
     return net.model(net.add("Relu", y))
 
 
@@ -192,9 +197,14 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     ours, theirs = (statistics.median(times) * 1e6 for times in samples)
     compiled.close()
     return {
-        "case": case.name, "tvm_us": ours, "onnxruntime_us": theirs, "ratio": ours / theirs,
-        "bar": case.bar, "error": error, "compile_s": compiling,
-    }  # fmt: skip
+        "case": case.name,
+        "tvm_us": ours,
+        "onnxruntime_us": theirs,
+        "ratio": ours / theirs,
+        "bar": case.bar,
+        "error": error,
+        "compile_s": compiling,
+    }
 
 
 def main() -> int:

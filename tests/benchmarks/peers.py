@@ -55,10 +55,18 @@ from tests.benchmarks.peers_stats import (
 from tests.benchmarks.place import model_file
 
 ELEVEN = (
-    "light_resnet50", "mobilenet_v2", "light_squeezenet", "light_inception_v2",
-    "light_densenet121", "light_shufflenet", "bert_small", "gpt2_small", "unet_brain",
-    "vit_b_block", "se_resnet50",
-)  # fmt: skip
+    "light_resnet50",
+    "mobilenet_v2",
+    "light_squeezenet",
+    "light_inception_v2",
+    "light_densenet121",
+    "light_shufflenet",
+    "bert_small",
+    "gpt2_small",
+    "unet_brain",
+    "vit_b_block",
+    "se_resnet50",
+)
 BEHIND = 3.0
 """A runtime so many times slower than the fastest after three rounds sits out the rest."""
 LOWER = {"float32": (FLOAT32,), "bf16": (FLOAT32, "bf16"), "int8": (FLOAT32, "int8")}
@@ -135,9 +143,10 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     try:
         for spec in specs_of(name, model, artifact, threads, keep, options):
             about = PeerTime(
-                name=spec["name"], precision=spec["precision"],
+                name=spec["name"],
+                precision=spec["precision"],
                 same_module=spec["name"] != OURS and is_same(spec.get("folder"), manifest),
-            )  # fmt: skip
+            )
             try:
                 specs[spec["name"]] = spec | sample
                 peer = Peer(spec | sample, keep)
@@ -159,13 +168,20 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
             peer.close()
     clock = pick_clock(options.clock, threads, busy)
     entry = PeerEntry(
-        model=name, threads=threads, precision=options.precision, tolerance=options.tolerance,
-        launches=options.launches, load=busy, clock=clock,
+        model=name,
+        threads=threads,
+        precision=options.precision,
+        tolerance=options.tolerance,
+        launches=options.launches,
+        load=busy,
+        clock=clock,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
-        nodes=document["model"]["nodes"], samples=dict(samples), winner=document["winner"],
+        nodes=document["model"]["nodes"],
+        samples=dict(samples),
+        winner=document["winner"],
         peers=tuple(timed(about, samples.get(key, ()), clock) for key, about in times.items()),
         **placed(document),
-    )  # fmt: skip
+    )
     return judged(entry)
 
 
@@ -184,11 +200,14 @@ def parts_of(manifest: dict[str, Any]) -> list[tuple[Any, ...]]:
     """What the partitions of an artifact are, in order, without how long they take."""
     return [
         (
-            part["toolchain"], part["config"], part["nodes"],
-            part.get("takes") or {}, part.get("gives") or {},
+            part["toolchain"],
+            part["config"],
+            part["nodes"],
+            part.get("takes") or {},
+            part.get("gives") or {},
         )
         for part in manifest["placement"]["partitions"]
-    ]  # fmt: skip
+    ]
 
 
 def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:
@@ -196,10 +215,14 @@ def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:
     figures = column(samples, clock)
     low, high = spread(figures)
     return msgspec.structs.replace(
-        about, us=middle(figures), low_us=low, high_us=high,
-        wall_us=middle(column(samples, "wall")), cpu_us=middle(column(samples, "cpu")),
+        about,
+        us=middle(figures),
+        low_us=low,
+        high_us=high,
+        wall_us=middle(column(samples, "wall")),
+        cpu_us=middle(column(samples, "cpu")),
         rounds=sum(pair[0] >= 0 for pair in samples),
-    )  # fmt: skip
+    )
 
 
 def judged(entry: PeerEntry) -> PeerEntry:
@@ -208,9 +231,12 @@ def judged(entry: PeerEntry) -> PeerEntry:
     ratio = against(entry.samples, best, entry.clock, entry.launches)
     if ratio is not None:
         entry = msgspec.structs.replace(
-            entry, best_other=best, slowdown=ratio.middle - 1, slowdown_low=ratio.low - 1,
+            entry,
+            best_other=best,
+            slowdown=ratio.middle - 1,
+            slowdown_low=ratio.low - 1,
             slowdown_high=ratio.high - 1,
-        )  # fmt: skip
+        )
     if entry.precision != FLOAT32:
         plain = best_other(entry.peers, entry.samples, entry.clock, (FLOAT32,))
         if plain is not None:
@@ -221,9 +247,12 @@ def judged(entry: PeerEntry) -> PeerEntry:
             )
             if gain is not None:
                 entry = msgspec.structs.replace(
-                    entry, best_float32=plain, speedup=gain.middle, speedup_low=gain.low,
+                    entry,
+                    best_float32=plain,
+                    speedup=gain.middle,
+                    speedup_low=gain.low,
                     speedup_high=gain.high,
-                )  # fmt: skip
+                )
     return entry
 
 
@@ -245,8 +274,15 @@ def placed(document: dict[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of what takes part, as installed here; torch says its own where it runs."""
     found = {}
-    for package in ("collage-explorer", "apache-tvm", "onnxruntime", "openvino", "onednn-cpu-gomp",
-                    "scipy-openblas32", "mkl"):  # fmt: skip
+    for package in (
+        "collage-explorer",
+        "apache-tvm",
+        "onnxruntime",
+        "openvino",
+        "onednn-cpu-gomp",
+        "scipy-openblas32",
+        "mkl",
+    ):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -331,9 +367,12 @@ def main() -> None:
     here = device()
     result = read_peers(options.out) if options.out.exists() else PeersResult()
     result = msgspec.structs.replace(
-        result, machine=here.description, cores=physical_cores(), versions=versions(),
+        result,
+        machine=here.description,
+        cores=physical_cores(),
+        versions=versions(),
         settings=SETTINGS,
-    )  # fmt: skip
+    )
     print("\n".join(headings(result)))
     print(f"load average {os.getloadavg()[0]:.2f}, {options.rounds} rounds", flush=True)
     with tempfile.TemporaryDirectory() as scratch:

@@ -12,10 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.build import CoverPart, build_cover, write_module
-from collage_engine.placement.npz import read_npz
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import CollageError, ToolchainError
 from collage_engine.toolchains.registry import get
 

@@ -84,9 +84,10 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
     core = openvino.Core()
     hint = {"float32": "f32", "int8": "f32", "bf16": "bf16"}[spec["precision"]]
     compiled = core.compile_model(
-        spec["model"], "CPU",
+        spec["model"],
+        "CPU",
         {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": spec["threads"]},
-    )  # fmt: skip
+    )
     request = compiled.create_infer_request()
     for port in compiled.inputs:
         name = next(n for n in inputs if n in port.get_names())
@@ -117,9 +118,11 @@ def open_torch(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
 
 
 OPEN = {
-    "artifact": open_artifact, "onnxruntime": open_onnxruntime, "openvino": open_openvino,
+    "artifact": open_artifact,
+    "onnxruntime": open_onnxruntime,
+    "openvino": open_openvino,
     "torch": open_torch,
-}  # fmt: skip
+}
 
 
 def worst_error(outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:

@@ -43,9 +43,12 @@ class Peer:
         }
         self._process = subprocess.Popen(
             [spec.get("python") or sys.executable, str(CHILD), described.name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
         try:
             opened = self._answer()
         except PeerFailed:

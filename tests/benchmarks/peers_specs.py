@@ -27,10 +27,23 @@ def place(
     if options.reuse and kept.exists() and out.exists():
         return json.loads(kept.read_text())
     command = [
-        sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out), "--json",
-        "--threads", str(threads), "--budget", options.budget,
-        "--tune-budget", options.tune_budget, "--precision", options.precision,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "collage_engine",
+        "place",
+        str(model),
+        "-o",
+        str(out),
+        "--json",
+        "--threads",
+        str(threads),
+        "--budget",
+        options.budget,
+        "--tune-budget",
+        options.tune_budget,
+        "--precision",
+        options.precision,
+    ]
     command += more
     if options.tolerance:
         command += ["--tolerance", str(options.tolerance)]
@@ -52,9 +65,17 @@ def tuned_alone(
     spec = {"name": "tvm tuned alone", "kind": "artifact", "folder": str(out)}
     try:
         document = place(
-            model, out, threads, options,
-            "--toolchains", "tvm", "--pin", "*=exactly", "--tune-budget", "0s",
-        )  # fmt: skip
+            model,
+            out,
+            threads,
+            options,
+            "--toolchains",
+            "tvm",
+            "--pin",
+            "*=exactly",
+            "--tune-budget",
+            "0s",
+        )
     except PeerFailed as failure:
         return spec | {"failed": str(failure)}
     if not any(part["config"].get("tuned") for part in document["placement"]["partitions"]):
@@ -76,12 +97,26 @@ def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[st
                 continue  # that is two of them
             out = keep / f"{model.stem}-{threads}-{instance.id}"
             done = subprocess.run(
-                [sys.executable, "-m", "tests.benchmarks.peers_alone", str(model), instance.id,
-                 str(threads), str(artifact), str(out)],
-                capture_output=True, text=True, cwd=ROOT,
-            )  # fmt: skip
-            spec = {"name": f"{instance.id} alone", "kind": "artifact", "folder": str(out),
-                    "version": state.version}  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.benchmarks.peers_alone",
+                    str(model),
+                    instance.id,
+                    str(threads),
+                    str(artifact),
+                    str(out),
+                ],
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+            )
+            spec = {
+                "name": f"{instance.id} alone",
+                "kind": "artifact",
+                "folder": str(out),
+                "version": state.version,
+            }
             if done.returncode:
                 lines = done.stderr.strip().splitlines()
                 spec["failed"] = lines[-1] if lines else f"status {done.returncode}"
@@ -103,11 +138,25 @@ def specs_of(
     for kind, python in kinds:
         specs.append({"name": kind, "kind": kind, "model": str(twin), "python": python})
         if precision == "bf16" and kind != "onnxruntime":  # which has no bfloat16 on CPUs
-            specs.append({"name": f"{kind} bf16", "kind": kind, "model": str(model),
-                          "python": python, "precision": "bf16"})  # fmt: skip
+            specs.append(
+                {
+                    "name": f"{kind} bf16",
+                    "kind": kind,
+                    "model": str(model),
+                    "python": python,
+                    "precision": "bf16",
+                }
+            )
         if precision == "int8" and kind != "torch" and twin != model:
-            specs.append({"name": f"{kind} int8", "kind": kind, "model": str(model),
-                          "python": python, "precision": "int8"})  # fmt: skip
+            specs.append(
+                {
+                    "name": f"{kind} int8",
+                    "kind": kind,
+                    "model": str(model),
+                    "python": python,
+                    "precision": "int8",
+                }
+            )
     if not options.no_alone:
         specs += alone(twin, artifact, threads, keep)
         if options.tune_budget.strip("0") not in ("", "s", "m") and options.precision == FLOAT32:

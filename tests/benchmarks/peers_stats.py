@@ -98,9 +98,12 @@ def best_other(
     known = {
         p.name: us
         for p in peers
-        if p.name != OURS and not p.same_module and p.reason is None and p.precision in allowed
+        if p.name != OURS
+        and not p.same_module
+        and p.reason is None
+        and p.precision in allowed
         and (us := middle(column(samples[p.name], clock))) is not None
-    }  # fmt: skip
+    }
     return min(known, key=lambda name: known[name]) if known else None
 
 

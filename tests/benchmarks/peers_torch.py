@@ -63,8 +63,10 @@ class Program:
         consts = [self.known.get(name) for name in node.input]
         function = make(attributes | {"opset": self.opset}, consts)
         # Masks and saved statistics are for training.
-        taken, given = tuple(node.input), tuple(node.output if node.op_type == "Split" else
-                                                node.output[:1])  # fmt: skip
+        taken, given = (
+            tuple(node.input),
+            tuple(node.output if node.op_type == "Split" else node.output[:1]),
+        )
         if all(name in self.known for name in taken):
             result = function(*[self.known[name] for name in taken])
             results = result if len(given) > 1 else [result]

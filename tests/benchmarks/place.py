@@ -20,8 +20,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = (
-    "mnist", "light_resnet50", "light_squeezenet", "light_inception_v2", "mobilenet_v2", "bert",
-)  # fmt: skip
+    "mnist",
+    "light_resnet50",
+    "light_squeezenet",
+    "light_inception_v2",
+    "mobilenet_v2",
+    "bert",
+)
 
 
 def model_file(name: str, folder: Path) -> Path:
@@ -39,15 +44,28 @@ def model_file(name: str, folder: Path) -> Path:
 def place(model: Path, cache: Path, out: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One run of ``collage place --json``; the document it printed."""
     command = [
-        sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out), "--json",
-        "--budget", options.budget, "--session", str(out.with_suffix(".collage")),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "collage_engine",
+        "place",
+        str(model),
+        "-o",
+        str(out),
+        "--json",
+        "--budget",
+        options.budget,
+        "--session",
+        str(out.with_suffix(".collage")),
+    ]
     if options.threads:
         command += ["--threads", str(options.threads)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT,
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"{model}: exit {done.returncode}\n{done.stderr[-3000:]}")
     return json.loads(done.stdout)
@@ -60,8 +78,10 @@ def ms(us: float | None) -> str:
 def show(name: str, cold: dict[str, Any], warm: dict[str, Any]) -> None:
     """The tables of one model."""
     print(f"\n## {name}: {cold['model']['nodes']} operators, {cold['threads']} threads")
-    print("| run | winner | measured ms | estimated ms | additive error | partitions | "
-          "toolchains | max_rel_error |")  # fmt: skip
+    print(
+        "| run | winner | measured ms | estimated ms | additive error | partitions | "
+        "toolchains | max_rel_error |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for label, run in (("cold", cold), ("warm", warm)):
         placed = run["placement"]
@@ -71,26 +91,34 @@ def show(name: str, cold: dict[str, Any], warm: dict[str, Any]) -> None:
         error = placed["additive_error_us"]
         share = "–" if error is None else f"{100 * error / placed['measured_us']:+.1f} %"
         mix = ", ".join(f"{k} {v}" for k, v in used.items())
-        print(f"| {label} | {run['winner']} | {ms(placed['measured_us'])} | "
-              f"{ms(placed['estimated_us'])} | {share} | {len(placed['partitions'])} | {mix} | "
-              f"{run['max_rel_error']:.1e} |")  # fmt: skip
+        print(
+            f"| {label} | {run['winner']} | {ms(placed['measured_us'])} | "
+            f"{ms(placed['estimated_us'])} | {share} | {len(placed['partitions'])} | {mix} | "
+            f"{run['max_rel_error']:.1e} |"
+        )
     print("\n| baseline | kind | cold ms | warm ms |")
     print("|---|---|---|---|")
     again = {base["name"]: base for base in warm["baselines"]}
     for base in sorted(cold["baselines"], key=lambda b: b["measured_us"] or float("inf")):
         other = again.get(base["name"], {}).get("measured_us")
         note = "" if base["measured_us"] else f" ({base['reason']})"
-        print(f"| {base['name']}{note} | {base['kind']} | {ms(base['measured_us'])} | "
-              f"{ms(other)} |")  # fmt: skip
-    print("\n| run | enumerated | distinct | measured | store | invalid | skipped | import s | "
-          "enumerate s | measure s | search s | build s | confirm s | total s |")  # fmt: skip
+        print(
+            f"| {base['name']}{note} | {base['kind']} | {ms(base['measured_us'])} | {ms(other)} |"
+        )
+    print(
+        "\n| run | enumerated | distinct | measured | store | invalid | skipped | import s | "
+        "enumerate s | measure s | search s | build s | confirm s | total s |"
+    )
     print("|---" * 14 + "|")
     for label, run in (("cold", cold), ("warm", warm)):
         c, s = run["candidates"], run["seconds"]
-        cells = [c[k] for k in ("enumerated", "distinct", "measured", "from_store", "invalid",
-                                "skipped")]  # fmt: skip
-        times = [f"{s[k]:.1f}" for k in ("import", "enumerate", "measure", "search", "build",
-                                         "confirm", "total")]  # fmt: skip
+        cells = [
+            c[k] for k in ("enumerated", "distinct", "measured", "from_store", "invalid", "skipped")
+        ]
+        times = [
+            f"{s[k]:.1f}"
+            for k in ("import", "enumerate", "measure", "search", "build", "confirm", "total")
+        ]
         print(f"| {label} | " + " | ".join(map(str, [*cells, *times])) + " |")
     sys.stdout.flush()
 

@@ -65,9 +65,18 @@ def session(tmp_path_factory, cache) -> Path:
     folder = tmp_path_factory.mktemp("session")
     onnx.save(zoo.build("tiny"), folder / "tiny.onnx")
     done = collage(
-        "place", folder / "tiny.onnx", "-o", folder / "out", "--budget", "5s", "--toolchains",
-        "tvm", "--session", folder / "s.collage", cache=cache,
-    )  # fmt: skip
+        "place",
+        folder / "tiny.onnx",
+        "-o",
+        folder / "out",
+        "--budget",
+        "5s",
+        "--toolchains",
+        "tvm",
+        "--session",
+        folder / "s.collage",
+        cache=cache,
+    )
     assert done.returncode == 0, done.stderr
     return folder / "s.collage"
 
@@ -75,9 +84,12 @@ def session(tmp_path_factory, cache) -> Path:
 def collage(*arguments, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "collage_engine", *map(str, arguments)],
-        capture_output=True, text=True, timeout=280, cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=ROOT,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), **environment},
-    )  # fmt: skip
+    )
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
@@ -133,8 +145,9 @@ def test_control_flow(here, refused, kind):
     relu = helper.make_node("Relu", ["x"], ["b"])
     if kind == "If":
         branch = helper.make_graph([relu], "branch", [], [out])
-        node = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch,
-                                else_branch=branch)  # fmt: skip
+        node = helper.make_node(
+            "If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch
+        )
     else:
         turn = helper.make_tensor_value_info("turn", TensorProto.INT64, ())
         go = helper.make_tensor_value_info("go", TensorProto.BOOL, ())
@@ -188,8 +201,9 @@ def test_wrong_pins(here, refused, pin, says):
 def test_pins_that_cannot_be(here, refused, pins, says):
     save(zoo.build("tiny"), here / "m.onnx")
     options = [word for pin in pins for word in ("--pin", pin)]
-    said = refused("place", "m.onnx", "-o", "o", "--toolchains", "tvm,onnxruntime", *options,
-                   status=1)  # fmt: skip
+    said = refused(
+        "place", "m.onnx", "-o", "o", "--toolchains", "tvm,onnxruntime", *options, status=1
+    )
     assert says in said
 
 
@@ -237,8 +251,9 @@ def test_inputs_that_do_not_fit(here, refused):
     np.savez("b.npz", y=np.zeros((1, 4), np.float32))
     np.savez("c.npz", x=np.zeros((1, 4), np.float64))
     for file, says in (("a", "[1, 5]"), ("b", "no input 'y'"), ("c", "float64")):
-        said = refused("place", "m.onnx", "-o", "o", "--toolchains", "tvm", "--inputs",
-                       f"{file}.npz", status=2)  # fmt: skip
+        said = refused(
+            "place", "m.onnx", "-o", "o", "--toolchains", "tvm", "--inputs", f"{file}.npz", status=2
+        )
         assert says in said
 
 
@@ -357,10 +372,14 @@ def test_a_session_on_a_full_disk_keeps_the_old_one(session, full_disk):
 def test_standard_output_on_a_full_disk(cache, arguments):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "collage_engine", *arguments], stdout=full,
-            stderr=subprocess.PIPE, text=True, timeout=280, cwd=ROOT,
+            [sys.executable, "-m", "collage_engine", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=280,
+            cwd=ROOT,
             env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-        )  # fmt: skip
+        )
     assert done.returncode == 1
     assert done.stderr.strip() == "collage: No space left on device"
 
@@ -376,8 +395,17 @@ def test_a_full_disk_under_the_whole_run(cache, session, tmp_path):
         pytest.skip("mounting a file system is not allowed here")
     try:
         out = disk / "out"
-        done = collage("place", session.parent / "tiny.onnx", "-o", out, "--toolchains", "tvm",
-                       "--session", disk / "s.collage", cache=cache)  # fmt: skip
+        done = collage(
+            "place",
+            session.parent / "tiny.onnx",
+            "-o",
+            out,
+            "--toolchains",
+            "tvm",
+            "--session",
+            disk / "s.collage",
+            cache=cache,
+        )
         assert done.returncode == 1
         said = done.stderr.strip().splitlines()
         assert any(str(out) in line and "No space left" in line for line in said), said
@@ -429,8 +457,16 @@ def test_a_toolchain_that_crashes_on_load_costs_itself_only(cache, session, tmp_
     for state in states.values():
         assert set(state) >= {"name", "version", "available", "reason", "install", "devices"}
     model = session.parent / "tiny.onnx"
-    asked = collage("place", model, "-o", tmp_path / "o", "--toolchains", "bad,tvm", cache=cache,
-                    PYTHONPATH=path)  # fmt: skip
+    asked = collage(
+        "place",
+        model,
+        "-o",
+        tmp_path / "o",
+        "--toolchains",
+        "bad,tvm",
+        cache=cache,
+        PYTHONPATH=path,
+    )
     assert asked.returncode == 1
     assert "toolchain bad is not available here: it crashed when loaded" in asked.stderr
     placed = collage("candidates", model, cache=cache, PYTHONPATH=path)

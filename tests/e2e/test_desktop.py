@@ -24,12 +24,21 @@ real = pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="no TV
 
 
 def explorer(folder: Path, *arguments: str, limit_s: int = 120) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, QT_QPA_PLATFORM="offscreen", PYTHONPATH=str(ROOT),
-                       COLLAGE_EXPLORER_RECOVERY=str(folder / "recovery"))  # fmt: skip
+    environment = dict(
+        os.environ,
+        QT_QPA_PLATFORM="offscreen",
+        PYTHONPATH=str(ROOT),
+        COLLAGE_EXPLORER_RECOVERY=str(folder / "recovery"),
+    )
     return subprocess.run(
         [sys.executable, "-m", "collage_gui", *arguments],
-        env=environment, capture_output=True, text=True, timeout=limit_s, cwd=folder, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        cwd=folder,
+        check=False,
+    )
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -93,8 +102,16 @@ def test_wrong_usage_ends_with_2(tmp_path) -> None:
 def test_the_limit_ends_a_run_that_does_not_end(tmp_path) -> None:
     model = tmp_path / "small.onnx"
     model.write_bytes(b"")
-    done = explorer(tmp_path, str(model), "--engine", SCRIPTED + " --hang run.start", "--run",
-                    "--quit", "--limit", "2")  # fmt: skip
+    done = explorer(
+        tmp_path,
+        str(model),
+        "--engine",
+        SCRIPTED + " --hang run.start",
+        "--run",
+        "--quit",
+        "--limit",
+        "2",
+    )
     assert done.returncode == 1 and "not done after 2 s" in done.stderr
 
 
@@ -105,10 +122,20 @@ def test_the_real_engine_places_mnist_in_the_window_and_headless(tmp_path, monke
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     shots, out = tmp_path / "shots", tmp_path / "out"
     done = explorer(
-        tmp_path, str(ROOT / "resources" / "models" / "mnist.onnx"), "--run", "--budget", "1",
-        "--toolchains", ",".join(SOME),
-        "--screenshot", str(shots), "--export", str(out), "--quit", limit_s=280,
-    )  # fmt: skip
+        tmp_path,
+        str(ROOT / "resources" / "models" / "mnist.onnx"),
+        "--run",
+        "--budget",
+        "1",
+        "--toolchains",
+        ",".join(SOME),
+        "--screenshot",
+        str(shots),
+        "--export",
+        str(out),
+        "--quit",
+        limit_s=280,
+    )
     assert done.returncode == 0, done.stderr
     assert png_size(shots / "overview.png") >= (1280, 800)
     assert (out / "artifact" / "manifest.json").exists()

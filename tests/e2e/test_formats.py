@@ -7,11 +7,11 @@ import json
 import onnx
 import pytest
 
-from collage_engine.measure.measurement import Measurement
-from collage_engine.measure.store import Store
-from collage_engine.pipeline.workspace import Workspace
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store
 from tests.e2e.test_place import collage
 from tests.toolchain_cases import Net
 
@@ -53,10 +53,21 @@ def placed(tmp_path_factory):
         store.close()
         workspace.close()
     done = collage(
-        "place", folder / "net.onnx", "-o", folder / "out", "--json", "--threads", 1,
-        "--toolchains", ",".join(TOOLCHAINS), "--session", folder / "s.collage",
-        "--pin", "depthwise=exactly", cache=cache,
-    )  # fmt: skip
+        "place",
+        folder / "net.onnx",
+        "-o",
+        folder / "out",
+        "--json",
+        "--threads",
+        1,
+        "--toolchains",
+        ",".join(TOOLCHAINS),
+        "--session",
+        folder / "s.collage",
+        "--pin",
+        "depthwise=exactly",
+        cache=cache,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), cache, folder
 

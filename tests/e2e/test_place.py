@@ -26,9 +26,12 @@ THREE = ("--no-in-place", "--toolchains", "tvm,onnxruntime,onednn")
 def collage(*arguments: str, cache: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "collage_engine", *map(str, arguments)],
-        capture_output=True, text=True, cwd=ROOT, timeout=timeout,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=timeout,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +43,16 @@ def cache(tmp_path_factory) -> Path:
 def placed(cache, tmp_path_factory) -> tuple[dict, Path, Path]:
     """The document of a cold run, the artifact and the session."""
     folder = tmp_path_factory.mktemp("placed")
-    done = collage("place", MNIST, "-o", folder / "out", "--json", "--session",
-                   folder / "s.collage", cache=cache)  # fmt: skip
+    done = collage(
+        "place",
+        MNIST,
+        "-o",
+        folder / "out",
+        "--json",
+        "--session",
+        folder / "s.collage",
+        cache=cache,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder / "out", folder / "s.collage"
 
@@ -108,8 +119,9 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     document, _, session = placed
     again = tmp_path / "again.collage"
     shutil.copyfile(session, again)
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--session", again,
-                   cache=cache)  # fmt: skip
+    done = collage(
+        "place", MNIST, "-o", tmp_path / "out", "--json", "--session", again, cache=cache
+    )
     assert done.returncode == 0, done.stderr
     second = json.loads(done.stdout)
     counts = second["candidates"]
@@ -146,8 +158,7 @@ def test_the_artifact_runs_and_agrees(placed, cache):
 
 def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
     pins = ("--pin", "convolution*=onednn", "--pin", "pooling66=!onnxruntime")
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE, *pins,
-                   cache=cache)  # fmt: skip
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE, *pins, cache=cache)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     for part in document["placement"]["partitions"]:
@@ -160,8 +171,18 @@ def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
 
 
 def test_contradicting_pins_are_refused_with_the_reason(cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--pin", "relu32=tvm",
-                   "--pin", "relu32=!tvm", cache=cache)  # fmt: skip
+    done = collage(
+        "place",
+        MNIST,
+        "-o",
+        tmp_path / "out",
+        "--json",
+        "--pin",
+        "relu32=tvm",
+        "--pin",
+        "relu32=!tvm",
+        cache=cache,
+    )
     assert done.returncode == 1
     infeasible = json.loads(done.stdout)["infeasible"]
     assert infeasible["pins"] == ["relu32=tvm", "relu32=!tvm"]
@@ -202,8 +223,9 @@ def test_a_placement_of_the_users_own_is_a_baseline(placed, cache, tmp_path):
     mine = {n: "onednn" for part in document["placement"]["partitions"] for n in part["onnx_nodes"]}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(mine))
-    done = collage("place", MNIST, "-o", tmp_path / "a", "--json", *THREE,
-                   "--placement", path, cache=cache)  # fmt: skip
+    done = collage(
+        "place", MNIST, "-o", tmp_path / "a", "--json", *THREE, "--placement", path, cache=cache
+    )
     assert done.returncode == 0, done.stderr
     user = [b for b in json.loads(done.stdout)["baselines"] if b["kind"] == "user"]
     assert len(user) == 1 and user[0]["measured_us"] > 0
@@ -229,9 +251,12 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
     cache = tmp_path / "fresh"
     process = subprocess.Popen(
         [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(tmp_path / "out")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-    )  # fmt: skip
+    )
     end = time.monotonic() + 120
     stored = 0
     while stored < 5 and time.monotonic() < end and process.poll() is None:
@@ -252,9 +277,13 @@ def test_an_interrupted_look_at_the_toolchains_tells_no_falsehoods(tmp_path, num
     """Also when the terminal sends the signal to all of its processes."""
     process = subprocess.Popen(
         [sys.executable, "-m", "collage_engine", "toolchains"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path / "cache")}, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path / "cache")},
+        start_new_session=True,
+    )
     end = time.monotonic() + 60
     while not psutil.Process(process.pid).children():  # the first probes
         assert process.poll() is None and time.monotonic() < end
@@ -281,8 +310,9 @@ def test_memory_and_size_are_told(placed):
 
 
 def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE,
-                   "--max-runtimes", "1", cache=cache)  # fmt: skip
+    done = collage(
+        "place", MNIST, "-o", tmp_path / "out", "--json", *THREE, "--max-runtimes", "1", cache=cache
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     parts = document["placement"]["partitions"]
@@ -298,8 +328,18 @@ def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
 
 
 def test_a_limit_that_leaves_nothing_is_infeasible(placed, cache, tmp_path):
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", "--allow-runtimes", "tvm",
-                   "--pin", "*=onednn", cache=cache)  # fmt: skip
+    done = collage(
+        "place",
+        MNIST,
+        "-o",
+        tmp_path / "out",
+        "--json",
+        "--allow-runtimes",
+        "tvm",
+        "--pin",
+        "*=onednn",
+        cache=cache,
+    )
     assert done.returncode == 1 and not (tmp_path / "out").exists()
     details = json.loads(done.stdout)["infeasible"]
     assert details["constraints"] == ["allow"] and details["pins"] == ["*=onednn"]

@@ -47,10 +47,23 @@ def placed(tmp_path_factory) -> tuple[dict, Path, float, Path]:
     alone = error(result, reference(network(), function, feeds)[0])
     tolerance = 0.7 * alone
     done = collage(
-        "place", path, "-o", folder / "out", "--json", "--precision", "bf16", "--tolerance",
-        f"{tolerance:g}", "--threads", "1", "--toolchains", "onnxruntime,onednn",
-        "--session", folder / "s.collage", cache=folder / "cache",
-    )  # fmt: skip
+        "place",
+        path,
+        "-o",
+        folder / "out",
+        "--json",
+        "--precision",
+        "bf16",
+        "--tolerance",
+        f"{tolerance:g}",
+        "--threads",
+        "1",
+        "--toolchains",
+        "onnxruntime,onednn",
+        "--session",
+        folder / "s.collage",
+        cache=folder / "cache",
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder, tolerance, path
 

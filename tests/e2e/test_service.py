@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.measure.store import Store
 from collage_engine.service.protocol import VERSION
+from collage_engine.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -28,9 +28,12 @@ class Client:
     def __init__(self, cache: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "collage_engine.service"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
             env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         self.answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._next = 0
@@ -113,8 +116,9 @@ def test_a_run_over_the_wire(client):
     assert any(c["cost"]["state"] == "measured" for c in fresh["candidates"])
     with pytest.raises(RuntimeError, match="cannot be one partition"):
         client.call("measure.now", document=handle, nodes=[0, 3])
-    inside = client.call("inside.get", document=handle, candidate=fresh["candidates"][0]["id"],
-                         node=0)  # fmt: skip
+    inside = client.call(
+        "inside.get", document=handle, candidate=fresh["candidates"][0]["id"], node=0
+    )
     assert "conv2d" in inside["relax"]
     assert inside["weights"][0]["shape"] == [8, 1, 5, 5]
 

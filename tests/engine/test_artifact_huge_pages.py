@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.build.built import MODULE_FILE
+from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.artifact import write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import build_cover, write_module
-from collage_engine.placement.built import MODULE_FILE
-from collage_engine.placement.npz import write_npz
-from collage_engine.placement.rival_job import OpenRival, PeakMemory
 from collage_engine.records.memory import MemorySeen
+from collage_engine.trials.runner_job import OpenRival, PeakMemory
 from tests.artifact_cases import cover_in_turn, run_cpp, sample_of
 from tests.bare_python import run_bare
 from tests.huge_pages_cases import MIB, huge_bytes, why_not
@@ -54,9 +54,11 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("huge")
     write_module(build_cover(model, cover_in_turn(model, ["tvm"])), folder / "built")
     return (
-        model, folder / "built", contents,
+        model,
+        folder / "built",
+        contents,
         write_artifact(model, folder / "built", folder / "artifact", contents),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -99,8 +101,9 @@ def test_the_cpp_loader(cpp_loader, made, supported):
     """Looked at from outside, while it times itself for as long as it is let."""
     with subprocess.Popen(
         [str(cpp_loader), str(made[3]), "--benchmark", "--calls", "1000000000"],
-        env={}, stdout=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+        env={},
+        stdout=subprocess.DEVNULL,
+    ) as process:
         try:
             seen, end = 0, time.monotonic() + 120
             while seen < WEIGHTS / 2 and process.poll() is None and time.monotonic() < end:
@@ -130,9 +133,10 @@ def test_a_rival_is_timed_as_it_will_be_deployed(made, supported, tmp_path, monk
 
     def seen() -> MemorySeen:
         with Worker(
-            "collage_engine.placement.rival_job:RivalJob",
-            env={"TVM_USE_RUNTIME_LIB": "1"}, name="rival",
-        ) as worker:  # fmt: skip
+            "collage_engine.trials.runner_job:RivalJob",
+            env={"TVM_USE_RUNTIME_LIB": "1"},
+            name="rival",
+        ) as worker:
             assert worker.call(request, 300.0, None)[1] < 1e-4
             return worker.call(PeakMemory(), 300.0, None)
 

@@ -13,8 +13,8 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.toolchains.cublas.products import plan_of
-from collage_engine.toolchains.native.products import layout_of
 from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.runtime.products import layout_of
 from tests.cuda_plans import carried_out, model_of, node, normal, whole
 
 
@@ -64,53 +64,86 @@ def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 CASES: dict[str, tuple[ImportedModel, int]] = {
     "bias and relu": (
         model_of(
-            [node("MatMul", ["x", "w"], "p"), node("Add", ["b", "p"], "q"),
-             node("Relu", ["q"], "y")],
-            {"x": (2, 5, 8)}, {"w": normal(8, 6), "b": normal(6)}, (2, 5, 6),
-        ), 1,
+            [
+                node("MatMul", ["x", "w"], "p"),
+                node("Add", ["b", "p"], "q"),
+                node("Relu", ["q"], "y"),
+            ],
+            {"x": (2, 5, 8)},
+            {"w": normal(8, 6), "b": normal(6)},
+            (2, 5, 6),
+        ),
+        1,
     ),
     "residual before the activation": (
         model_of(
-            [node("MatMul", ["x", "w"], "p"), node("Add", ["p", "b"], "q"),
-             node("Add", ["q", "r"], "s"), node("Relu", ["s"], "y")],
-            {"x": (4, 8), "r": (4, 6)}, {"w": normal(8, 6), "b": normal(6)}, (4, 6),
-        ), 1,
+            [
+                node("MatMul", ["x", "w"], "p"),
+                node("Add", ["p", "b"], "q"),
+                node("Add", ["q", "r"], "s"),
+                node("Relu", ["s"], "y"),
+            ],
+            {"x": (4, 8), "r": (4, 6)},
+            {"w": normal(8, 6), "b": normal(6)},
+            (4, 6),
+        ),
+        1,
     ),
     "transposed right": (
         model_of(
             [node("Transpose", ["k"], "t", perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], "y")],
-            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)}, {}, (1, 3, 4, 5),
-        ), 1,
+            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)},
+            {},
+            (1, 3, 4, 5),
+        ),
+        1,
     ),
     "transposed left": (
         model_of(
             [node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
-            {"x": (8, 4)}, {"w": normal(8, 6)}, (4, 6),
-        ), 1,
+            {"x": (8, 4)},
+            {"w": normal(8, 6)},
+            (4, 6),
+        ),
+        1,
     ),
     "one left matrix for a batch": (
         model_of(
             [node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)}, (3, 4, 6)
-        ), 1,
+        ),
+        1,
     ),
     "two products, the second adds the first": (
         model_of(
-            [node("MatMul", ["x", "u"], "p"), node("MatMul", ["x", "w"], "q"),
-             node("Add", ["p", "q"], "y")],
-            {"x": (4, 8)}, {"u": normal(8, 6), "w": normal(8, 6)}, (4, 6),
-        ), 2,
+            [
+                node("MatMul", ["x", "u"], "p"),
+                node("MatMul", ["x", "w"], "q"),
+                node("Add", ["p", "q"], "y"),
+            ],
+            {"x": (4, 8)},
+            {"u": normal(8, 6), "w": normal(8, 6)},
+            (4, 6),
+        ),
+        2,
     ),
     "a chain through scratch memory": (
         model_of(
-            [node("MatMul", ["x", "u"], "p"), node("Relu", ["p"], "q"),
-             node("MatMul", ["q", "w"], "y")],
-            {"x": (4, 8)}, {"u": normal(8, 10), "w": normal(10, 6)}, (4, 6),
-        ), 2,
+            [
+                node("MatMul", ["x", "u"], "p"),
+                node("Relu", ["p"], "q"),
+                node("MatMul", ["q", "w"], "y"),
+            ],
+            {"x": (4, 8)},
+            {"u": normal(8, 10), "w": normal(10, 6)},
+            (4, 6),
+        ),
+        2,
     ),
     "a vector": (
-        model_of([node("MatMul", ["x", "w"], "y")], {"x": (8,)}, {"w": normal(8, 6)}, (6,)), 1,
+        model_of([node("MatMul", ["x", "w"], "y")], {"x": (8,)}, {"w": normal(8, 6)}, (6,)),
+        1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -121,8 +154,12 @@ def test_plans_compute_what_the_model_says(name: str) -> None:
     np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
 
 
-def refused(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]],
-            constants: dict[str, np.ndarray], shape: tuple[int, ...]) -> str:  # fmt: skip
+def refused(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, ...]],
+    constants: dict[str, np.ndarray],
+    shape: tuple[int, ...],
+) -> str:
     with pytest.raises(UnsupportedError) as caught:
         run(model_of(nodes, inputs, constants, shape))
     return str(caught.value)
@@ -131,16 +168,20 @@ def refused(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]],
 def test_what_fits_in_no_epilogue_is_refused() -> None:
     reason = refused(
         [node("MatMul", ["x", "w"], "p"), node("Sigmoid", ["p"], "y")],
-        {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6),
-    )  # fmt: skip
+        {"x": (4, 8)},
+        {"w": normal(8, 6)},
+        (4, 6),
+    )
     assert reason == "sigmoid: cuBLAS runs it only in a product's epilogue"
 
 
 def test_a_bias_after_the_activation_is_refused() -> None:
     reason = refused(
         [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "q"), node("Add", ["q", "b"], "y")],
-        {"x": (4, 8)}, {"w": normal(8, 6), "b": normal(6)}, (4, 6),
-    )  # fmt: skip
+        {"x": (4, 8)},
+        {"w": normal(8, 6), "b": normal(6)},
+        (4, 6),
+    )
     assert reason.startswith("add:")
 
 
@@ -155,11 +196,21 @@ def product_of(
     """x[4, k] · w[k, 16], which no ONNX model of these types can be imported as."""
     nodes = (
         Node(index=0, form="parameter", name="x", types=(TensorType((4, k), left),)),
-        Node(index=1, form="constant" if constant else "parameter", name="w",
-             types=(TensorType((k, 16), right),)),
-        Node(index=2, form="call", op="matmul", inputs=(0, 1), kind="anchor",
-             types=(TensorType((4, 16), given),)),
-    )  # fmt: skip
+        Node(
+            index=1,
+            form="constant" if constant else "parameter",
+            name="w",
+            types=(TensorType((k, 16), right),),
+        ),
+        Node(
+            index=2,
+            form="call",
+            op="matmul",
+            inputs=(0, 1),
+            kind="anchor",
+            types=(TensorType((4, 16), given),),
+        ),
+    )
     inputs = (0,) if constant else (0, 1)
     return DataflowGraph(GraphRecord(nodes=nodes, inputs=inputs, outputs=(2,)))
 
@@ -192,8 +243,11 @@ def test_products_of_8_bit_floats_from_ada_on() -> None:
     plan, _ = small_plan(graph, w)
     (step,) = plan["steps"]
     assert (step["dtype"], step["dtype_b"], step["out_dtype"], step["compute"]) == (
-        "float8_e4m3fn", "float8_e5m2", "bfloat16", "float32",
-    )  # fmt: skip
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "bfloat16",
+        "float32",
+    )
     cublas = get("cublas")
     for architecture, reason in (("sm_90a", None), ("sm_89", None), ("sm_80", "multiplies no")):
         (instance,) = cublas.cuda_instances(architecture, "float32")

@@ -34,8 +34,11 @@ no_device = pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is h
 def collage(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "collage_engine", *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=280,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=280,
+    )
 
 
 def test_a_cubin_is_device_code() -> None:
@@ -84,19 +87,31 @@ def test_place_without_a_device_exports_a_cubin_marked_unmeasured(tmp_path: Path
 def test_a_partition_pinned_to_the_host_is_exported_with_its_copies(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = collage(
-        "place", str(MNIST), "-o", str(out), "--target", "cuda:sm_90a", "--json",
-        "--pin", "ReLU32=@cpu", "--pin", "Plus30=@cuda:0",
-    )  # fmt: skip
+        "place",
+        str(MNIST),
+        "-o",
+        str(out),
+        "--target",
+        "cuda:sm_90a",
+        "--json",
+        "--pin",
+        "ReLU32=@cpu",
+        "--pin",
+        "Plus30=@cuda:0",
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert [pin["state"] for pin in document["pins"]] == ["honoured", "honoured"]
     placement = document["placement"]
     assert [(p["device"], p["device_why"]) for p in placement["partitions"]] == [
-        ("cuda:0", "pin"), ("cpu", "pin"), ("cuda:0", "default"),
-    ]  # fmt: skip
+        ("cuda:0", "pin"),
+        ("cpu", "pin"),
+        ("cuda:0", "default"),
+    ]
     assert [(c["source"], c["target"]) for c in placement["conversions"]] == [
-        ("plain", "host"), ("host", "plain"),
-    ]  # fmt: skip
+        ("plain", "host"),
+        ("host", "plain"),
+    ]
     manifest = json.loads((out / "manifest.json").read_text())
     carried = {library["file"] for library in manifest["libraries"]}
     assert "libcudart.so.13" in carried and (out / "libcudart.so.13").exists()
@@ -109,8 +124,14 @@ def test_a_partition_pinned_to_the_host_is_exported_with_its_copies(tmp_path: Pa
 @no_device
 def test_a_toolchain_that_is_not_for_the_target_is_wrong_usage(tmp_path: Path) -> None:
     done = collage(
-        "place", str(MNIST), "-o", str(tmp_path / "out"), "--target", "cuda",
-        "--toolchains", "onednn",
-    )  # fmt: skip
+        "place",
+        str(MNIST),
+        "-o",
+        str(tmp_path / "out"),
+        "--target",
+        "cuda",
+        "--toolchains",
+        "onednn",
+    )
     assert done.returncode == 2
     assert "onednn does not compile for cuda" in done.stderr

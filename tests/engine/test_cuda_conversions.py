@@ -11,11 +11,11 @@ from tvm import relax
 
 from collage_engine.lowering.convert import ValuesAtHand
 from collage_engine.machine.cuda import cuda_target
-from collage_engine.measure.conversions import conversion_constants
-from collage_engine.measure.keys import KeyContext
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant
 from collage_engine.records.graph import TensorType
+from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.tvm.conversion import conversion
+from collage_engine.transitions.conversions import conversion_constants
 from tests.engine.cuda_on_cpu.emulator import Kernel
 from tests.engine.test_cuda_products import headers
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.lowering.cubin import compile_cubin
-from collage_engine.machine.cuda import cuda_target
-from collage_engine.toolchains.tvm.cuda.direct_tiles import (
+from collage_engine.kernels.cuda.direct_tiles import (
     DirectPlan,
     Shape,
     direct_chosen,
     direct_plans,
 )
-from collage_engine.toolchains.tvm.cuda.legalize import Products
-from collage_engine.toolchains.tvm.cuda.lowering import schedule_of
-from collage_engine.toolchains.tvm.cuda.schedule_direct import noted_as_direct
-from collage_engine.toolchains.tvm.verify import difference
+from collage_engine.kernels.cuda.legalize import Products
+from collage_engine.kernels.cuda.lowering import schedule_of
+from collage_engine.kernels.cuda.schedule_direct import noted_as_direct
+from collage_engine.kernels.verify import difference
+from collage_engine.lowering.cubin import compile_cubin
+from collage_engine.machine.cuda import cuda_target
 from tests.engine.cuda_on_cpu.emulator import Kernel, source_of
 from tests.engine.test_cuda_products import (
     LONG,
@@ -35,38 +35,56 @@ from tests.engine.test_cuda_products import (
 
 CASES: dict[str, Any] = {
     "depthwise, odd, residual": lambda d: conv(
-        d, (1, 6, 9, 11), (6, 1, 3, 3), residual=True, padding=1, groups=6),
+        d, (1, 6, 9, 11), (6, 1, 3, 3), residual=True, padding=1, groups=6
+    ),
     "a batch, vectors, tiles that overlap": lambda d: conv(
-        d, (2, 16, 20, 72), (16, 1, 3, 3), padding=1, groups=16),
+        d, (2, 16, 20, 72), (16, 1, 3, 3), padding=1, groups=16
+    ),
     "strided, dilated, uneven pads": lambda d: conv(
-        d, (1, 8, 23, 18), (8, 1, 5, 3), strides=(2, 3), dilation=(1, 2),
-        padding=(2, 0, 1, 3), groups=8),
+        d,
+        (1, 8, 23, 18),
+        (8, 1, 5, 3),
+        strides=(2, 3),
+        dilation=(1, 2),
+        padding=(2, 0, 1, 3),
+        groups=8,
+    ),
     "vectors, stride two, 5x5": lambda d: conv(
-        d, (1, 8, 24, 24), (8, 1, 5, 5), strides=2, padding=2, groups=8),
-    "two rows a channel": lambda d: conv(
-        d, (1, 6, 7, 7), (12, 1, 3, 3), padding=1, groups=6),
+        d, (1, 8, 24, 24), (8, 1, 5, 5), strides=2, padding=2, groups=8
+    ),
+    "two rows a channel": lambda d: conv(d, (1, 6, 7, 7), (12, 1, 3, 3), padding=1, groups=6),
     "small groups": lambda d: conv(
-        d, (1, 32, 14, 14), (32, 4, 3, 3), padding=1, groups=8, residual=True),
+        d, (1, 32, 14, 14), (32, 4, 3, 3), padding=1, groups=8, residual=True
+    ),
     "small groups, a batch, 1x1": lambda d: conv(d, (3, 12, 5, 9), (24, 2, 1, 1), groups=6),
-    "few rows, many channels": lambda d: conv(
-        d, (1, 130, 12, 12), (3, 130, 3, 3), padding=1),
+    "few rows, many channels": lambda d: conv(d, (1, 130, 12, 12), (3, 130, 3, 3), padding=1),
     "one axis": lambda d: conv(d, (1, 10, 33), (10, 1, 7), padding=(3, 3), groups=10),
     "three axes": lambda d: conv(
-        d, (1, 4, 5, 6, 7), (4, 1, 3, 3, 3), padding=1, strides=(2, 1, 1), groups=4),
-}  # fmt: skip
+        d, (1, 4, 5, 6, 7), (4, 1, 3, 3, 3), padding=1, strides=(2, 1, 1), groups=4
+    ),
+}
 DTYPES = {"plain": "float32", "f16": "float16", "bf16": "bfloat16"}
 DEFAULT = {
-    ("f16", "strided, dilated, uneven pads"), ("plain", "a batch, vectors, tiles that overlap"),
+    ("f16", "strided, dilated, uneven pads"),
+    ("plain", "a batch, vectors, tiles that overlap"),
     ("plain", "small groups"),
-}  # fmt: skip
+}
 
 
 def shape(**others: Any) -> Shape:
     known: dict[str, Any] = {
-        "batch": 1, "groups": 144, "rows": 1, "channels": 1, "image": (1, 56, 56),
-        "out": (1, 56, 56), "taps": (1, 3, 3), "strides": (1, 1, 1), "dilation": (1, 1, 1),
-        "before": (0, 1, 1), "dtype": "float32",
-    }  # fmt: skip
+        "batch": 1,
+        "groups": 144,
+        "rows": 1,
+        "channels": 1,
+        "image": (1, 56, 56),
+        "out": (1, 56, 56),
+        "taps": (1, 3, 3),
+        "strides": (1, 1, 1),
+        "dilation": (1, 1, 1),
+        "before": (0, 1, 1),
+        "dtype": "float32",
+    }
     return Shape(**(known | others))
 
 
@@ -106,10 +124,13 @@ def test_plans_are_right_for_their_shapes() -> None:
     """Whole images of small planes, vectors where rows allow them, no more than a block has."""
     assert direct_chosen(shape(), "sm_90a") is not None
     for each in (
-        shape(), shape(image=(1, 7, 7), out=(1, 7, 7), groups=960), shape(dtype="float16"),
-        shape(groups=32, rows=4, channels=4), shape(groups=1, rows=3, channels=512),
+        shape(),
+        shape(image=(1, 7, 7), out=(1, 7, 7), groups=960),
+        shape(dtype="float16"),
+        shape(groups=32, rows=4, channels=4),
+        shape(groups=1, rows=3, channels=512),
         shape(image=(1, 112, 112), taps=(1, 7, 7), strides=(1, 2, 2), before=(0, 3, 3)),
-    ):  # fmt: skip
+    ):
         plans = list(direct_plans(each))
         assert plans and direct_chosen(each, "sm_90a") in plans
         for plan in plans:

@@ -10,8 +10,8 @@ import pytest
 from onnx import ModelProto
 from tvm import tirx
 
+from collage_engine.kernels.cuda.lowering import SCHEDULE
 from collage_engine.lowering.cubin import compile_cubin
-from collage_engine.toolchains.tvm.cuda.lowering import SCHEDULE
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo_quantized
 from tests.engine.cuda_on_cpu.emulator import source_of
@@ -43,17 +43,23 @@ CASES: dict[str, tuple[Any, str]] = {
     "3x3, a remainder": (lambda: conv_net((1, 20, 9, 7), 40, 3), "Product"),
     "1x1, a batch, vectors": (lambda: conv_net((2, 24, 8, 8), 48, 1), "Product"),
     "strided groups, no relu": (
-        lambda: conv_net((1, 32, 12, 12), 32, 3, group=2, stride=2, relu=False), "Product"),
+        lambda: conv_net((1, 32, 12, 12), 32, 3, group=2, stride=2, relu=False),
+        "Product",
+    ),
     "depthwise": (lambda: conv_net((1, 24, 11, 13), 24, 3, group=24), "Direct"),
-    "depthwise, strided, vectors": (lambda: conv_net((1, 16, 24, 24), 16, 3, group=16, stride=2),
-                                    "Direct"),
+    "depthwise, strided, vectors": (
+        lambda: conv_net((1, 16, 24, 24), 16, 3, group=16, stride=2),
+        "Direct",
+    ),
     "small groups": (lambda: conv_net((1, 24, 10, 10), 24, 3, group=6), "Direct"),
     "matmul": (lambda: dense_net((1, 35, 50), 40), "Product"),
     "matmul, vectors, batches": (lambda: dense_net((2, 17, 64), 96), "Product"),
-}  # fmt: skip
+}
 DEFAULT = {
-    ("3x3, a remainder", False), ("depthwise, strided, vectors", True), ("matmul", False),
-}  # fmt: skip
+    ("3x3, a remainder", False),
+    ("depthwise, strided, vectors", True),
+    ("matmul", False),
+}
 
 
 def lowered(model: ModelProto, architecture: str = "sm_80") -> tuple[Any, Any, Any]:

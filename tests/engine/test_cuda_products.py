@@ -11,29 +11,31 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.lowering.cubin import compile_cubin, compiler
-from collage_engine.machine.cuda import cuda_target
-from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.tvm.cuda.legalize import Products
-from collage_engine.toolchains.tvm.cuda.lowering import schedule_of
-from collage_engine.toolchains.tvm.cuda.noted import noted
-from collage_engine.toolchains.tvm.cuda.schedule_direct import noted_as_direct
-from collage_engine.toolchains.tvm.cuda.tiles import (
+from collage_engine.kernels.cuda.legalize import Products
+from collage_engine.kernels.cuda.lowering import schedule_of
+from collage_engine.kernels.cuda.noted import noted
+from collage_engine.kernels.cuda.schedule_direct import noted_as_direct
+from collage_engine.kernels.cuda.tiles import (
     Plan,
     Sizes,
     Tile,
     chosen,
     tiles_for,
 )
-from collage_engine.toolchains.tvm.program import shape_of
-from collage_engine.toolchains.tvm.verify import build, difference
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.verify import build, difference
+from collage_engine.lowering.cubin import compile_cubin, compiler
+from collage_engine.machine.cuda import cuda_target
+from collage_engine.records.errors import ToolchainError
 from tests.engine.cuda_on_cpu.emulator import Kernel, source_of
 
 LONG = os.environ.get("COLLAGE_LONG_TESTS") == "1"
 SMALL = {
-    "plain": Tile(32, 32, 32, (4, 4)), "f16": Tile(32, 32, 64, (16, 16), "f16"),
-    "bf16": Tile(32, 32, 64, (16, 16), "bf16"), "tf32": Tile(32, 32, 32, (16, 16), "tf32"),
-}  # fmt: skip
+    "plain": Tile(32, 32, 32, (4, 4)),
+    "f16": Tile(32, 32, 64, (16, 16), "f16"),
+    "bf16": Tile(32, 32, 64, (16, 16), "bf16"),
+    "tf32": Tile(32, 32, 32, (16, 16), "tf32"),
+}
 DTYPES = {"plain": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "float32"}
 TOLERANCES = {"plain": 1e-5, "f16": 1e-3, "bf16": 1e-2, "tf32": 1e-3}
 
@@ -112,10 +114,14 @@ Call = tuple[tirx.PrimFunc, list[Any], Any]
 def legal(module: tvm.IRModule, table: dict[str, Any]) -> list[Call]:
     """Its kernels, not yet scheduled, in the order ``main`` calls them."""
     done = tvm.transform.Sequential(
-        [relax.transform.LegalizeOps(table), relax.transform.AnnotateTIROpPattern(),
-         relax.transform.FuseOps(), relax.transform.FuseTIR(),
-         relax.transform.DeadCodeElimination()]
-    )(module)  # fmt: skip
+        [
+            relax.transform.LegalizeOps(table),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
     bindings = done["main"].body.blocks[0].bindings
     calls = [b for b in bindings if len(getattr(b.value, "args", ())) > 1]
     return [(done[b.value.args[0]], list(b.value.args[1]), b.var) for b in calls]
@@ -146,19 +152,24 @@ def run(module: tvm.IRModule, table: dict[str, Any], inputs: list[Any], kernel: 
 
 CONVS: dict[str, Any] = {
     "3x3 with pads and a remainder": lambda d: conv(
-        d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1),
+        d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1
+    ),
     "1x1, whole vectors": lambda d: conv(d, (1, 64, 8, 8), (32, 64, 1, 1)),
     "strided, groups, a batch": lambda d: conv(
-        d, (2, 16, 9, 9), (32, 8, 3, 3), strides=2, padding=1, groups=2),
+        d, (2, 16, 9, 9), (32, 8, 3, 3), strides=2, padding=1, groups=2
+    ),
     "one axis, dilated": lambda d: conv(d, (1, 8, 40), (16, 8, 3), padding=2, dilation=2),
     "transposed": lambda d: deconv(d, (1, 16, 5, 5), (16, 16, 4, 4), strides=2, padding=1),
     "dense with a remainder": lambda d: dense(d, (1, 35, 50), (50, 40)),
     "batched": lambda d: dense(d, (2, 3, 16, 64), (3, 64, 32)),
-}  # fmt: skip
+}
 DEFAULT = {
-    ("plain", "3x3 with pads and a remainder"), ("plain", "strided, groups, a batch"),
-    ("f16", "batched"), ("tf32", "3x3 with pads and a remainder"), ("bf16", "one axis, dilated"),
-}  # fmt: skip
+    ("plain", "3x3 with pads and a remainder"),
+    ("plain", "strided, groups, a batch"),
+    ("f16", "batched"),
+    ("tf32", "3x3 with pads and a remainder"),
+    ("bf16", "one axis, dilated"),
+}
 
 
 def test_plans_fill_the_device() -> None:

@@ -38,9 +38,10 @@ def function(name: str, model: ImportedModel, *, nhwc: bool = False) -> Function
     made = function_of(model, instance, operators, "candidate")
     formats = stored_formats(model, nhwc)
     return replace(
-        made, takes={i: f for i, f in formats.items() if i in made.inputs},
+        made,
+        takes={i: f for i, f in formats.items() if i in made.inputs},
         gives={i: f for i, f in formats.items() if i in made.outputs},
-    )  # fmt: skip
+    )
 
 
 def made_and_loaded(name: str, given: Function) -> list[dict[str, Any]]:
@@ -66,13 +67,24 @@ def made_and_loaded(name: str, given: Function) -> list[dict[str, Any]]:
 
 def test_cublas() -> None:
     model = model_of(
-        [node("MatMul", ["x", "u"], "p"), node("Add", ["p", "b"], "q"), node("Relu", ["q"], "r"),
-         node("MatMul", ["r", "w"], "s"), node("Add", ["s", "x"], "y")],
-        {"x": (4, 8)}, {"u": normal(8, 16), "b": normal(16), "w": normal(16, 8)}, (4, 8),
-    )  # fmt: skip
+        [
+            node("MatMul", ["x", "u"], "p"),
+            node("Add", ["p", "b"], "q"),
+            node("Relu", ["q"], "r"),
+            node("MatMul", ["r", "w"], "s"),
+            node("Add", ["s", "x"], "y"),
+        ],
+        {"x": (4, 8)},
+        {"u": normal(8, 16), "b": normal(16), "w": normal(16, 8)},
+        (4, 8),
+    )
     plain = function("cublas", model)
-    said = {"float32": "float32", "tf32": "tf32", "float16": "fast float16",
-            "bfloat16": "fast bfloat16"}  # fmt: skip
+    said = {
+        "float32": "float32",
+        "tf32": "tf32",
+        "float16": "fast float16",
+        "bfloat16": "fast bfloat16",
+    }
     for precision, compute in said.items():
         instances = get("cublas").cuda_instances("sm_90a", precision)
         assert instances[-1].precision == precision
@@ -111,7 +123,9 @@ def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / toolchain.library_name)],
-        capture_output=True, text=True, env=clean,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=clean,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 90000

@@ -15,27 +15,27 @@ import numpy as np
 import pytest
 from tvm.s_tir import Schedule
 
+from collage_engine.kernels.choices import Choices, using, write_table
+from collage_engine.kernels.cuda.lowering import SCHEDULE
+from collage_engine.kernels.cuda.neutral import traced
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.tuning.device import Built
+from collage_engine.kernels.tuning.device_traces import search
+from collage_engine.kernels.tuning.metaschedule import loaded, module_of, plain_json
+from collage_engine.kernels.verify import difference
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.measure.kernel_device import KernelDevice, open_device
-from collage_engine.measure.kernel_job import LOST_DEVICE, operands
-from collage_engine.measure.keys import KeyContext
-from collage_engine.measure.store import Store
-from collage_engine.measure.tuning_job import Tune, TuningJob
-from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.model.importer import import_onnx
-from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.toolchains.tvm.choices import Choices, using, write_table
-from collage_engine.toolchains.tvm.cuda.lowering import SCHEDULE
-from collage_engine.toolchains.tvm.cuda.neutral import traced
-from collage_engine.toolchains.tvm.program import shape_of
+from collage_engine.store.keys import KeyContext
+from collage_engine.store.store import Store
+from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from collage_engine.toolchains.tvm.tuning.device import Built
-from collage_engine.toolchains.tvm.tuning.device_traces import search
-from collage_engine.toolchains.tvm.tuning.metaschedule import loaded, module_of, plain_json
-from collage_engine.toolchains.tvm.verify import difference
+from collage_engine.tuning.choice import tuned_instance
+from collage_engine.tuning.job import Tune, TuningJob
+from collage_engine.tuning.kernel_device import KernelDevice, open_device
+from collage_engine.tuning.kernel_job import LOST_DEVICE, operands
 from tests.engine.cuda_on_cpu.emulator import Kernel
 from tests.engine.cuda_on_cpu.whole import Emulated
 from tests.engine.test_cuda_products import LONG, headers, needs_compiler, needs_headers
@@ -97,8 +97,9 @@ def test_tasks_are_fused_functions_that_no_plan_has_cut() -> None:
     assert again.workload == task.workload
     _, (softmax,) = tasks_of(SOFTMAX, "float32")
     assert not softmax.beside and softmax.schedule != "Product"
-    assert not tasks_of(Case("add", (node("Add", "x r", "y"),),
-                             {"x": (4, 40), "r": (4, 40)}), "float32")[1]  # fmt: skip
+    assert not tasks_of(
+        Case("add", (node("Add", "x r", "y"),), {"x": (4, 40), "r": (4, 40)}), "float32"
+    )[1]
 
 
 @needs_headers
@@ -108,20 +109,29 @@ def test_a_record_goes_through_the_store_and_is_followed(
     """Two convolutions, a trace for one: the other is cut as ever, both are right."""
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     case = Case(
-        "two", (node("Conv", "x w", "c", kernel_shape=[3], pads=[1, 1]),
-                node("Relu", "c", "r"), node("Conv", "r v", "y", kernel_shape=[1])),
-        {"x": (1, 8, 21)}, {"w": (16, 8, 3), "v": (12, 16, 1)},
-    )  # fmt: skip
+        "two",
+        (
+            node("Conv", "x w", "c", kernel_shape=[3], pads=[1, 1]),
+            node("Relu", "c", "r"),
+            node("Conv", "r v", "y", kernel_shape=[1]),
+        ),
+        {"x": (1, 8, 21)},
+        {"w": (16, 8, 3), "v": (12, 16, 1)},
+    )
     function, tasks = tasks_of(case, "float32")
     assert len(tasks) == 2
     context = KeyContext(tvm_version="t", target="cuda:sm_80", fingerprint="f")
     records = TuningRecords(Store(tmp_path / "store.sqlite"), context, "tvm")
     records.put(
         TuneRecord(
-            workload=tasks[0].workload, toolchain="tvm", kind="trace", choice=by_hand(tasks[0]),
-            default_us=2.0, tuned_us=1.0,
+            workload=tasks[0].workload,
+            toolchain="tvm",
+            kind="trace",
+            choice=by_hand(tasks[0]),
+            default_us=2.0,
+            tuned_us=1.0,
         )
-    )  # fmt: skip
+    )
     known = records.records([t.workload for t in tasks])
     instance = tuned_instance(
         function.instance, write_table({w: dict(r.choice) for w, r in known.items()})
@@ -157,8 +167,10 @@ def test_kernels_are_compiled_side_by_side_and_the_child_may_be_lost() -> None:
         assert first.code[:4] == second.code[:4] == b"\x7fELF" and "wmma" in second.source
         assert isinstance(refused, str) and "TVM cannot write it" in refused
         for code, reason in (
-            (b"crash", "SIGABRT"), (b"fault", str(LOST_DEVICE)), (b"wrong", "wrong numbers"),
-        ):  # fmt: skip
+            (b"crash", "SIGABRT"),
+            (b"fault", str(LOST_DEVICE)),
+            (b"wrong", "wrong numbers"),
+        ):
             broken = Built(second.kernel, code, "")
             with pytest.raises(ToolchainError, match=reason):
                 device.compare(first, broken)
@@ -185,10 +197,14 @@ def test_without_a_device_it_is_refused(kind: str) -> None:
 @pytest.mark.skipif(not LONG, reason="COLLAGE_LONG_TESTS=1 searches with MetaSchedule")
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    [(conv("c", 32, 32, 10, 3), "float16"), (dense("d", 32, 48, 64, "relu"), "float32"),
-     (conv("dw", 16, 16, 14, 3, groups=16), "float32"), (POOL, "float32")],
+    [
+        (conv("c", 32, 32, 10, 3), "float16"),
+        (dense("d", 32, 48, 64, "relu"), "float32"),
+        (conv("dw", 16, 16, 14, 3, groups=16), "float32"),
+        (POOL, "float32"),
+    ],
     ids=["conv f16", "matmul f32", "depthwise f32", "pool f32"],
-)  # fmt: skip
+)
 def test_metaschedule_searches_and_the_best_answer_wins(
     case: Case, dtype: str, tmp_path: Path
 ) -> None:

@@ -11,24 +11,24 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+from collage_engine.kernels.choices import write_table
+from collage_engine.kernels.cuda.direct import described_direct
+from collage_engine.kernels.cuda.direct_tiles import Shape
+from collage_engine.kernels.cuda.tiles import Plan, Sizes, chosen, plans
+from collage_engine.kernels.tuning.device import Built
+from collage_engine.kernels.tuning.device_plans import DeviceBench, tune
+from collage_engine.kernels.tuning.subjects import DirectSubject, ProductSubject, subject_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.measure.kernel_device import open_device
-from collage_engine.measure.keys import KeyContext
-from collage_engine.measure.store import Store
-from collage_engine.measure.tuning_records import TuningRecords
 from collage_engine.model.importer import import_onnx
-from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.toolchains.tvm.choices import write_table
-from collage_engine.toolchains.tvm.cuda.direct import described_direct
-from collage_engine.toolchains.tvm.cuda.direct_tiles import Shape
-from collage_engine.toolchains.tvm.cuda.tiles import Plan, Sizes, chosen, plans
+from collage_engine.store.keys import KeyContext
+from collage_engine.store.store import Store
+from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from collage_engine.toolchains.tvm.tuning.device import Built
-from collage_engine.toolchains.tvm.tuning.device_plans import DeviceBench, tune
-from collage_engine.toolchains.tvm.tuning.subjects import DirectSubject, ProductSubject, subject_of
+from collage_engine.tuning.choice import tuned_instance
+from collage_engine.tuning.kernel_device import open_device
 from tests.engine.cuda_on_cpu.emulator import extents
 from tests.gpu.cases import dense
 

@@ -35,8 +35,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_kernels_are_built_compared_and_timed_in_a_child(machine: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.tuning_on_device"],
-        cwd=ROOT, env=machine, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=machine,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.strip().splitlines()[-1])
     assert all(0 < seconds < 1 for seconds in (*told["times"], *told["again"]))
@@ -47,11 +50,29 @@ def test_kernels_are_built_compared_and_timed_in_a_child(machine: dict[str, str]
 def test_place_with_a_budget_for_tuning_ends_well(machine: dict[str, str], tmp_path: Path) -> None:
     out, caches = tmp_path / "out", {"COLLAGE_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-m", "collage_engine", "place", "resources/models/mnist.onnx", "-o",
-         str(out), "--target", "cuda", "--toolchains", "tvm", "--budget", "4m", "--tune-budget",
-         "4m", "--json"],
-        cwd=ROOT, env=machine | caches, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "collage_engine",
+            "place",
+            "resources/models/mnist.onnx",
+            "-o",
+            str(out),
+            "--target",
+            "cuda",
+            "--toolchains",
+            "tvm",
+            "--budget",
+            "4m",
+            "--tune-budget",
+            "4m",
+            "--json",
+        ],
+        cwd=ROOT,
+        env=machine | caches,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     document = json.loads(done.stdout)
     assert document["max_rel_error"] < 1e-4

@@ -139,31 +139,58 @@ def run(model: ImportedModel, nhwc: bool = False) -> tuple[dict[str, Any], np.nd
 CASES: dict[str, tuple[ImportedModel, list[str]]] = {
     "convolution, bias, residual, relu": (
         model_of(
-            [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Add", ["p", "x"], "q"),
-             node("Relu", ["q"], "y")],
-            {"x": (2, 4, 6, 5)}, {"w": normal(4, 4, 3, 3), "b": normal(4)}, (2, 4, 6, 5),
-        ), ["conv"],
+            [
+                node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
+                node("Add", ["p", "x"], "q"),
+                node("Relu", ["q"], "y"),
+            ],
+            {"x": (2, 4, 6, 5)},
+            {"w": normal(4, 4, 3, 3), "b": normal(4)},
+            (2, 4, 6, 5),
+        ),
+        ["conv"],
     ),
     "strides, dilation, uneven padding, groups": (
         model_of(
-            [node("Conv", ["x", "w"], "y", pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2],
-                  group=2)],
-            {"x": (1, 4, 9, 8)}, {"w": normal(6, 2, 3, 3)}, (1, 6, 5, 5),
-        ), ["conv"],
+            [
+                node(
+                    "Conv",
+                    ["x", "w"],
+                    "y",
+                    pads=[1, 0, 2, 1],
+                    strides=[2, 1],
+                    dilations=[1, 2],
+                    group=2,
+                )
+            ],
+            {"x": (1, 4, 9, 8)},
+            {"w": normal(6, 2, 3, 3)},
+            (1, 6, 5, 5),
+        ),
+        ["conv"],
     ),
     "two convolutions and a pool": (
         model_of(
-            [node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "q"),
-             node("MaxPool", ["q"], "r", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-             node("Conv", ["r", "w"], "y")],
-            {"x": (1, 3, 8, 8)}, {"u": normal(5, 3, 3, 3), "w": normal(2, 5, 1, 1)}, (1, 2, 4, 4),
-        ), ["conv", "pool", "conv"],
+            [
+                node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]),
+                node("Relu", ["p"], "q"),
+                node("MaxPool", ["q"], "r", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+                node("Conv", ["r", "w"], "y"),
+            ],
+            {"x": (1, 3, 8, 8)},
+            {"u": normal(5, 3, 3, 3), "w": normal(2, 5, 1, 1)},
+            (1, 2, 4, 4),
+        ),
+        ["conv", "pool", "conv"],
     ),
     "average pool that leaves padding out": (
         model_of(
             [node("AveragePool", ["x"], "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1])],
-            {"x": (1, 3, 5, 5)}, {}, (1, 3, 5, 5),
-        ), ["pool"],
+            {"x": (1, 3, 5, 5)},
+            {},
+            (1, 3, 5, 5),
+        ),
+        ["pool"],
     ),
     "global average pool": (
         model_of([node("GlobalAveragePool", ["x"], "y")], {"x": (2, 3, 5, 4)}, {}, (2, 3, 1, 1)),
@@ -171,12 +198,18 @@ CASES: dict[str, tuple[ImportedModel, list[str]]] = {
     ),
     "a gate of its own value": (
         model_of(
-            [node("Conv", ["x", "w"], "p"), node("Sigmoid", ["p"], "s"),
-             node("Mul", ["p", "s"], "y")],
-            {"x": (1, 3, 4, 4)}, {"w": normal(3, 3, 1, 1)}, (1, 3, 4, 4),
-        ), ["conv", "pointwise", "pointwise"],
+            [
+                node("Conv", ["x", "w"], "p"),
+                node("Sigmoid", ["p"], "s"),
+                node("Mul", ["p", "s"], "y"),
+            ],
+            {"x": (1, 3, 4, 4)},
+            {"w": normal(3, 3, 1, 1)},
+            (1, 3, 4, 4),
+        ),
+        ["conv", "pointwise", "pointwise"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
@@ -191,8 +224,10 @@ def test_plans_compute_what_the_model_says(name: str, nhwc: bool) -> None:
 def test_a_signal_is_convolved_as_an_image_of_one_row() -> None:
     model = model_of(
         [node("Conv", ["x", "w", "b"], "y", pads=[1, 2], strides=[2])],
-        {"x": (2, 3, 9)}, {"w": normal(4, 3, 3), "b": normal(4)}, (2, 4, 5),
-    )  # fmt: skip
+        {"x": (2, 3, 9)},
+        {"w": normal(4, 3, 3), "b": normal(4)},
+        (2, 4, 5),
+    )
     plan, result, truth = run(model)
     assert plan["steps"][0]["stride"] == [1, 2]
     np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
@@ -206,8 +241,9 @@ def test_softmax_over_any_axis(axis: int) -> None:
 
 
 def test_what_it_has_no_function_for_is_refused() -> None:
-    model = model_of([node("Gather", ["x", "i"], "y", axis=0)], {"x": (4, 3)},
-                     {"i": np.array([1, 2])}, (2, 3))  # fmt: skip
+    model = model_of(
+        [node("Gather", ["x", "i"], "y", axis=0)], {"x": (4, 3)}, {"i": np.array([1, 2])}, (2, 3)
+    )
     with pytest.raises(UnsupportedError, match="cuDNN has no function for it"):
         run(model)
 
@@ -235,8 +271,13 @@ def test_tensor_cores_are_kept_from_single_precision_only() -> None:
     """Half precision loses nothing on them, and its fastest engines have no others."""
     for dtype, math in (("float32", "float32"), ("float16", "any")):
         kind = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.FLOAT
-        model = model_of([node("Conv", ["x", "w"], "y")], {"x": (1, 8, 4, 4)},
-                         {"w": normal(8, 8, 1, 1, dtype=dtype)}, (1, 8, 4, 4), kind)  # fmt: skip
+        model = model_of(
+            [node("Conv", ["x", "w"], "y")],
+            {"x": (1, 8, 4, 4)},
+            {"w": normal(8, 8, 1, 1, dtype=dtype)},
+            (1, 8, 4, 4),
+            kind,
+        )
         plan, *_ = run(model)
         assert [s["math"] for s in plan["steps"]] == [math]
 

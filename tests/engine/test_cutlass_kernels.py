@@ -19,8 +19,8 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass import families, headers, library
 from collage_engine.toolchains.cutlass.families import Family, Share
-from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.cuda_plans import model_of, node, normal
 
 pytestmark = [
@@ -41,9 +41,27 @@ class Problem(ctypes.Structure):
         *(
             (name, ctypes.c_int32)
             for name in (
-                "images", "height", "width", "channels", "filters", "kernel_h", "kernel_w",
-                "out_h", "out_w", "pad_h", "pad_w", "stride_h", "stride_w", "dilation_h",
-                "dilation_w", "groups", "heads", "queries", "keys", "head_size", "head_size_v",
+                "images",
+                "height",
+                "width",
+                "channels",
+                "filters",
+                "kernel_h",
+                "kernel_w",
+                "out_h",
+                "out_w",
+                "pad_h",
+                "pad_w",
+                "stride_h",
+                "stride_w",
+                "dilation_h",
+                "dilation_w",
+                "groups",
+                "heads",
+                "queries",
+                "keys",
+                "head_size",
+                "head_size_v",
                 "causal",
             )
         ),
@@ -54,7 +72,7 @@ class Problem(ctypes.Structure):
         ),
         *((name, ctypes.c_float) for name in ("scale", "source_factor", "low", "high")),
         *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "v", "d")),
-    ]  # fmt: skip
+    ]
 
 
 class Kernel(ctypes.Structure):
@@ -109,8 +127,10 @@ def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
     path = library.build(share, "sm_80")
     table = table_of(path)
     assert (table.abi, table.family, table.version) == (
-        2, family.name.encode(), headers.version().encode(),
-    )  # fmt: skip
+        2,
+        family.name.encode(),
+        headers.version().encode(),
+    )
     assert [table.kernels[i].name.decode() for i in range(table.count)] == [t.name for t in tiles]
     kernel, tile = table.kernels[0], tiles[0]
     assert (kernel.m, kernel.n, kernel.k, kernel.stages) == (tile.m, tile.n, tile.k, tile.stages)
@@ -132,10 +152,24 @@ def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
 
     def problem(channels: int, images: int = 1) -> Problem:
         made = Problem(
-            batch=1, images=images, height=56, width=56, channels=channels, filters=16, kernel_h=3,
-            kernel_w=3, out_h=28, out_w=28, pad_h=1, pad_w=1, stride_h=2, stride_w=2,
-            dilation_h=1, dilation_w=1, groups=1,
-        )  # fmt: skip
+            batch=1,
+            images=images,
+            height=56,
+            width=56,
+            channels=channels,
+            filters=16,
+            kernel_h=3,
+            kernel_w=3,
+            out_h=28,
+            out_w=28,
+            pad_h=1,
+            pad_w=1,
+            stride_h=2,
+            stride_w=2,
+            dilation_h=1,
+            dilation_w=1,
+            groups=1,
+        )
         made.a = made.b = made.d = ADDRESS
         return made
 
@@ -167,9 +201,15 @@ def first(share: Share) -> Share:
 def attention(width: int, keys: int = 64) -> Problem:
     steps = {"row": width, "head": width * keys, "batch": width * keys * 12}
     made = Problem(
-        batch=2, heads=12, queries=100, keys=keys, head_size=width, head_size_v=width, scale=0.125,
+        batch=2,
+        heads=12,
+        queries=100,
+        keys=keys,
+        head_size=width,
+        head_size_v=width,
+        scale=0.125,
         **{f"{name}_{what}": step for name in "qkv" for what, step in steps.items()},
-    )  # fmt: skip
+    )
     made.a = made.b = made.v = made.d = ADDRESS
     return made
 
@@ -187,10 +227,24 @@ def test_every_kind_of_kernel_compiles_and_answers() -> None:
     assert answers(small, product(100, 48, 64)) == ["Success"]
     assert answers(small, product(100, 48, 60)) == ["Error Misaligned Operand"]
     image = Problem(
-        batch=1, images=2, height=14, width=14, channels=64, filters=64, kernel_h=3, kernel_w=3,
-        out_h=14, out_w=14, pad_h=1, pad_w=1, stride_h=1, stride_w=1, dilation_h=1, dilation_w=1,
+        batch=1,
+        images=2,
+        height=14,
+        width=14,
+        channels=64,
+        filters=64,
+        kernel_h=3,
+        kernel_w=3,
+        out_h=14,
+        out_w=14,
+        pad_h=1,
+        pad_w=1,
+        stride_h=1,
+        stride_w=1,
+        dilation_h=1,
+        dilation_w=1,
         groups=1,
-    )  # fmt: skip
+    )
     image.a = image.b = image.d = ADDRESS
     assert answers(table(Family("conv", "int8", "columns", "none", 4, "float32")), image) == [
         "Success"
@@ -222,9 +276,11 @@ def network() -> ImportedModel:
     """A convolution with plain borders, in float32."""
     return model_of(
         [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "y")],
-        {"x": (1, 4, 6, 5)}, {"w": normal(3, 4, 3, 3), "b": normal(3)}, (1, 3, 6, 5),
+        {"x": (1, 4, 6, 5)},
+        {"w": normal(3, 4, 3, 3), "b": normal(3)},
+        (1, 3, 6, 5),
         TensorProto.FLOAT,
-    )  # fmt: skip
+    )
 
 
 def whole(model: ImportedModel) -> Function:

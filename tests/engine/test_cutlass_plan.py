@@ -40,75 +40,127 @@ def run(
 PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
     "bias, residual, relu": (
         model_of(
-            [node("MatMul", ["x", "w"], "p"), node("Add", ["b", "p"], "q"),
-             node("Add", ["q", "r"], "s"), node("Relu", ["s"], "y")],
-            {"x": (2, 5, 8), "r": (2, 5, 6)}, {"w": normal(8, 6), "b": normal(6)}, (2, 5, 6),
-        ), ["gemm_float32_rows_relu_a1"],
+            [
+                node("MatMul", ["x", "w"], "p"),
+                node("Add", ["b", "p"], "q"),
+                node("Add", ["q", "r"], "s"),
+                node("Relu", ["s"], "y"),
+            ],
+            {"x": (2, 5, 8), "r": (2, 5, 6)},
+            {"w": normal(8, 6), "b": normal(6)},
+            (2, 5, 6),
+        ),
+        ["gemm_float32_rows_relu_a1"],
     ),
     "gelu by erf": (
-        model_of([node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y")],
-                 {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        model_of(
+            [node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y")],
+            {"x": (4, 8)},
+            {"w": normal(8, 6)},
+            (4, 6),
+        ),
         ["gemm_float32_rows_gelu_a1"],
     ),
     "gelu by tanh": (
-        model_of([node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y", approximate="tanh")],
-                 {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        model_of(
+            [node("MatMul", ["x", "w"], "p"), node("Gelu", ["p"], "y", approximate="tanh")],
+            {"x": (4, 8)},
+            {"w": normal(8, 6)},
+            (4, 6),
+        ),
         ["gemm_float32_rows_gelu_tanh_a1"],
     ),
     "silu written out": (
-        model_of([node("MatMul", ["x", "w"], "p"), node("Sigmoid", ["p"], "s"),
-                  node("Mul", ["p", "s"], "y")], {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6)),
+        model_of(
+            [
+                node("MatMul", ["x", "w"], "p"),
+                node("Sigmoid", ["p"], "s"),
+                node("Mul", ["p", "s"], "y"),
+            ],
+            {"x": (4, 8)},
+            {"w": normal(8, 6)},
+            (4, 6),
+        ),
         ["gemm_float32_rows_silu_a1"],
     ),
     "a batch, transposed right": (
         model_of(
             [node("Transpose", ["k"], "t", perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], "y")],
-            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)}, {}, (1, 3, 4, 5),
-        ), ["gemm_float32_columns_none_a1"],
+            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)},
+            {},
+            (1, 3, 4, 5),
+        ),
+        ["gemm_float32_columns_none_a1"],
     ),
     "one left matrix for a batch": (
-        model_of([node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)},
-                 (3, 4, 6)),
+        model_of(
+            [node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)}, (3, 4, 6)
+        ),
         ["gemm_float32_rows_none_a1"],
     ),
     "a chain through scratch memory": (
         model_of(
-            [node("MatMul", ["x", "u"], "p"), node("Relu", ["p"], "q"),
-             node("MatMul", ["q", "w"], "r"), node("Add", ["r", "p2"], "y")],
-            {"x": (4, 8), "p2": (4, 6)}, {"u": normal(8, 10), "w": normal(10, 6)}, (4, 6),
-        ), ["gemm_float32_rows_relu_a1", "gemm_float32_rows_none_a1"],
+            [
+                node("MatMul", ["x", "u"], "p"),
+                node("Relu", ["p"], "q"),
+                node("MatMul", ["q", "w"], "r"),
+                node("Add", ["r", "p2"], "y"),
+            ],
+            {"x": (4, 8), "p2": (4, 6)},
+            {"u": normal(8, 10), "w": normal(10, 6)},
+            (4, 6),
+        ),
+        ["gemm_float32_rows_relu_a1", "gemm_float32_rows_none_a1"],
     ),
-}  # fmt: skip
+}
 
 CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
     "bias, residual, relu": (
         model_of(
-            [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Add", ["p", "x"], "q"),
-             node("Relu", ["q"], "y")],
-            {"x": (2, 4, 6, 5)}, {"w": normal(4, 4, 3, 3), "b": normal(4)}, (2, 4, 6, 5),
-        ), ["conv_float32_columns_relu_a1"],
+            [
+                node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
+                node("Add", ["p", "x"], "q"),
+                node("Relu", ["q"], "y"),
+            ],
+            {"x": (2, 4, 6, 5)},
+            {"w": normal(4, 4, 3, 3), "b": normal(4)},
+            (2, 4, 6, 5),
+        ),
+        ["conv_float32_columns_relu_a1"],
     ),
     "strides, dilation, padding that differs at both ends": (
         model_of(
             [node("Conv", ["x", "w"], "y", pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2])],
-            {"x": (1, 4, 9, 8)}, {"w": normal(6, 4, 3, 3)}, (1, 6, 5, 5),
-        ), ["conv_float32_columns_none_a1"],
+            {"x": (1, 4, 9, 8)},
+            {"w": normal(6, 4, 3, 3)},
+            (1, 6, 5, 5),
+        ),
+        ["conv_float32_columns_none_a1"],
     ),
     "a pointwise one is a product": (
         model_of(
             [node("Conv", ["x", "w", "b"], "p"), node("Add", ["p", "r"], "y")],
-            {"x": (2, 4, 3, 5), "r": (2, 6, 3, 5)}, {"w": normal(6, 4, 1, 1), "b": normal(6)},
+            {"x": (2, 4, 3, 5), "r": (2, 6, 3, 5)},
+            {"w": normal(6, 4, 1, 1), "b": normal(6)},
             (2, 6, 3, 5),
-        ), ["gemm_float32_columns_none_a1"],
+        ),
+        ["gemm_float32_columns_none_a1"],
     ),
     "two of them, the second adds the first": (
         model_of(
-            [node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "q"),
-             node("Conv", ["q", "w"], "r", pads=[1, 1, 1, 1]), node("Add", ["r", "q"], "y")],
-            {"x": (1, 3, 4, 4)}, {"u": normal(5, 3, 3, 3), "w": normal(5, 5, 3, 3)}, (1, 5, 4, 4),
-        ), ["conv_float32_columns_relu_a1", "conv_float32_columns_none_a1"],
+            [
+                node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]),
+                node("Relu", ["p"], "q"),
+                node("Conv", ["q", "w"], "r", pads=[1, 1, 1, 1]),
+                node("Add", ["r", "q"], "y"),
+            ],
+            {"x": (1, 3, 4, 4)},
+            {"u": normal(5, 3, 3, 3), "w": normal(5, 5, 3, 3)},
+            (1, 5, 4, 4),
+        ),
+        ["conv_float32_columns_relu_a1", "conv_float32_columns_none_a1"],
     ),
-}  # fmt: skip
+}
 
 
 def anchors(plan: dict[str, Any]) -> list[str]:
@@ -151,9 +203,11 @@ def test_tf32_is_used_only_where_the_run_asks_for_it() -> None:
 def test_half_precision_is_read_as_widely_as_its_rows_allow(columns: int, align: int) -> None:
     model = model_of(
         [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "y")],
-        {"x": (4, 8)}, {"w": normal(8, columns, dtype="float16")}, (4, columns),
+        {"x": (4, 8)},
+        {"w": normal(8, columns, dtype="float16")},
+        (4, columns),
         TensorProto.FLOAT16,
-    )  # fmt: skip
+    )
     _, result, truth, families = run(model)
     assert families == (Family("gemm", "float16", "rows", "relu", align),)
     np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
@@ -168,26 +222,37 @@ def refused(model: ImportedModel) -> str:
 def test_odd_rows_in_half_precision_are_refused() -> None:
     reason = refused(
         model_of(
-            [node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 4, 4)},
-            {"w": normal(8, 3, 3, 3, dtype="float16")}, (1, 8, 4, 4), TensorProto.FLOAT16,
+            [node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1])],
+            {"x": (1, 3, 4, 4)},
+            {"w": normal(8, 3, 3, 3, dtype="float16")},
+            (1, 8, 4, 4),
+            TensorProto.FLOAT16,
         )
-    )  # fmt: skip
+    )
     assert reason.startswith("nn.conv2d: rows of 3 and 8 elements of float16")
 
 
 def test_groups_without_tensor_cores_are_refused() -> None:
-    model = model_of([node("Conv", ["x", "w"], "y", group=2)], {"x": (1, 4, 4, 4)},
-                     {"w": normal(4, 2, 1, 1)}, (1, 4, 4, 4))  # fmt: skip
+    model = model_of(
+        [node("Conv", ["x", "w"], "y", group=2)],
+        {"x": (1, 4, 4, 4)},
+        {"w": normal(4, 2, 1, 1)},
+        (1, 4, 4, 4),
+    )
     assert refused(model) == "nn.conv2d: groups in float32 without tensor cores"
 
 
 @pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
 def test_convolutions_in_groups(nhwc: bool) -> None:
     model = model_of(
-        [node("Conv", ["x", "w", "b"], "p", group=4, pads=[1, 1, 1, 1], strides=[2, 2]),
-         node("Relu", ["p"], "y")],
-        {"x": (2, 16, 6, 5)}, {"w": normal(32, 4, 3, 3), "b": normal(32)}, (2, 32, 3, 3),
-    )  # fmt: skip
+        [
+            node("Conv", ["x", "w", "b"], "p", group=4, pads=[1, 1, 1, 1], strides=[2, 2]),
+            node("Relu", ["p"], "y"),
+        ],
+        {"x": (2, 16, 6, 5)},
+        {"w": normal(32, 4, 3, 3), "b": normal(32)},
+        (2, 32, 3, 3),
+    )
     plan, result, truth, families = run(model, nhwc, "tf32")
     assert families == (Family("group", "tf32", "columns", "relu", 4),)
     assert [s["groups"] for s in plan["steps"] if s["op"] == "conv"] == [4]
@@ -195,8 +260,12 @@ def test_convolutions_in_groups(nhwc: bool) -> None:
 
 
 def test_a_transposed_left_matrix_is_refused() -> None:
-    model = model_of([node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
-                     {"x": (8, 4)}, {"w": normal(8, 6)}, (4, 6))  # fmt: skip
+    model = model_of(
+        [node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
+        {"x": (8, 4)},
+        {"w": normal(8, 6)},
+        (4, 6),
+    )
     assert "left matrix" in refused(model)
 
 
@@ -207,12 +276,18 @@ def written_out(root: float) -> ImportedModel:
         return np.array(value, np.float32)
 
     return model_of(
-        [node("MatMul", ["x", "w"], "p"), node("Div", ["p", "root"], "q"), node("Erf", ["q"], "e"),
-         node("Add", ["e", "one"], "f"), node("Mul", ["p", "f"], "g"),
-         node("Mul", ["g", "half"], "y")],
+        [
+            node("MatMul", ["x", "w"], "p"),
+            node("Div", ["p", "root"], "q"),
+            node("Erf", ["q"], "e"),
+            node("Add", ["e", "one"], "f"),
+            node("Mul", ["p", "f"], "g"),
+            node("Mul", ["g", "half"], "y"),
+        ],
         {"x": (4, 8)},
-        {"w": normal(8, 6), "root": scalar(root), "one": scalar(1), "half": scalar(0.5)}, (4, 6),
-    )  # fmt: skip
+        {"w": normal(8, 6), "root": scalar(root), "one": scalar(1), "half": scalar(0.5)},
+        (4, 6),
+    )
 
 
 def test_a_written_out_activation_counts_only_with_its_own_numbers() -> None:
@@ -241,8 +316,12 @@ def test_fused_candidates_are_offered_and_epilogues_alone_are_not() -> None:
 
 
 def test_what_fits_in_no_epilogue_is_refused() -> None:
-    model = model_of([node("MatMul", ["x", "w"], "p"), node("Tanh", ["p"], "y")],
-                     {"x": (4, 8)}, {"w": normal(8, 6)}, (4, 6))  # fmt: skip
+    model = model_of(
+        [node("MatMul", ["x", "w"], "p"), node("Tanh", ["p"], "y")],
+        {"x": (4, 8)},
+        {"w": normal(8, 6)},
+        (4, 6),
+    )
     assert refused(model) == "tanh: CUTLASS runs it only in a product's epilogue"
 
 

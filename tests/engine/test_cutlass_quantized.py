@@ -19,14 +19,18 @@ INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
 CONVOLUTIONS = {
     "int8 around 0": (quantized_conv(INT8, 0), "conv", "int8"),
     "uint8, zero point of its own, no padding": (
-        quantized_conv(UINT8, 120, pad=0), "conv", "uint8"
+        quantized_conv(UINT8, 120, pad=0),
+        "conv",
+        "uint8",
     ),
     "another 8-bit tensor added": (quantized_conv(INT8, 0, residual=True), "conv", "int8"),
     "a pointwise one is a product": (
-        quantized_conv(UINT8, 120, pad=0, kernel=1, residual=True), "gemm", "uint8"
+        quantized_conv(UINT8, 120, pad=0, kernel=1, residual=True),
+        "gemm",
+        "uint8",
     ),
     "a float result": (quantized_conv(INT8, 0, quantize=False, relu=False), "conv", "float32"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
@@ -46,14 +50,26 @@ def test_convolutions_in_8_bits(name: str, nhwc: bool) -> None:
 
 def test_a_product_in_8_bits() -> None:
     model = model_of(
-        [node("DequantizeLinear", ["x", "sx", "zx"], "xf"),
-         node("DequantizeLinear", ["w", "sw", "zw"], "wf"), node("MatMul", ["xf", "wf"], "p"),
-         node("Add", ["p", "b"], "q"), node("QuantizeLinear", ["q", "sy", "zx"], "y")],
+        [
+            node("DequantizeLinear", ["x", "sx", "zx"], "xf"),
+            node("DequantizeLinear", ["w", "sw", "zw"], "wf"),
+            node("MatMul", ["xf", "wf"], "p"),
+            node("Add", ["p", "b"], "q"),
+            node("QuantizeLinear", ["q", "sy", "zx"], "y"),
+        ],
         {"x": (3, 5, 8)},
-        {"w": small(8, 12), "b": normal(12), "sx": scalar(0.03), "zx": scalar(128, np.uint8),
-         "sw": scalar(0.02), "zw": scalar(0, np.int8), "sy": scalar(0.05)},
-        (3, 5, 12), UINT8,
-    )  # fmt: skip
+        {
+            "w": small(8, 12),
+            "b": normal(12),
+            "sx": scalar(0.03),
+            "zx": scalar(128, np.uint8),
+            "sw": scalar(0.02),
+            "zw": scalar(0, np.int8),
+            "sy": scalar(0.05),
+        },
+        (3, 5, 12),
+        UINT8,
+    )
     plan, result, truth, families = run(model)
     assert families == (Family("gemm", "uint8", "columns", "none", 4, "uint8"),)
     assert (plan["steps"][0]["m"], plan["steps"][0]["epilogue"]) == (15, "none")
@@ -85,9 +101,15 @@ needs_example = pytest.mark.skipif(
 @needs_example
 @pytest.mark.parametrize(
     ("mask", "heads_outside", "batch"),
-    [("", False, 2), ("", True, 2), ("added", False, 1), ("added", True, 2),
-     ("selected", False, 2), ("selected", True, 1)],
-)  # fmt: skip
+    [
+        ("", False, 2),
+        ("", True, 2),
+        ("added", False, 1),
+        ("added", True, 2),
+        ("selected", False, 2),
+        ("selected", True, 1),
+    ],
+)
 def test_attention_is_one_step(mask: str, heads_outside: bool, batch: int) -> None:
     model = attention_model(mask, batch=batch, heads_outside=heads_outside, divide=bool(mask))
     plan, result, truth, families = run(model)

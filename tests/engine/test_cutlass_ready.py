@@ -9,33 +9,43 @@ from typing import Any
 
 import pytest
 
-from collage_engine.pipeline import cancel
-from collage_engine.pipeline.making_ready import make_ready
+from collage_engine.control import cancel
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.timing.precompile import make_ready
 from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.families import Family, Share
-from collage_engine.toolchains.native.nvcc import find_nvcc
 from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.cuda_plans import model_of, node, normal
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 
 MODEL = model_of(
-    [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "q"), node("MatMul", ["q", "u"], "r"),
-     node("Tanh", ["r"], "y")],
-    {"x": (4, 8)}, {"w": normal(8, 6), "u": normal(6, 6)}, (4, 6),
-)  # fmt: skip
+    [
+        node("MatMul", ["x", "w"], "p"),
+        node("Relu", ["p"], "q"),
+        node("MatMul", ["q", "u"], "r"),
+        node("Tanh", ["r"], "y"),
+    ],
+    {"x": (4, 8)},
+    {"w": normal(8, 6), "u": normal(6, 6)},
+    (4, 6),
+)
 (INSTANCE,) = get("cutlass").cuda_instances("sm_90a", "float32")
 
 
 def record(state: str, *numbers: int) -> CandidateRecord:
     return CandidateRecord(
-        id=f"cutlass:{numbers}", label="c", instance=INSTANCE, nodes=numbers, rule="r",
+        id=f"cutlass:{numbers}",
+        label="c",
+        instance=INSTANCE,
+        nodes=numbers,
+        rule="r",
         key=str(numbers),
         cost=Cost(state=state, reason=None),  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def ready(records: list[CandidateRecord], warnings: list[str] | None = None) -> list[str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-from collage_engine.pipeline import export as exporting
-from collage_engine.pipeline.workspace import Workspace
+from collage_engine.candidates.open_model import Workspace
+from collage_engine.kernels.choices import write_table
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.tvm.choices import write_table
+from collage_engine.run.stages import export as exporting
 from tests import zoo
 
 
@@ -36,15 +36,30 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def run(part: dict, tables: dict | None = None, threads: int = 1) -> ToolchainInstance:
         nodes = tuple(range(workspace.model.record.nodes))
         partition = Partition(
-            id="p0", candidate="c", nodes=nodes, onnx_nodes=(), estimated_us=None,
+            id="p0",
+            candidate="c",
+            nodes=nodes,
+            onnx_nodes=(),
+            estimated_us=None,
             **{"toolchain": "tvm", "config": {}} | part,
-        )  # fmt: skip
+        )
         kept = Run(
-            id="r1", name="", model={}, target="cpu", threads=threads, toolchains=[], pins=[],
-            candidates=CandidateCounts(), baselines=[], winner="collage", max_abs_error=None,
-            placement=Placement(partitions=(partition,), estimated_us=None), max_rel_error=None,
-            seconds={}, tables=tables or {},
-        )  # fmt: skip
+            id="r1",
+            name="",
+            model={},
+            target="cpu",
+            threads=threads,
+            toolchains=[],
+            pins=[],
+            candidates=CandidateCounts(),
+            baselines=[],
+            winner="collage",
+            max_abs_error=None,
+            placement=Placement(partitions=(partition,), estimated_us=None),
+            max_rel_error=None,
+            seconds={},
+            tables=tables or {},
+        )
         with pytest.raises(_Built):
             exporting.export(workspace, run=kept, out=str(tmp_path / "out"))
         return taken[-1]

@@ -10,25 +10,26 @@ import pytest
 import tvm
 from tvm import relax
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.kernels.verify import verify
 from collage_engine.lowering.convert import conversion_name
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.rewrite import assemble
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
-from collage_engine.measure.bench import ModelBench
-from collage_engine.measure.conversions import ConversionRequest, run_job
-from collage_engine.measure.job import OpenRequest
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart, build_cover, write_module
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.timing.bench import ModelBench
+from collage_engine.timing.job import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.conversion import conversion
-from collage_engine.toolchains.tvm.verify import verify
+from collage_engine.transitions.conversions import ConversionRequest, run_job
 from tests.toolchain_cases import Net, run, whole
 
 DNN = ToolchainInstance(toolchain="onednn")
@@ -68,9 +69,7 @@ FAMILIES = {
     ),
     "concat": lambda n, x: n.add("Concat", x, n.add("Tanh", x), axis=1),
     "split": lambda n, x: n.add("Sub", *n.add("Split", x, outputs=2, axis=1)),
-    "slice": lambda n, x: n.add(
-        "Slice", x, *(n.const(np.int64([v])) for v in (2, 9, 1))
-    ),
+    "slice": lambda n, x: n.add("Slice", x, *(n.const(np.int64([v])) for v in (2, 9, 1))),
     "softmax of channels": lambda n, x: n.add("Softmax", x, axis=1),
     "softmax of columns": lambda n, x: n.add("LogSoftmax", x, axis=3),
     "flatten": lambda n, x: n.add("Flatten", x),
@@ -80,12 +79,17 @@ FAMILIES = {
     "transpose to NHWC": lambda n, x: n.add("Transpose", x, perm=[0, 2, 3, 1]),
     "transpose otherwise": lambda n, x: n.add("Transpose", x, perm=[0, 1, 3, 2]),
     "resize": lambda n, x: n.add(
-        "Resize", x, None, n.const(np.float32([1, 1, 2, 2])), mode="nearest",
-        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        "Resize",
+        x,
+        None,
+        n.const(np.float32([1, 1, 2, 2])),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     ),
     "prelu": lambda n, x: n.add("PRelu", x, n.randn(C, 1, 1)),
     "norm": lambda n, x: n.add("InstanceNormalization", x, n.randn(C), n.randn(C)),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +108,12 @@ def bench(tmp_path_factory):
             imported = import_onnx(model)
             TrueValues.record(imported, imported.random_inputs(0), folder / "truth")
             request = OpenRequest(
-                model_path=str(folder / "model.onnx"), shapes={}, marker_path="", fingerprint="",
+                model_path=str(folder / "model.onnx"),
+                shapes={},
+                marker_path="",
+                fingerprint="",
                 truth_folder=str(folder / "truth"),
-            )  # fmt: skip
+            )
             made[family] = ModelBench(request)
         return made[family]
 
@@ -182,9 +189,15 @@ def by_op(model):
 MIXES = {
     "all nhwc": [(DNN, True)] * 6,
     "alternating": [(DNN, True), (TVM, False), (DNN, True), (TVM, True), (ORT, False), (TVM, True)],
-    "plain between": [(TVM, True), (ORT, False), (ORT, False), (DNN, True), (TVM, False),
-                      (DNN, True)],
-}  # fmt: skip
+    "plain between": [
+        (TVM, True),
+        (ORT, False),
+        (ORT, False),
+        (DNN, True),
+        (TVM, False),
+        (DNN, True),
+    ],
+}
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -263,9 +276,10 @@ def test_conversions_are_timed():
     found = run_job(ConversionRequest(wanted, 1))
     assert set(found) == {conversion_constant(*each) for each in wanted}
     assert all(us > 0 for us in found.values())
-    assert found[conversion_constant(small, NHWC, PLAIN)] < found[
-        conversion_constant(kind, NHWC, PLAIN)
-    ]  # fmt: skip
+    assert (
+        found[conversion_constant(small, NHWC, PLAIN)]
+        < found[conversion_constant(kind, NHWC, PLAIN)]
+    )
 
 
 def test_programs_share_working_memory_and_outlive_the_thread_that_ran_them_first():

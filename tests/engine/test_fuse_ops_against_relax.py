@@ -14,10 +14,26 @@ from tests import zoo
 
 NAMES = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}
 MODELS = (
-    "mnist", "light_squeezenet", "light_shufflenet", "mobilenet_v2", "senet", "unet", "vit",
-    "dense_block", "residual_block", "float16", "bert", "encoder", "gpt2", "qdq",
-    "split_concat", "several", "outputs", "tiny", "leftovers",
-)  # fmt: skip
+    "mnist",
+    "light_squeezenet",
+    "light_shufflenet",
+    "mobilenet_v2",
+    "senet",
+    "unet",
+    "vit",
+    "dense_block",
+    "residual_block",
+    "float16",
+    "bert",
+    "encoder",
+    "gpt2",
+    "qdq",
+    "split_concat",
+    "several",
+    "outputs",
+    "tiny",
+    "leftovers",
+)
 
 
 def plain(name: str) -> str:

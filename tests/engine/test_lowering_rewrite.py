@@ -28,9 +28,12 @@ def onnx_model(nodes, inputs, outputs, weights=None):
         return helper.make_tensor_value_info(name, kind[0] if kind else FLOAT, shape)
 
     graph = helper.make_graph(
-        nodes, "g", [value(i) for i in inputs], [value(o) for o in outputs],
+        nodes,
+        "g",
+        [value(i) for i in inputs],
+        [value(o) for o in outputs],
         [numpy_helper.from_array(w, n) for n, w in (weights or {}).items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     return import_onnx(model)
@@ -174,8 +177,9 @@ def test_outputs_may_be_inputs_constants_and_duplicates():
     x = np.full((2, 3), -2, "float32")
     found, _ = run(model, [[1], [0]], {"x": x})
     c = np.arange(6, dtype="float32").reshape(2, 3)
-    for array, truth in zip(found, [np.maximum(x + c, 0), x, np.maximum(x + c, 0), c, x + c],
-                            strict=True):  # fmt: skip
+    for array, truth in zip(
+        found, [np.maximum(x + c, 0), x, np.maximum(x + c, 0), c, x + c], strict=True
+    ):
         np.testing.assert_array_equal(array, truth)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.sensitivity import LEVEL, carried
-from collage_engine.pipeline.mixing import products_of
-from collage_engine.pipeline.promise import downstream, factors_of
+from collage_engine.trials.mixed_precision import products_of
+from collage_engine.trials.tolerance import downstream, factors_of
 from tests.toolchain_cases import Net, imported
 from tests.zoo import build
 

@@ -7,11 +7,12 @@ import random
 
 import pytest
 
+from collage_engine.build.build import build_cover
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.build import CoverPart, build_cover
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 from tests import zoo

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collage_engine.measure.handover import ChainBench, HandoverRequest, run_job
-from collage_engine.measure.protocol import ProtocolSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.timing.protocol import ProtocolSettings
+from collage_engine.transitions.hand_overs import ChainBench, HandoverRequest, run_job
 from tests.measure_real_targets import Picky
 from tests.plain_toolchain import PLAIN, register
 

@@ -9,18 +9,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from collage_engine.bounds.certified import lower_bound_us, machine_peaks
+from collage_engine.bounds.work import WorkCounter
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.device import fingerprint
-from collage_engine.measure.bounds import lower_bound_us, machine_peaks
-from collage_engine.measure.child import measuring_environment
-from collage_engine.measure.job import Marker, OpenRequest
-from collage_engine.measure.measurer import Measurer, group_candidates
-from collage_engine.measure.protocol import ProtocolSettings
-from collage_engine.measure.store import Store
-from collage_engine.measure.work import WorkCounter
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.store import Store
+from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.job import Marker, OpenRequest
+from collage_engine.timing.measurer import Measurer, group_candidates
+from collage_engine.timing.protocol import ProtocolSettings
 
 QUICK = ProtocolSettings(budget_s=0.01, contested_budget_s=0.01)
 
@@ -66,11 +66,20 @@ def truth(model_file, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def measurer(model_file, truth, tmp_path):
-    with Store(tmp_path / "m.db") as store, Measurer(
-        model_file, None, truth, store=store, env=measuring_environment(["onnxruntime"], 1),
-        fingerprint=fingerprint(), settings=QUICK, candidate_limit_s=20,
-        job="tests.measure_real_targets:Job",
-    ) as made:  # fmt: skip
+    with (
+        Store(tmp_path / "m.db") as store,
+        Measurer(
+            model_file,
+            None,
+            truth,
+            store=store,
+            env=measuring_environment(["onnxruntime"], 1),
+            fingerprint=fingerprint(),
+            settings=QUICK,
+            candidate_limit_s=20,
+            job="tests.measure_real_targets:Job",
+        ) as made,
+    ):
         yield made
 
 
@@ -117,7 +126,7 @@ def test_a_sleeper_is_killed(measurer):
 
 
 def test_cold_runs_of_a_real_candidate(model_file, truth, tmp_path, monkeypatch):
-    from collage_engine.measure import bench as module
+    from collage_engine.timing import bench as module
 
     monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 100)
     Marker(tmp_path / "marker", create=True).close()
@@ -147,8 +156,8 @@ def one_call(op: str, dtype: str):
 
 
 def test_a_rounding_to_8_bits_may_be_one_step_off():
-    from collage_engine.measure.bench import check
     from collage_engine.records.errors import MeasureError
+    from collage_engine.timing.bench import check
 
     function = one_call("quantize", "int8")
     true = np.array([1, 0, -1, 1], "int8")
@@ -170,8 +179,8 @@ def test_a_rounding_to_8_bits_may_be_one_step_off():
     ],
 )
 def test_numbers_are_judged_by_their_type(dtype, shift, wrong):
-    from collage_engine.measure.bench import check
     from collage_engine.records.errors import MeasureError
+    from collage_engine.timing.bench import check
 
     function = one_call("copy", dtype)
     true = np.array([1, 0, -1, 1], dtype)

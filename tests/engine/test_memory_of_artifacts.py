@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.build import CoverPart, build_cover, write_module
-from collage_engine.placement.built import MODULE_FILE
+from collage_engine.records.candidate import CoverPart
 from collage_engine.toolchains.registry import get, probe
 from tests.zoo_net import Net
 
@@ -25,7 +26,7 @@ LOAD = """
 import json, sys
 import numpy, tvm.runtime
 from tvm.runtime.vm import VirtualMachine
-from collage_engine.placement.memory import MemoryWatch
+from collage_engine.trials.memory import MemoryWatch
 import msgspec
 watch = MemoryWatch()
 def private():
@@ -80,9 +81,10 @@ def test_a_toolchain_holds_the_weights_once(name, model, tmp_path):
     assert weights * 0.99 < size < weights + CODE_BYTES
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(tmp_path / MODULE_FILE), str(WIDTH)],
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
         env={**os.environ, **built.environment, "TVM_USE_RUNTIME_LIB": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     print(name, {k: v / 1e6 for k, v in found["held"].items()}, found["grown"] / 1e6)

@@ -84,17 +84,25 @@ def test_local_functions_are_inlined_under_the_name_of_their_call() -> None:
         helper.make_node("Poly", ["p"], ["y"], domain="mine"),
     ]
     graph = helper.make_graph(
-        nodes, "f", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        nodes,
+        "f",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
-    )  # fmt: skip
+    )
     model = helper.make_model(
-        graph, functions=[function], opset_imports=[*opset, helper.make_opsetid("mine", 1)],
+        graph,
+        functions=[function],
+        opset_imports=[*opset, helper.make_opsetid("mine", 1)],
         ir_version=8,
-    )  # fmt: skip
+    )
     imported = import_onnx(model)
     assert [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"] == [
-        ("relu",), ("first",), ("first",), ("y",), ("y",)
-    ]  # fmt: skip
+        ("relu",),
+        ("first",),
+        ("first",),
+        ("y",),
+        ("y",),
+    ]
     check_numbers(model, imported, 1e-6)
 
 
@@ -110,10 +118,13 @@ def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> 
 
     inner = helper.make_node("Not", ["one"], ["no"], name="inner-condition")
     nested = helper.make_node(
-        "If", ["no"], ["n"], name="nested",
+        "If",
+        ["no"],
+        ["n"],
+        name="nested",
         then_branch=branch("a", helper.make_node("Neg", ["q"], ["an"]), out="an"),
         else_branch=branch("b", helper.make_node("Add", ["q", "offset"], ["bn"]), out="bn"),
-    )  # fmt: skip
+    )
     nodes = [
         helper.make_node("Identity", ["x"], ["same"], name="same"),
         helper.make_node("Relu", ["same"], ["r"], name="relu"),
@@ -121,23 +132,29 @@ def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> 
         helper.make_node("Gather", ["shape", "first"], ["axis"], name="gather"),
         helper.make_node("Equal", ["axis", "one_"], ["one"], name="equal"),
         helper.make_node(
-            "If", ["one"], ["y"], name="choice",
+            "If",
+            ["one"],
+            ["y"],
+            name="choice",
             then_branch=branch(
                 "then", helper.make_node("Reshape", ["r", "flat"], ["q"]), inner, nested, out="n"
             ),
             else_branch=branch("else", helper.make_node("Identity", ["same"], ["e"]), out="e"),
         ),
         helper.make_node("Sigmoid", ["y"], ["z"], name="last"),
-    ]  # fmt: skip
+    ]
     weights = [
         numpy_helper.from_array(np.array(0), "first"),
         numpy_helper.from_array(np.array(1), "one_"),
         numpy_helper.from_array(np.array([-1]), "flat"),
     ]
     graph = helper.make_graph(
-        nodes, "f", [info("x", TensorProto.FLOAT, [size, 3])],
-        [info("z", TensorProto.FLOAT, None)], weights,
-    )  # fmt: skip
+        nodes,
+        "f",
+        [info("x", TensorProto.FLOAT, [size, 3])],
+        [info("z", TensorProto.FLOAT, None)],
+        weights,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     imported = import_onnx(model)
     lived = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
@@ -153,23 +170,30 @@ def test_an_if_that_the_data_decides_is_refused_and_so_is_what_a_branch_hides() 
 
     def refused(condition: list[onnx.NodeProto], inside: str) -> str:
         body = helper.make_graph(
-            [helper.make_node(inside, ["x"], ["b"], name="inside")], "branch", [],
+            [helper.make_node(inside, ["x"], ["b"], name="inside")],
+            "branch",
+            [],
             [info("b", TensorProto.UNDEFINED, None)],
-        )  # fmt: skip
-        choice = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body,
-                                  else_branch=body)  # fmt: skip
+        )
+        choice = helper.make_node(
+            "If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body
+        )
         graph = helper.make_graph(
-            [*condition, choice], "f", [info("x", TensorProto.FLOAT, [2])],
+            [*condition, choice],
+            "f",
+            [info("x", TensorProto.FLOAT, [2])],
             [info("y", TensorProto.FLOAT, None)],
-        )  # fmt: skip
+        )
         opset = [helper.make_opsetid("", 17)]
         with pytest.raises(ModelError) as error:
             import_onnx(helper.make_model(graph, opset_imports=opset, ir_version=8), "m.onnx")
         return str(error.value)
 
     known = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True)))
-    of_data = [helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
-               helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL)]  # fmt: skip
+    of_data = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+    ]
     assert "'choice' is control flow (If)" in refused(of_data, "Relu")
     assert "'choice' (NonZero) has an output whose size depends" in refused([known], "NonZero")
 
@@ -211,8 +235,10 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         model = net.model()
         imported = import_onnx(model)
         assert [n.op for n in imported.graph.nodes if n.form == "call"] == [
-            "matmul", "add", "nn.relu"
-        ]  # fmt: skip
+            "matmul",
+            "add",
+            "nn.relu",
+        ]
         check_accounting(model, imported)
         check_numbers(model, imported, 1e-5)
 
@@ -249,9 +275,16 @@ def test_sizes_computed_from_shapes_fold_away() -> None:
     imported = import_onnx(model, "exported", zoo.SHAPES["exported"])
     ops = {n.op for n in imported.graph.nodes if n.form == "call"}
     assert ops == {
-        "add", "divide", "matmul", "nn.layer_norm", "nn.softmax", "permute_dims", "reshape",
-        "strided_slice", "take",
-    }  # fmt: skip
+        "add",
+        "divide",
+        "matmul",
+        "nn.layer_norm",
+        "nn.softmax",
+        "permute_dims",
+        "reshape",
+        "strided_slice",
+        "take",
+    }
     kinds = {n.name: n.op_type for n in model.graph.node}
     left = {kinds[n] for node in imported.graph.nodes for n in node.onnx_nodes}
     assert not left & {
@@ -334,11 +367,16 @@ def _edge(name: str) -> Net:
 @pytest.mark.parametrize(
     "name, operators",
     [
-        ("input is output", 0), ("everything folds", 0), ("nothing happens", 0),
-        ("weight is output", 1), ("fields are outputs", 1), ("value inside is output", 2),
-        ("names that are no identifiers", 2), ("scalar", 1),
+        ("input is output", 0),
+        ("everything folds", 0),
+        ("nothing happens", 0),
+        ("weight is output", 1),
+        ("fields are outputs", 1),
+        ("value inside is output", 2),
+        ("names that are no identifiers", 2),
+        ("scalar", 1),
     ],
-)  # fmt: skip
+)
 def test_edges(name: str, operators: int) -> None:
     model = _edge(name).model(check=False)
     imported = import_onnx(model, name)

@@ -22,9 +22,14 @@ from tests import zoo
 from tests.model_runs import check_accounting, check_numbers, relative_error, run_onnx, run_relax
 
 LIGHT_ENOUGH = [
-    "light_densenet121", "light_inception_v1", "light_inception_v2", "light_resnet50",
-    "light_shufflenet", "light_squeezenet", "mobilenet_v2",
-]  # fmt: skip
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_resnet50",
+    "light_shufflenet",
+    "light_squeezenet",
+    "mobilenet_v2",
+]
 LONG = pytest.mark.skipif(
     "COLLAGE_LONG_TESTS" not in os.environ, reason="half a minute; run it with COLLAGE_LONG_TESTS=1"
 )
@@ -112,9 +117,10 @@ def test_int8_weights_stay_int8() -> None:
     kinds = [n.type.dtype for n in imported.graph.nodes if n.form == "constant"]
     assert kinds.count("int8") >= 2
     weights = [
-        n for n in imported.graph.nodes
+        n
+        for n in imported.graph.nodes
         if n.op == "dequantize" and imported.graph.nodes[n.inputs[0]].form == "constant"
-    ]  # fmt: skip
+    ]
     assert len(weights) == 4  # two kernels, two biases
 
 
@@ -207,9 +213,13 @@ def test_same_file_same_numbers_in_every_process(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for seed in ("1", "2"):
         there = subprocess.run(
-            [sys.executable, "-c", _DIGEST, str(path)], cwd=root, capture_output=True, text=True,
-            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"}, check=True,
-        ).stdout.strip()  # fmt: skip
+            [sys.executable, "-c", _DIGEST, str(path)],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            check=True,
+        ).stdout.strip()
         assert there == here
     assert imported.record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 

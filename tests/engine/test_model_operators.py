@@ -41,10 +41,34 @@ def unary(kind: str, opset: int = 17, dtype: str = "float32", positive: bool = F
 
 
 for kind in (
-    "Abs", "Atan", "Asinh", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish",
-    "LeakyRelu", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin",
-    "Softplus", "Softsign", "Tan", "Tanh", "ThresholdedRelu", "Identity",
-):  # fmt: skip
+    "Abs",
+    "Atan",
+    "Asinh",
+    "Ceil",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Mish",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Identity",
+):
     unary(kind, 18 if kind == "Mish" else 17)
 for kind in ("Log", "Sqrt", "Acosh"):
     unary(kind, positive=True)
@@ -90,9 +114,11 @@ for exponent in (2.0, 0.5, 3.0, -1.0):
     )
 case("PowInt", lambda net: net.op("Pow", net.input("x", [2, 3]), net.const(np.int64(3))))
 for equation, shapes in (
-    ("ij,jk->ik", ([2, 3], [3, 4])), ("bhqd,bhkd->bhqk", ([1, 2, 3, 4], [1, 2, 5, 4])),
-    ("bij,jk->bki", ([2, 3, 4], [4, 5])), ("ij,ij->i", ([2, 3], [2, 3])),
-):  # fmt: skip
+    ("ij,jk->ik", ([2, 3], [3, 4])),
+    ("bhqd,bhkd->bhqk", ([1, 2, 3, 4], [1, 2, 5, 4])),
+    ("bij,jk->bki", ([2, 3, 4], [4, 5])),
+    ("ij,ij->i", ([2, 3], [2, 3])),
+):
     case(
         f"Einsum {equation}",
         lambda net, e=equation, s=shapes: net.op(
@@ -139,10 +165,19 @@ image("Conv3d", lambda n, x: _conv(n, x, 3, 2, 3, 2, 2, bias=3), (1, 2, 5, 4, 4)
 image(
     "ConvTranspose",
     lambda n, x: _conv(
-        n, x, 4, 3, 3, 3, kind="ConvTranspose", bias=3, strides=[2, 2], pads=[1, 1, 1, 1],
+        n,
+        x,
+        4,
+        3,
+        3,
+        3,
+        kind="ConvTranspose",
+        bias=3,
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
         output_padding=[1, 1],
     ),
-)  # fmt: skip
+)
 image(
     "ConvTranspose grouped",
     lambda n, x: _conv(n, x, 4, 3, 2, 2, kind="ConvTranspose", bias=6, group=2),
@@ -199,39 +234,61 @@ for mode in ("constant", "reflect", "edge"):
     image(
         f"Pad {mode}",
         lambda n, x, m=mode: n.op(
-            "Pad", x, n.const([0, 0, 1, 2, 0, 0, 0, 1], np.int64),
-            *([n.const(np.float32(0.5))] if m == "constant" else []), mode=m,
+            "Pad",
+            x,
+            n.const([0, 0, 1, 2, 0, 0, 0, 1], np.int64),
+            *([n.const(np.float32(0.5))] if m == "constant" else []),
+            mode=m,
         ),
-    )  # fmt: skip
+    )
 for mode, how in (
-    ("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "half_pixel"),
-    ("linear", "align_corners"), ("linear", "asymmetric"), ("cubic", "half_pixel"),
-):  # fmt: skip
+    ("nearest", "asymmetric"),
+    ("nearest", "half_pixel"),
+    ("linear", "half_pixel"),
+    ("linear", "align_corners"),
+    ("linear", "asymmetric"),
+    ("cubic", "half_pixel"),
+):
     image(
         f"Resize {mode} {how}",
         lambda n, x, m=mode, h=how: n.op(
-            "Resize", x, "", n.const([1, 1, 2, 3], np.float32), mode=m,
+            "Resize",
+            x,
+            "",
+            n.const([1, 1, 2, 3], np.float32),
+            mode=m,
             coordinate_transformation_mode=h,
         ),
-    )  # fmt: skip
+    )
     image(
         f"Resize sizes {mode} {how}",
         lambda n, x, m=mode, h=how: n.op(
-            "Resize", x, "", "", n.const([1, 4, 5, 9], np.int64), mode=m,
+            "Resize",
+            x,
+            "",
+            "",
+            n.const([1, 4, 5, 9], np.int64),
+            mode=m,
             coordinate_transformation_mode=h,
         ),
-    )  # fmt: skip
+    )
 for mode, more in (
     ("nearest", {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
-    ("nearest", {"nearest_mode": "ceil"}), ("nearest", {"nearest_mode": "round_prefer_ceil"}),
-    ("nearest", {}), ("linear", {}), ("cubic", {}), ("cubic", {"cubic_coeff_a": -0.5}),
+    ("nearest", {"nearest_mode": "ceil"}),
+    ("nearest", {"nearest_mode": "round_prefer_ceil"}),
+    ("nearest", {}),
+    ("linear", {}),
+    ("cubic", {}),
+    ("cubic", {"cubic_coeff_a": -0.5}),
     ("linear", {"coordinate_transformation_mode": "asymmetric"}),
     ("linear", {"coordinate_transformation_mode": "align_corners"}),
     ("linear", {"coordinate_transformation_mode": "pytorch_half_pixel"}),
     ("linear", {"coordinate_transformation_mode": "half_pixel_symmetric"}),
-    ("cubic", {"exclude_outside": 1}), ("linear", {"antialias": 1}), ("cubic", {"antialias": 1}),
+    ("cubic", {"exclude_outside": 1}),
+    ("linear", {"antialias": 1}),
+    ("cubic", {"antialias": 1}),
     ("cubic", {"antialias": 1, "exclude_outside": 1}),
-):  # fmt: skip
+):
     for scales in ([1, 1, 1.5, 1.4], [1, 1, 0.6, 0.3], [1, 1, 0.4, 2.7]):
         image(
             f"Resize by {scales} {mode} {more}",
@@ -242,9 +299,11 @@ for mode, more in (
         )
 for name, sizes, more in (
     ("to one pixel", [1, 4, 1, 1], {"coordinate_transformation_mode": "align_corners"}),
-    ("channels too", [2, 3, 9, 4], {"mode": "nearest"}), ("not larger", [9, 5], {"axes": [2, 3]}),
-    ("not smaller", [9, 5], {"axes": [2, 3]}), ("antialias", [1, 4, 3, 4], {"antialias": 1}),
-):  # fmt: skip
+    ("channels too", [2, 3, 9, 4], {"mode": "nearest"}),
+    ("not larger", [9, 5], {"axes": [2, 3]}),
+    ("not smaller", [9, 5], {"axes": [2, 3]}),
+    ("antialias", [1, 4, 3, 4], {"antialias": 1}),
+):
     if name.startswith("not"):
         more = {**more, "keep_aspect_ratio_policy": name.replace(" ", "_")}
     image(
@@ -257,11 +316,14 @@ for name, sizes, more in (
 image(
     "Resize a signal to its corners",
     lambda n, x: n.op(
-        "Resize", n.op("Reshape", x, n.const([4, 7, 6], np.int64)), "",
-        n.const([1, 1, 2], np.float32), mode="linear",
+        "Resize",
+        n.op("Reshape", x, n.const([4, 7, 6], np.int64)),
+        "",
+        n.const([1, 1, 2], np.float32),
+        mode="linear",
         coordinate_transformation_mode="align_corners",
     ),
-)  # fmt: skip
+)
 image(
     "Resize 10 down",
     lambda n, x: n.op("Resize", x, n.const([1, 1, 0.6, 0.5], np.float32)),
@@ -309,22 +371,33 @@ image(
 image(
     "ScatterElements",
     lambda n, x: n.op(
-        "ScatterElements", x, n.const(np.full((1, 1, 1, 2), [-1, 2]), np.int64),
-        n.weight(1, 1, 1, 2, fan_in=1), axis=3,
+        "ScatterElements",
+        x,
+        n.const(np.full((1, 1, 1, 2), [-1, 2]), np.int64),
+        n.weight(1, 1, 1, 2, fan_in=1),
+        axis=3,
     ),
-)  # fmt: skip
+)
 for axis, indices in (
-    (3, (1, 4, 3, 2)), (2, (1, 2, 7, 3)), (1, (1, 4, 5, 4)), (0, (1, 1, 1, 1)), (-1, (1, 3, 5, 6)),
-):  # fmt: skip
+    (3, (1, 4, 3, 2)),
+    (2, (1, 2, 7, 3)),
+    (1, (1, 4, 5, 4)),
+    (0, (1, 1, 1, 1)),
+    (-1, (1, 3, 5, 6)),
+):
     for how in ("none", "add", "max"):
         image(
             f"ScatterElements {how} {axis} {indices}",
             lambda n, x, a=axis, s=indices, h=how: n.op(
-                "ScatterElements", x, n.const(np.indices(s)[a] * (1 if a else 0), np.int64),
-                n.weight(*s, fan_in=1), axis=a, reduction=h,
+                "ScatterElements",
+                x,
+                n.const(np.indices(s)[a] * (1 if a else 0), np.int64),
+                n.weight(*s, fan_in=1),
+                axis=a,
+                reduction=h,
             ),
             opset=18,
-        )  # fmt: skip
+        )
 _set_apart(
     # TensorRT and OpenVINO would see the same operators again and again.
     *(n for n in CASES if n.startswith(("Resize by [1, 1, 1.5", "Resize by [1, 1, 0.4"))),
@@ -341,21 +414,30 @@ image("Split even", lambda n, x: n.op("Split", x, outputs=2, axis=1)[1], opset=1
 image(
     "Gemm",
     lambda n, x: n.op(
-        "Gemm", n.op("Flatten", x, axis=2), n.weight(5, 42, fan_in=42), n.vector(5), transB=1,
-        alpha=0.5, beta=2.0,
+        "Gemm",
+        n.op("Flatten", x, axis=2),
+        n.weight(5, 42, fan_in=42),
+        n.vector(5),
+        transB=1,
+        alpha=0.5,
+        beta=2.0,
     ),
-)  # fmt: skip
+)
 image(
     "Dynamic quantize",
     lambda n, x: n.op("DequantizeLinear", *n.op("DynamicQuantizeLinear", x, outputs=3)),
 )
-case("one hot", lambda n: n.op(
-    "OneHot", n.input("x", [3, 2], "int64"), n.const(np.int64(4)), n.const([0.5, 2.0], np.float32),
-    axis=1,
-))  # fmt: skip
-case("embedding", lambda n: n.op(
-    "Gather", n.weight(9, 4), n.input("x", [2, 3], "int64"), axis=0
-))  # fmt: skip
+case(
+    "one hot",
+    lambda n: n.op(
+        "OneHot",
+        n.input("x", [3, 2], "int64"),
+        n.const(np.int64(4)),
+        n.const([0.5, 2.0], np.float32),
+        axis=1,
+    ),
+)
+case("embedding", lambda n: n.op("Gather", n.weight(9, 4), n.input("x", [2, 3], "int64"), axis=0))
 
 
 def _attention(net: Net) -> str:

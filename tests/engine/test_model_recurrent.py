@@ -26,8 +26,9 @@ CASES = [
 ]
 
 
-def recurrent(kind: str, direction: str, bias: bool, first: bool, more: dict, opset: int,
-              steps: int = STEPS) -> Net:  # fmt: skip
+def recurrent(
+    kind: str, direction: str, bias: bool, first: bool, more: dict, opset: int, steps: int = STEPS
+) -> Net:
     net = Net("recurrent", opset=opset)
     ways = 2 if direction == "bidirectional" else 1
     rows = GATES[kind] * HIDDEN
@@ -40,9 +41,14 @@ def recurrent(kind: str, direction: str, bias: bool, first: bool, more: dict, op
         states = 2 if kind == "LSTM" else 1
         inputs += [net.input(f"state{k}", [ways, BATCH, HIDDEN]) for k in range(states)]
     outputs = net.op(
-        kind, *inputs, outputs=3 if kind == "LSTM" else 2, name="cell",
-        hidden_size=HIDDEN, direction=direction, **more,
-    )  # fmt: skip
+        kind,
+        *inputs,
+        outputs=3 if kind == "LSTM" else 2,
+        name="cell",
+        hidden_size=HIDDEN,
+        direction=direction,
+        **more,
+    )
     for output in outputs:
         net.output(output)
     return net

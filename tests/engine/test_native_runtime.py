@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.runtime import builder
 
 PREAMBLE = """
     import ctypes, sys
     import numpy as np
     from collage_engine.toolchains import registry
-    from collage_engine.toolchains.native import builder
+    from collage_engine.toolchains.runtime import builder
     from tests.toolchain_cases import Net, error, imported, load_again, reference, run, whole
 
     toolchain = registry.get(NAME)
@@ -93,11 +93,20 @@ def test_two_artifacts_use_the_runtime_that_the_engine_brought(
             for file in artifact.iterdir():
                 (folder / file.name).write_bytes(file.read_bytes())
         subprocess.run(
-            [*compiler.command, "-shared", "-fPIC", str(source), "-o", str(folder / "model.so"),
-             "-Wl,--no-as-needed", str(folder / runtime), "-Wl,-rpath,$ORIGIN",
-             "-Wl,--allow-shlib-undefined"],
+            [
+                *compiler.command,
+                "-shared",
+                "-fPIC",
+                str(source),
+                "-o",
+                str(folder / "model.so"),
+                "-Wl,--no-as-needed",
+                str(folder / runtime),
+                "-Wl,-rpath,$ORIGIN",
+                "-Wl,--allow-shlib-undefined",
+            ],
             check=True,
-        )  # fmt: skip
+        )
     body = """
         works()
         before = loaded(kind), loaded("libdnnl"), loaded("libonnxruntime.so")
@@ -118,7 +127,14 @@ def test_artifact_needs_nothing_from_the_engines_folders(name: str, artifact: Pa
     ).stdout
     names = {line.split("[")[1].rstrip("]") for line in needed.splitlines() if "(NEEDED)" in line}
     beside = {p.name for p in artifact.iterdir()}
-    system = {"libtvm_ffi.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6",
-              "libdl.so.2", "ld-linux-x86-64.so.2"}  # fmt: skip
+    system = {
+        "libtvm_ffi.so",
+        "libstdc++.so.6",
+        "libm.so.6",
+        "libgcc_s.so.1",
+        "libc.so.6",
+        "libdl.so.2",
+        "ld-linux-x86-64.so.2",
+    }
     assert names <= beside | system
     assert str(builder.cache_folder()) not in needed

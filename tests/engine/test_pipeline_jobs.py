@@ -8,15 +8,15 @@ from pathlib import Path
 import onnx
 import pytest
 
-from collage_engine.measure.bench import ModelBench
-from collage_engine.measure.job import OpenRequest
-from collage_engine.measure.tuning_job import ListTasks, TuningJob
+from collage_engine.build.build_job import BuildCover, BuildJob
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.model.importer import import_model
-from collage_engine.pipeline import child
-from collage_engine.pipeline.workspace import Workspace
-from collage_engine.placement.build_job import BuildCover, BuildJob
 from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run import child
+from collage_engine.timing.bench import ModelBench
+from collage_engine.timing.job import OpenRequest
+from collage_engine.tuning.job import ListTasks, TuningJob
 from tests import zoo
 
 
@@ -66,9 +66,13 @@ def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(t
     onnx.save(zoo.build("several"), path)
     opening = OpenRequest(path, {}, "", "", "", sha256=before.sha256)
     build = BuildCover(
-        model=path, shapes={}, cover=(), spin=None, folder=str(tmp_path / "out"),
+        model=path,
+        shapes={},
+        cover=(),
+        spin=None,
+        folder=str(tmp_path / "out"),
         sha256=before.sha256,
-    )  # fmt: skip
+    )
     instance = ToolchainInstance(toolchain="tvm")
     listing = ListTasks(path, {}, (0,), instance, sha256=before.sha256)
     for act in (

@@ -9,13 +9,14 @@ import subprocess
 import numpy as np
 import pytest
 
+from collage_engine.artifact import artifact as artifact_module
+from collage_engine.artifact.artifact import ArtifactContents, check_target_folder, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import is_artifact, read_manifest, verify_files
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
-from collage_engine.placement import artifact as artifact_module
-from collage_engine.placement.artifact import ArtifactContents, check_target_folder, write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart, build_cover, write_module
-from collage_engine.placement.manifest import is_artifact, read_manifest, verify_files
-from collage_engine.placement.npz import read_npz
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ArtifactError, UsageError
 from tests.artifact_cases import MNIST, run_cpp, sample_of
 from tests.bare_python import run_bare
@@ -51,8 +52,13 @@ def test_it_says_what_it_is_and_hashes_every_file(written, made):
     assert manifest["versions"]["apache-tvm"]
     on_disk = {p.relative_to(written).as_posix() for p in written.rglob("*") if p.is_file()}
     assert set(manifest["files"]) == on_disk - {"manifest.json"}
-    assert {"model.so", "sample_input.npz", "sample_output.npz", "loader/run_artifact.py",
-            "loader/run_artifact.cc"} <= on_disk  # fmt: skip
+    assert {
+        "model.so",
+        "sample_input.npz",
+        "sample_output.npz",
+        "loader/run_artifact.py",
+        "loader/run_artifact.cc",
+    } <= on_disk
     verify_files(written, manifest)
 
 
@@ -97,9 +103,11 @@ def test_both_loaders_notice_wrong_numbers(cpp_loader, made, tmp_path, site):
     name = model.outputs[0][0]
     wrong = {name: contents.outputs[name] + 1}
     out = write_artifact(
-        model, folder, tmp_path / "wrong",
+        model,
+        folder,
+        tmp_path / "wrong",
         ArtifactContents(inputs=contents.inputs, outputs=wrong, tolerance=1e-4),
-    )  # fmt: skip
+    )
     done = run_cpp(cpp_loader, str(out))
     assert done.returncode == 1 and "DIFFERS" in done.stdout
     done = run_bare(site, "loader/run_artifact.py", cwd=out)

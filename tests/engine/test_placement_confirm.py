@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart
-from collage_engine.placement.confirm import confirm
-from collage_engine.placement.field import ConfirmSettings, Field
-from collage_engine.placement.memory import MemoryWatch
-from collage_engine.placement.rival import Rival
-from collage_engine.placement.rival_job import RivalJob, RunRound
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.confirmation import confirm
+from collage_engine.trials.memory import MemoryWatch
+from collage_engine.trials.rival import Rival
+from collage_engine.trials.runner import ConfirmSettings, Field
+from collage_engine.trials.runner_job import RivalJob, RunRound
 from tests.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
@@ -31,18 +31,32 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
     count = len(model.graph.operators)
     everything = tuple(range(count))
     rivals = [
-        Rival(name="collage", kind="collage",
-              cover=(CoverPart(ORT, everything[:4]), CoverPart(DNN, everything[4:]))),
-        Rival(name="onnxruntime", kind="whole-model", cover=(CoverPart(ORT, everything),), order=1,
-              python_session=True),
+        Rival(
+            name="collage",
+            kind="collage",
+            cover=(CoverPart(ORT, everything[:4]), CoverPart(DNN, everything[4:])),
+        ),
+        Rival(
+            name="onnxruntime",
+            kind="whole-model",
+            cover=(CoverPart(ORT, everything),),
+            order=1,
+            python_session=True,
+        ),
         Rival(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
         Rival(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
-    ]  # fmt: skip
+    ]
     told = []
     done = confirm(
-        model, rivals, inputs=inputs, truth=truth, tolerance=1e-4, folder=tmp_path / "work",
-        settings=QUICK, on_progress=lambda d, t, now: told.append((d, t, now)),
-    )  # fmt: skip
+        model,
+        rivals,
+        inputs=inputs,
+        truth=truth,
+        tolerance=1e-4,
+        folder=tmp_path / "work",
+        settings=QUICK,
+        on_progress=lambda d, t, now: told.append((d, t, now)),
+    )
     collage, ort, tvm, broken = done.outcomes
     assert collage.reason is None and collage.measured_us > 0 and collage.max_rel_error < 1e-5
     assert ort.measured_us > 0 and ort.folder is None  # the Python session is no artifact
@@ -58,9 +72,11 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
     assert all(d <= t for d, t, _ in told)
 
     out = write_artifact(
-        model, done.winner.folder, tmp_path / "out",
+        model,
+        done.winner.folder,
+        tmp_path / "out",
         ArtifactContents(inputs=inputs, outputs=truth, tolerance=1e-4),
-    )  # fmt: skip
+    )
     assert run_artifact(out)["max_rel_error"] < 1e-5
 
 
@@ -81,7 +97,7 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(Field, "rounds", rounds)
-    monkeypatch.setattr("collage_engine.placement.confirm.NEAR_ENOUGH", 5.0)
+    monkeypatch.setattr("collage_engine.trials.confirmation.NEAR_ENOUGH", 5.0)
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
@@ -92,9 +108,14 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
         Rival(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
     ]
     done = confirm(
-        model, rivals, inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
-        folder=tmp_path / "work", settings=QUICK,
-    )  # fmt: skip
+        model,
+        rivals,
+        inputs=inputs,
+        truth=original_outputs(model, inputs),
+        tolerance=1e-4,
+        folder=tmp_path / "work",
+        settings=QUICK,
+    )
     counts = {name: len(found) for name, found in processes.items()}
     assert counts == {"whole": 2, "cut": 2, "slow": 1}
     assert all(o.measured_us > 0 for o in done.outcomes)
@@ -106,24 +127,29 @@ def test_a_child_that_was_not_opened_says_so():
 
 
 def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
-    from collage_engine.placement import field as field_module
+    from collage_engine.trials import runner as field_module
 
     monkeypatch.setattr(
-        field_module, "Worker",
+        field_module,
+        "Worker",
         lambda target, **more: Worker(
             "tests.rival_targets:Suicidal" if "rival_job" in target else target,
             **more,
         ),
-    )  # fmt: skip
+    )
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
     with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
         confirm(
-            model, [Rival(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
-            inputs=inputs, truth=original_outputs(model, inputs), tolerance=1e-4,
-            folder=tmp_path, settings=QUICK,
-        )  # fmt: skip
+            model,
+            [Rival(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
+            inputs=inputs,
+            truth=original_outputs(model, inputs),
+            tolerance=1e-4,
+            folder=tmp_path,
+            settings=QUICK,
+        )
 
 
 def test_loading_and_running_have_peaks_of_their_own():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.manifest import read_manifest
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import read_manifest
 from tests.artifact_cases import artifact_maker, run_cpp
 from tests.bare_python import run_bare
 

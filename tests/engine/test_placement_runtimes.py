@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import read_manifest
+from collage_engine.build.build import build_cover, may_spin, write_module
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
-from collage_engine.placement.manifest import read_manifest
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.artifact_cases import MNIST, artifact_maker, run_cpp, sample_of
 from tests.bare_python import run_bare
@@ -130,9 +131,11 @@ def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader
     inputs = model.random_inputs(0)
     outputs = original_outputs(model, inputs)
     folder = write_artifact(
-        model, tmp_path / "built", tmp_path / "artifact",
+        model,
+        tmp_path / "built",
+        tmp_path / "artifact",
         ArtifactContents(inputs=inputs, outputs=outputs, tolerance=1e-5),
-    )  # fmt: skip
+    )
     manifest = read_manifest(folder)
     assert [i["name"] for i in manifest["inputs"]] == ["unused", "x"]
     assert [o["name"] for o in manifest["outputs"]] == ["e", "b"]
@@ -155,9 +158,11 @@ def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_load
     write_module(build_cover(model, [CoverPart(ort, everything)]), tmp_path / "built", link=True)
     inputs = model.random_inputs(0)
     folder = write_artifact(
-        model, tmp_path / "built", tmp_path / "artifact",
+        model,
+        tmp_path / "built",
+        tmp_path / "artifact",
         ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-2),
-    )  # fmt: skip
+    )
     result = run_artifact(folder)
     done = run_cpp(cpp_loader, str(folder))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,10 +10,10 @@ import pytest
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.placement.python_session import SESSIONS, has_session, open_session
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
+from collage_engine.trials.python_session import SESSIONS, has_session, open_session
 from tests import zoo
 from tests.toolchain_cases import error
 

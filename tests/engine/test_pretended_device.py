@@ -37,8 +37,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def run(machine: dict[str, str], what: str, folder: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.pretended_target", what, str(folder)],
-        cwd=ROOT, env=machine, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=machine,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
@@ -77,9 +80,23 @@ def test_a_candidate_is_timed_in_a_graph_and_copies_are_timed(
 @pytest.mark.parametrize("pin", ["", "ReLU32=@cpu"])
 def test_the_whole_way_with_a_device(machine: dict[str, str], tmp_path: Path, pin: str) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "collage_engine", "place", "resources/models/mnist.onnx",
-               "-o", str(out), "--target", "cuda", "--toolchains", "tvm", "--budget", "6m",
-               "--json", *(["--pin", pin] if pin else [])]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "collage_engine",
+        "place",
+        "resources/models/mnist.onnx",
+        "-o",
+        str(out),
+        "--target",
+        "cuda",
+        "--toolchains",
+        "tvm",
+        "--budget",
+        "6m",
+        "--json",
+        *(["--pin", pin] if pin else []),
+    ]
     caches = {"COLLAGE_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(command, cwd=ROOT, env=machine | caches, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -94,7 +111,10 @@ def test_the_whole_way_with_a_device(machine: dict[str, str], tmp_path: Path, pi
         assert {c["target"] for c in document["placement"]["conversions"]} == {"host", "plain"}
     ran = subprocess.run(
         [sys.executable, "-m", "collage_engine", "run", str(out), "--json"],
-        cwd=ROOT, env=machine | caches, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=machine | caches,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert json.loads(ran.stdout)["max_rel_error"] < 1e-4

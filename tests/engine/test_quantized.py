@@ -12,11 +12,11 @@ from onnx import ModelProto
 
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.measure.bench import check
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
 from collage_engine.records.errors import CollageError
 from collage_engine.records.format import NHWC
+from collage_engine.timing.bench import check
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
@@ -58,9 +58,14 @@ def right_to_one_step(model: ModelProto, toolchain: Any, folder: Path, *kinds: s
 
 
 def conv_net(
-    shape: tuple[int, ...], given: int, kernel: int, *, bias: bool = True, relu: bool = True,
+    shape: tuple[int, ...],
+    given: int,
+    kernel: int,
+    *,
+    bias: bool = True,
+    relu: bool = True,
     **attributes: Any,
-) -> ModelProto:  # fmt: skip
+) -> ModelProto:
     net = Net("conv", opset=13, seed=given + kernel)
     y = net.conv(net.input("x", shape), shape[1], given, kernel, bias=bias, **attributes)
     net.output(net.op("Relu", y) if relu else y)
@@ -83,9 +88,14 @@ def conv_net(
     ],
 )
 def test_convolution(
-    toolchain: Any, tmp_path: Path, signed: bool,
-    shape: tuple[int, ...], given: int, kernel: int, more: dict[str, Any],
-) -> None:  # fmt: skip
+    toolchain: Any,
+    tmp_path: Path,
+    signed: bool,
+    shape: tuple[int, ...],
+    given: int,
+    kernel: int,
+    more: dict[str, Any],
+) -> None:
     model = zoo_quantized.quantize(conv_net(shape, given, kernel, **more), signed=signed)
     ran = right_to_one_step(model, toolchain, tmp_path, "conv")
     if toolchain.name == "onednn":
@@ -148,8 +158,13 @@ def residual_in_the_convolution(scale: float = 0.05) -> ModelProto:
     r, _ = rounded(net.input("r", [1, 16, 9, 9]), 0.02, 131)
     values = net.random.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8)
     steps = net.random.uniform(0.001, 0.002, 16).astype(np.float32)
-    w = net.op("DequantizeLinear", net.const(values), net.const(steps),
-               net.const(np.zeros(16, np.int8)), axis=0)  # fmt: skip
+    w = net.op(
+        "DequantizeLinear",
+        net.const(values),
+        net.const(steps),
+        net.const(np.zeros(16, np.int8)),
+        axis=0,
+    )
     y = net.op("Conv", x, w, net.vector(16), kernel_shape=[3, 3], pads=[1] * 4)
     y, _ = rounded(net.op("Relu", net.op("Add", y, r)), scale, 0)
     net.output(y)
@@ -215,8 +230,9 @@ def asymmetric() -> ImportedModel:
     x = net.op("DequantizeLinear", net.op("QuantizeLinear", net.input("x", [4, 8]), s, z), s, z)
     values = net.random.integers(-128, 128, (8, 8)).astype(np.int8)
     values[0, 0], values[0, 1] = -128, 127
-    w = net.op("DequantizeLinear", net.const(values), net.const(np.float32(0.01)),
-               net.const(np.int8(-60)))  # fmt: skip
+    w = net.op(
+        "DequantizeLinear", net.const(values), net.const(np.float32(0.01)), net.const(np.int8(-60))
+    )
     y = net.op("MatMul", x, w)
     net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", y, s, z), s, z))
     return imported(net.model())
@@ -255,8 +271,9 @@ def padded(between: bool) -> ModelProto:
     else:
         x = net.op("DequantizeLinear", net.op("Pad", q, pads, z), s, z)
     values = net.random.integers(-127, 128, (8, 8, 3, 3)).astype(np.int8)
-    w = net.op("DequantizeLinear", net.const(values), net.const(np.float32(0.001)),
-               net.const(np.int8(0)))  # fmt: skip
+    w = net.op(
+        "DequantizeLinear", net.const(values), net.const(np.float32(0.001)), net.const(np.int8(0))
+    )
     y = net.op("Conv", x, w, net.vector(8), kernel_shape=[3, 3])
     net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", y, s, z), s, z))
     return net.model()
@@ -343,9 +360,11 @@ class Rounded(Net):
         low = 0 if zero else -127
         values = self.random.integers(low, low + 255, shape).astype(kind)
         return self.op(
-            "DequantizeLinear", self.const(values), self.const(np.float32(0.003)),
+            "DequantizeLinear",
+            self.const(values),
+            self.const(np.float32(0.003)),
             self.const(np.array(zero, kind)),
-        )  # fmt: skip
+        )
 
 
 READERS = {
@@ -356,7 +375,7 @@ READERS = {
     "rows": lambda n, y: n.op(
         "Add", n.op("Conv", y, n.small(16, 16, 1, 1)), n.const(np.float32(np.arange(16) / 9))
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("size", [16, 7])

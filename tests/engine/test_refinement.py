@@ -9,13 +9,13 @@ import pytest
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.pipeline.refining import EndToEnd, refine_covers
-from collage_engine.placement.build import CoverPart
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search import refine
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.reading import problem_from
+from collage_engine.trials.refinement import EndToEnd, refine_covers
 from tests.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
@@ -23,22 +23,31 @@ DNN = ToolchainInstance(toolchain="onednn", threads=1)
 FRONT, BACK = tuple(range(4)), tuple(range(4, 11))
 WHOLE = (*FRONT, *BACK)
 PARTS = {
-    "ort-front": CoverPart(ORT, FRONT), "ort-back": CoverPart(ORT, BACK),
-    "dnn-front": CoverPart(DNN, FRONT), "dnn-back": CoverPart(DNN, BACK),
+    "ort-front": CoverPart(ORT, FRONT),
+    "ort-back": CoverPart(ORT, BACK),
+    "dnn-front": CoverPart(DNN, FRONT),
+    "dnn-back": CoverPart(DNN, BACK),
     "none": CoverPart(DNN, WHOLE[1:]),
-}  # fmt: skip
+}
 
 
 def problem() -> Problem:
     """Of two halves on two toolchains; by their costs, ONNX Runtime throughout is best."""
-    return problem_from({
-        "nodes": [{"id": k, "inputs": [k - 1] if k else []} for k in WHOLE],
-        "candidates": [
-            {"id": name, "nodes": list(part.operators), "toolchain": part.instance.toolchain,
-             "cost_us": 1.0 if part.instance is ORT else 1.5}
-            for name, part in PARTS.items() if name != "none"
-        ],
-    })  # fmt: skip
+    return problem_from(
+        {
+            "nodes": [{"id": k, "inputs": [k - 1] if k else []} for k in WHOLE],
+            "candidates": [
+                {
+                    "id": name,
+                    "nodes": list(part.operators),
+                    "toolchain": part.instance.toolchain,
+                    "cost_us": 1.0 if part.instance is ORT else 1.5,
+                }
+                for name, part in PARTS.items()
+                if name != "none"
+            ],
+        }
+    )
 
 
 @pytest.fixture

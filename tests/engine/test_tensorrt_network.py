@@ -61,16 +61,25 @@ def only_rtx() -> Any:
 
 def network(function: Function, precision: str = "") -> Any:
     return network_of(
-        function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+        function.graph,
+        function.nodes,
+        function.inputs,
+        function.outputs,
+        function.constant,
         precision,
-    )  # fmt: skip
+    )
 
 
 def engine(function: Function, precision: str = "", architecture: str = AMPERE) -> Any:
     return build_engine(
-        function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-        architecture, precision,
-    )  # fmt: skip
+        function.graph,
+        function.nodes,
+        function.inputs,
+        function.outputs,
+        function.constant,
+        architecture,
+        precision,
+    )
 
 
 def computed(function: Function, feeds: dict[str, np.ndarray], precision: str = "") -> list[Any]:
@@ -177,9 +186,13 @@ def _qdq(kind: int, zero: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(
     ("kind", "zero", "integers"),
-    [(TensorProto.INT8, 0, True), (TensorProto.UINT8, 128, True), (TensorProto.UINT8, 100, False),
-     (TensorProto.INT8, 3, False)],
-)  # fmt: skip
+    [
+        (TensorProto.INT8, 0, True),
+        (TensorProto.UINT8, 128, True),
+        (TensorProto.UINT8, 100, False),
+        (TensorProto.INT8, 3, False),
+    ],
+)
 def test_zero_points(kind: int, zero: int, integers: bool) -> None:
     """int8 around 0 and uint8 around 128 become 8-bit layers; others are computed in floats."""
     model = _qdq(kind, zero)
@@ -211,11 +224,14 @@ def candidates(made: ImportedModel) -> Any:
     """What TensorRT is offered for, as a run finds it."""
     toolchain, graph = TensorrtToolchain(), made.graph
     offer = Offer(
-        instance=PLAIN, spec=toolchain.partition_spec(PLAIN, graph),
-        supports=lambda index: toolchain.supports(graph, index, PLAIN), whole_model=True,
-        native=False, made_of=lambda nodes: toolchain.made_of(graph, PLAIN, nodes),
+        instance=PLAIN,
+        spec=toolchain.partition_spec(PLAIN, graph),
+        supports=lambda index: toolchain.supports(graph, index, PLAIN),
+        whole_model=True,
+        native=False,
+        made_of=lambda nodes: toolchain.made_of(graph, PLAIN, nodes),
         formats=toolchain.formats(PLAIN),
-    )  # fmt: skip
+    )
     return enumerate_candidates(graph, [offer]).candidates
 
 
@@ -320,11 +336,11 @@ def test_what_was_timed_is_kept_and_joined(tmp_path: Any, monkeypatch: pytest.Mo
 
 def test_the_same_value_twice_is_two_outputs() -> None:
     graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"]),
-         helper.make_node("Flatten", ["y"], ["z"], axis=1)],
-        "g", [helper.make_tensor_value_info("x", 1, (2, 3))],
+        [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Flatten", ["y"], ["z"], axis=1)],
+        "g",
+        [helper.make_tensor_value_info("x", 1, (2, 3))],
         [helper.make_tensor_value_info(n, 1, (2, 3)) for n in "yz"],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     function = whole(import_onnx(model), PLAIN)
     assert engine(function).plan

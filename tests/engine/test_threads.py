@@ -11,21 +11,24 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.manifest import read_manifest
+from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.build import build_cover, write_module
-from collage_engine.placement.manifest import read_manifest
 from collage_engine.toolchains.registry import get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
 
 THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
 HOSTILE = {
-    "OMP_NUM_THREADS": "9", "TVM_NUM_THREADS": "7", "OMP_WAIT_POLICY": "active",
-    "GOMP_SPINCOUNT": "infinite", "OPENBLAS_NUM_THREADS": "6",
+    "OMP_NUM_THREADS": "9",
+    "TVM_NUM_THREADS": "7",
+    "OMP_WAIT_POLICY": "active",
+    "GOMP_SPINCOUNT": "infinite",
+    "OPENBLAS_NUM_THREADS": "6",
     "TVM_THREAD_POOL_SPIN_COUNT": "9999999",
-}  # fmt: skip
+}
 """What a shell may hold that would give every runtime other threads, spinning for ever."""
 
 RUN = """
@@ -98,9 +101,12 @@ def test_toolchains_agree_on_variables_they_share():
 
 def test_the_python_loader_keeps_them_in_a_hostile_shell(artifact, present):
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(artifact)], capture_output=True, text=True,
-        env={**os.environ, **HOSTILE, "TVM_USE_RUNTIME_LIB": "1"}, timeout=200,
-    )  # fmt: skip
+        [sys.executable, "-c", RUN, str(artifact)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **HOSTILE, "TVM_USE_RUNTIME_LIB": "1"},
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     for variable, value in read_manifest(artifact)["environment"].items():
@@ -116,9 +122,12 @@ def test_the_python_loader_keeps_them_in_a_hostile_shell(artifact, present):
 
 def test_the_cpp_loader_keeps_them_in_a_hostile_shell(artifact, present, cpp_loader):
     process = subprocess.Popen(
-        [str(cpp_loader), str(artifact), "--benchmark"], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={**os.environ, **HOSTILE},
-    )  # fmt: skip
+        [str(cpp_loader), str(artifact), "--benchmark"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **HOSTILE},
+    )
     most = 0
     while process.poll() is None:
         try:

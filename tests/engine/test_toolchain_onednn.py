@@ -318,7 +318,7 @@ def test_garbage_is_refused(toolchain: OneDnnToolchain) -> None:
 def toolchain_create_text(toolchain: OneDnnToolchain, text: str) -> None:
     import tvm_ffi
 
-    from collage_engine.toolchains.native import builder
+    from collage_engine.toolchains.runtime import builder
 
     kind = builder.load(toolchain.source())
     try:
@@ -330,10 +330,15 @@ def toolchain_create_text(toolchain: OneDnnToolchain, text: str) -> None:
 def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolchain) -> None:
     spec = {"shape": [2, 3], "dtype": "float32"}
     plan = {
-        "inputs": [spec], "outputs": [spec], "input_ids": [0], "output_ids": [2], "threads": 1,
-        "spin": False, "constants": [{"id": 1, "dims": [2, 3], "offset": 0}],
+        "inputs": [spec],
+        "outputs": [spec],
+        "input_ids": [0],
+        "output_ids": [2],
+        "threads": 1,
+        "spin": False,
+        "constants": [{"id": 1, "dims": [2, 3], "offset": 0}],
         "steps": [{"op": "binary", "alg": "add", "src": 0, "other": 1, "out": 2, "dims": [2, 3]}],
-    }  # fmt: skip
+    }
     with pytest.raises(ToolchainError, match="outside the weights"):
         toolchain.create("f", plan, b"1234")
     plan["steps"] = [{"op": "fly", "src": 0, "out": 2, "dims": [2, 3]}]

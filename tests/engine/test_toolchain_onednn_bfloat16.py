@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from collage_engine.kernels.rounding import balanced
 from collage_engine.lowering.accuracy import TOLERANCES
 from collage_engine.machine.device import processor
 from collage_engine.records.precision import careful, in_bfloat16, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.native.rounding import balanced
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
@@ -108,8 +108,9 @@ def test_products_can_be_left_in_float32(toolchain: OneDnnToolchain) -> None:
     model = net.model(y)
     imports = imported(model)
     feeds = imports.random_inputs(0)
-    places = [k for k, i in enumerate(imports.graph.operators)
-              if imports.graph.nodes[i].op == "nn.conv2d"]  # fmt: skip
+    places = [
+        k for k, i in enumerate(imports.graph.operators) if imports.graph.nodes[i].op == "nn.conv2d"
+    ]
     taken, errors = [], []
     for kept in ((), places[:1], places[1:], places):
         function = whole(imports, careful(BF16, kept))

@@ -102,8 +102,21 @@ PRODUCTS = {
 
 FUNCTIONS = {
     op: one_node(op, X, opset=18)
-    for op in ("Relu", "Sigmoid", "Tanh", "Exp", "Abs", "Neg", "Round", "Softplus", "HardSwish",
-               "Mish", "HardSigmoid", "Elu", "Selu")
+    for op in (
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "Exp",
+        "Abs",
+        "Neg",
+        "Round",
+        "Softplus",
+        "HardSwish",
+        "Mish",
+        "HardSigmoid",
+        "Elu",
+        "Selu",
+    )
 } | {
     "LeakyRelu": one_node("LeakyRelu", X, alpha=0.2),
     "Elu half": one_node("Elu", X, alpha=0.5),
@@ -134,7 +147,7 @@ FUNCTIONS = {
         "GroupNormalization", X, weights(8), weights(8), num_groups=2, opset=21
     ),
     "LRN": one_node("LRN", X, size=5, alpha=2e-2, beta=0.7, bias=2.0),
-}  # fmt: skip
+}
 
 
 def _arithmetic() -> dict[str, ModelProto]:
@@ -197,7 +210,7 @@ SHAPING = {
     },
     "sum": one_node("ReduceSum", X, np.array([1, 2])),
     "l2": one_node("ReduceL2", X, axes=[1, 2, 3]),
-}  # fmt: skip
+}
 
 MASK = np.tril(np.ones((10, 12), bool))
 MASKS = {
@@ -210,12 +223,18 @@ MASKS = {
 ALL = {
     f"{family}: {name}": model
     for family, table in {
-        "conv": CONVOLUTIONS, "deconv": DECONVOLUTIONS, "pool": POOLS, "matmul": PRODUCTS,
-        "function": FUNCTIONS, "arithmetic": ARITHMETIC, "pair": PAIRS, "shaping": SHAPING,
+        "conv": CONVOLUTIONS,
+        "deconv": DECONVOLUTIONS,
+        "pool": POOLS,
+        "matmul": PRODUCTS,
+        "function": FUNCTIONS,
+        "arithmetic": ARITHMETIC,
+        "pair": PAIRS,
+        "shaping": SHAPING,
         "mask": MASKS,
     }.items()
     for name, model in table.items()
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -233,10 +252,14 @@ UNSUPPORTED = {
     "negative step": one_node("Slice", X, *map(np.array, ([5], [0], [2], [-1]))),
     "pow of two tensors": one_node("Pow", X, X),
     "align corners": one_node(
-        "Resize", X, NO_ROI, TWICE, mode="linear",
+        "Resize",
+        X,
+        NO_ROI,
+        TWICE,
+        mode="linear",
         coordinate_transformation_mode="align_corners",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)

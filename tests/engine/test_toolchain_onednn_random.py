@@ -105,9 +105,30 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
         gate = net.add("Add", net.add("Erf", net.add("Div", x, net.scalar(2**0.5))), net.scalar(1))
         return str(net.add("Mul", net.add("Mul", x, gate), net.scalar(0.5)))
 
-    makers = [unary, scalar, binary, binary, binary, broadcast, conv, conv, pool, product,
-              transposed, halves, moved, normal, silu, deconv, layer_norm, gate, centred,
-              instance_norm, grown, gelu]  # fmt: skip
+    makers = [
+        unary,
+        scalar,
+        binary,
+        binary,
+        binary,
+        broadcast,
+        conv,
+        conv,
+        pool,
+        product,
+        transposed,
+        halves,
+        moved,
+        normal,
+        silu,
+        deconv,
+        layer_norm,
+        gate,
+        centred,
+        instance_norm,
+        grown,
+        gelu,
+    ]
     for _ in range(length):
         maker = makers[int(random.integers(len(makers)))]
         values.append(maker(pick()))

@@ -14,8 +14,8 @@ import pytest
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
+from collage_engine.toolchains.runtime import builder
 from tests.toolchain_cases import (
     Net,
     allocates_nothing,
@@ -80,18 +80,27 @@ def test_bad_setting_is_reported(toolchain: OnnxRuntimeToolchain) -> None:
     """Slot 130: an impossible configuration entry is the library's own error."""
     spec = {"shape": list(X), "dtype": "float32"}
     plan = {
-        "inputs": [spec], "outputs": [spec], "input_names": ["x0"], "output_names": ["relu0_0"],
-        "threads": 1, "spin": False, "session_config": {"": "x"},
-    }  # fmt: skip
+        "inputs": [spec],
+        "outputs": [spec],
+        "input_names": ["x0"],
+        "output_names": ["relu0_0"],
+        "threads": 1,
+        "spin": False,
+        "session_config": {"": "x"},
+    }
     with pytest.raises(ToolchainError, match="Config key is empty"):
         toolchain.create("f", plan, one_node("Relu", X).SerializeToString())
 
 
 def test_broken_model_is_reported(toolchain: OnnxRuntimeToolchain) -> None:
     plan = {
-        "inputs": [], "outputs": [], "input_names": [], "output_names": [], "threads": 1,
+        "inputs": [],
+        "outputs": [],
+        "input_names": [],
+        "output_names": [],
+        "threads": 1,
         "spin": False,
-    }  # fmt: skip
+    }
     with pytest.raises(ToolchainError, match="protobuf parsing failed"):
         toolchain.create("f", dict(plan), b"no model at all")
     plan |= {"input_names": ["x0"]}
@@ -104,9 +113,13 @@ def test_wrong_names_are_reported_when_run(toolchain: OnnxRuntimeToolchain) -> N
 
     spec = {"shape": list(X), "dtype": "float32"}
     plan = {
-        "inputs": [spec], "outputs": [spec], "input_names": ["nobody"],
-        "output_names": ["relu0_0"], "threads": 1, "spin": False,
-    }  # fmt: skip
+        "inputs": [spec],
+        "outputs": [spec],
+        "input_names": ["nobody"],
+        "output_names": ["relu0_0"],
+        "threads": 1,
+        "spin": False,
+    }
     module = toolchain.create("f", plan, one_node("Relu", X).SerializeToString())
     tensor = tvm_ffi.from_dlpack(np.zeros(X, F32))
     with pytest.raises(RuntimeError, match="nobody"):

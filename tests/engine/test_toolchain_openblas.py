@@ -81,9 +81,11 @@ def convolve(
             for j in range(width):
                 top, left = i * dilations[0], j * dilations[1]
                 part = data[
-                    :, :, top : top + rows * strides[0] : strides[0],
+                    :,
+                    :,
+                    top : top + rows * strides[0] : strides[0],
                     left : left + columns * strides[1] : strides[1],
-                ][:, :, :rows, :columns]  # fmt: skip
+                ][:, :, :rows, :columns]
                 y[:, own] += np.einsum("oc,ncyx->noyx", w[own, :, i, j].astype(np.float64), part)
     return y
 
@@ -103,9 +105,14 @@ def test_convolutions_of_any_shape(toolchain: OpenBlasToolchain, seed: int, thre
     x = net.input(images, channels, *size)
     weights = random.standard_normal((filters, channels // groups, *kernel)).astype(F32)
     y = net.add(
-        "Conv", x, net.const(weights), group=groups, strides=list(strides), pads=list(pads),
+        "Conv",
+        x,
+        net.const(weights),
+        group=groups,
+        strides=list(strides),
+        pads=list(pads),
         dilations=list(dilations),
-    )  # fmt: skip
+    )
     model = net.model(y)
     given = imported(model).random_inputs(0)[x]
     truth = convolve(given, weights, strides, pads, dilations, groups)  # type: ignore[arg-type]
@@ -124,20 +131,33 @@ def test_convolutions_of_any_shape(toolchain: OpenBlasToolchain, seed: int, thre
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_convolutions_in_many_pieces(
-    toolchain: OpenBlasToolchain, channels: int, filters: int, kernel: int, size: int, stride: int,
-    groups: int, threads: int,
-) -> None:  # fmt: skip
+    toolchain: OpenBlasToolchain,
+    channels: int,
+    filters: int,
+    kernel: int,
+    size: int,
+    stride: int,
+    groups: int,
+    threads: int,
+) -> None:
     net = Net()
     x = net.input(2, channels, size, size)
-    weights = np.random.default_rng(1).standard_normal(
-        (filters, channels // groups, kernel, kernel)
-    ).astype(F32)  # fmt: skip
+    weights = (
+        np.random.default_rng(1)
+        .standard_normal((filters, channels // groups, kernel, kernel))
+        .astype(F32)
+    )
     bias = np.arange(filters, dtype=F32)
     pad = kernel // 2
     y = net.add(
-        "Conv", x, net.const(weights), net.const(bias), group=groups, strides=[stride] * 2,
+        "Conv",
+        x,
+        net.const(weights),
+        net.const(bias),
+        group=groups,
+        strides=[stride] * 2,
         pads=[pad] * 4,
-    )  # fmt: skip
+    )
     model = net.model(net.add("Relu", y))
     given = imported(model).random_inputs(0)[x]
     truth = convolve(given, weights, (stride,) * 2, (pad,) * 4, (1, 1), groups)
@@ -147,8 +167,15 @@ def test_convolutions_in_many_pieces(
 
 def test_signals_are_convolved(toolchain: OpenBlasToolchain) -> None:
     net = Net()
-    y = net.add("Conv", net.input(2, 6, 50), net.randn(10, 6, 5), net.randn(10), pads=[2, 1],
-                strides=[2], dilations=[2])  # fmt: skip
+    y = net.add(
+        "Conv",
+        net.input(2, 6, 50),
+        net.randn(10, 6, 5),
+        net.randn(10),
+        pads=[2, 1],
+        strides=[2],
+        dilations=[2],
+    )
     assert told(check(toolchain, net.model(net.add("Tanh", y)))) == [
         "sgemm convolution, columns gathered:add+tanh"
     ]
@@ -178,9 +205,12 @@ PRODUCTS = [
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize(("left", "right"), PRODUCTS)
 def test_products_of_any_rank(
-    toolchain: OpenBlasToolchain, left: tuple[int, ...], right: tuple[int, ...], constant: bool,
+    toolchain: OpenBlasToolchain,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    constant: bool,
     threads: int,
-) -> None:  # fmt: skip
+) -> None:
     weights = np.random.default_rng(3).standard_normal(right).astype(F32)
     model = one_node("MatMul", left, weights if constant else right)
     feeds = imported(model).random_inputs(0)
@@ -280,16 +310,31 @@ def epilogue(name: str) -> ModelProto:
 
 
 FUSED = {
-    "relu6": "add+clip", "sigmoid": "add+sigmoid", "tanh": "add+tanh", "leaky": "add+leaky_relu",
-    "gelu": "add+gelu_erf", "gelu tanh": "add+gelu_tanh", "silu": "add+silu",
-    "hardswish": "add+hardswish", "hardsigmoid": "add+hardsigmoid",
-    "residual, relu": "add+add+relu", "other minus": "add+subtract_from",
-    "minus channel": "add+subtract", "one minus": "add+affine",
-    "two over": "add+exp+reciprocal", "over": "add+exp+divide_into", "maximum": "add+maximum",
-    "minimum": "add+minimum", "erf": "add+erf", "root": "add+abs+sqrt", "square": "add+square",
-    "negative": "add+affine", "itself": "add+square",
-    "row of pixels": None, "column of pixels": None,
-}  # fmt: skip
+    "relu6": "add+clip",
+    "sigmoid": "add+sigmoid",
+    "tanh": "add+tanh",
+    "leaky": "add+leaky_relu",
+    "gelu": "add+gelu_erf",
+    "gelu tanh": "add+gelu_tanh",
+    "silu": "add+silu",
+    "hardswish": "add+hardswish",
+    "hardsigmoid": "add+hardsigmoid",
+    "residual, relu": "add+add+relu",
+    "other minus": "add+subtract_from",
+    "minus channel": "add+subtract",
+    "one minus": "add+affine",
+    "two over": "add+exp+reciprocal",
+    "over": "add+exp+divide_into",
+    "maximum": "add+maximum",
+    "minimum": "add+minimum",
+    "erf": "add+erf",
+    "root": "add+abs+sqrt",
+    "square": "add+square",
+    "negative": "add+affine",
+    "itself": "add+square",
+    "row of pixels": None,
+    "column of pixels": None,
+}
 """None: what follows needs the whole result, or steps through it as no pixel does."""
 
 
@@ -383,10 +428,15 @@ def test_convolutions_take_and_give_channels_last(toolchain: OpenBlasToolchain, 
     net = Net(seed=seed)
     x = net.input(2, channels, 19, 23)
     y = net.add(
-        "Conv", x, net.randn(filters, channels // groups, kernel, kernel, scale=0.1),
-        net.randn(filters), group=groups, strides=[stride] * 2, dilations=[dilation] * 2,
+        "Conv",
+        x,
+        net.randn(filters, channels // groups, kernel, kernel, scale=0.1),
+        net.randn(filters),
+        group=groups,
+        strides=[stride] * 2,
+        dilations=[dilation] * 2,
         pads=[pad] * 4,
-    )  # fmt: skip
+    )
     rows, columns = (
         (extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for extent in (19, 23)
     )
@@ -413,14 +463,17 @@ def test_a_plain_image_becomes_channels_last_and_back(toolchain: OpenBlasToolcha
     y = net.add("Conv", x, net.randn(24, 3, 3, 3, scale=0.2), net.randn(24), strides=[2, 2])
     y = net.add("Relu", y)
     assert [s["what"] for s in run_stored(toolchain, net.model(y), plain=("x0",))] == [
-        "copy", "sgemm convolution, columns gathered",
-    ]  # fmt: skip
+        "copy",
+        "sgemm convolution, columns gathered",
+    ]
     net = Net()
     y = net.add("Conv", net.input(1, 8, 6, 6), net.randn(4, 8, 1, 1))
     y = net.add("MatMul", net.add("Flatten", y), net.randn(144, 10))
     assert [s["what"] for s in run_stored(toolchain, net.model(y))] == [
-        "sgemm convolution", "copy", "sgemv",
-    ]  # fmt: skip
+        "sgemm convolution",
+        "copy",
+        "sgemv",
+    ]
 
 
 # What it refuses, and says
@@ -481,14 +534,16 @@ def test_candidates_are_composites_that_hold_a_product(toolchain: OpenBlasToolch
     x = net.input(1, 8, 12, 12)
     y = net.add("Conv", x, net.randn(8, 8, 3, 3), net.randn(8), pads=[1] * 4)
     y = net.add("Relu", net.add("Add", y, x))
-    y = net.add("MatMul", net.add("Flatten", net.add("MaxPool", y, kernel_shape=[12, 12])),
-                net.randn(8, 10))  # fmt: skip
+    y = net.add(
+        "MatMul", net.add("Flatten", net.add("MaxPool", y, kernel_shape=[12, 12])), net.randn(8, 10)
+    )
     model = imported(net.model(net.add("Softmax", y)))
     found = offered(toolchain, model)
     ops = [model.graph.nodes[i].op for i in model.graph.operators]
     assert all({"nn.conv2d", "matmul"} & {ops[n] for n in c.nodes} for c in found)
-    whole_conv = next(c for c in found if [ops[n] for n in c.nodes] ==
-                      ["nn.conv2d", "add", "add", "nn.relu"])  # fmt: skip
+    whole_conv = next(
+        c for c in found if [ops[n] for n in c.nodes] == ["nn.conv2d", "add", "add", "nn.relu"]
+    )
     assert whole_conv.composites == (("openblas.conv", whole_conv.nodes),)
     assert any([ops[n] for n in c.nodes] == ["matmul"] for c in found)
 

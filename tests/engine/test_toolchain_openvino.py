@@ -76,9 +76,14 @@ def test_inputs_are_not_written(toolchain: OpenVinoToolchain) -> None:
 def _compare(toolchain: OpenVinoToolchain, function: Function, feeds: dict[int, np.ndarray]) -> int:
     """Against ONNX Runtime, unoptimised; returns how many values were compared."""
     truth = Function(
-        "f", function.model, function.graph, function.nodes, function.inputs, function.outputs,
+        "f",
+        function.model,
+        function.graph,
+        function.nodes,
+        function.inputs,
+        function.outputs,
         PLAIN,
-    )  # fmt: skip
+    )
     found = _run(toolchain.compile(function), function, feeds)
     right = _run(registry.get("onnxruntime").compile(truth), truth, feeds)
     for index, result, wanted in zip(function.outputs, found, right, strict=True):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+from collage_engine.toolchains.runtime import builder
 from tests.toolchain_cases import (
     Net,
     allocates_nothing,
@@ -42,9 +42,13 @@ def toolchain() -> OpenVinoToolchain:
 
 def test_broken_models_are_reported(toolchain: OpenVinoToolchain) -> None:
     plan = {
-        "inputs": [], "outputs": [], "threads": 1, "spin": False, "precision": "f32",
+        "inputs": [],
+        "outputs": [],
+        "threads": 1,
+        "spin": False,
+        "precision": "f32",
         "xml_bytes": 7,
-    }  # fmt: skip
+    }
     with pytest.raises(ToolchainError, match="cannot read the model"):
         toolchain.create("f", dict(plan), b"no more")
     with pytest.raises(ToolchainError, match="cut off"):
@@ -83,8 +87,11 @@ def test_shapes_that_depend_on_values_are_refused(toolchain: OpenVinoToolchain) 
     plan = {
         "inputs": [{"shape": [4], "dtype": "float32"}],
         "outputs": [{"shape": [1, 2], "dtype": "int64"}],
-        "threads": 1, "spin": False, "precision": "f32", "xml_bytes": len(xml),
-    }  # fmt: skip
+        "threads": 1,
+        "spin": False,
+        "precision": "f32",
+        "xml_bytes": len(xml),
+    }
     with pytest.raises(ToolchainError, match="no fixed shape"):
         toolchain.create("f", plan, constants + xml)
 
@@ -163,7 +170,7 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
         from collage_engine.toolchains.openvino.python_api import openvino
         if sys.argv[1] == "first":
             openvino()
-        from collage_engine.toolchains.native import builder
+        from collage_engine.toolchains.runtime import builder
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
         from tests.toolchain_models import small_net
         from tests.toolchain_cases import error, imported, reference, run, whole

@@ -17,7 +17,7 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.native import builder
+from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.tensorrt import library, python_runtime
 from collage_engine.toolchains.tensorrt.toolchain import PYTHON_PART, TensorrtToolchain
 from tests import zoo
@@ -110,11 +110,14 @@ def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("precision", "ids"),
-    [("float32", ["tensorrt"]), ("int8", ["tensorrt"]),
-     ("tf32", ["tensorrt", "tensorrt[precision=tf32]"]),
-     ("float16", ["tensorrt", "tensorrt[precision=fp16]"]),
-     ("bfloat16", ["tensorrt", "tensorrt[precision=fp16]", "tensorrt[precision=bf16]"])],
-)  # fmt: skip
+    [
+        ("float32", ["tensorrt"]),
+        ("int8", ["tensorrt"]),
+        ("tf32", ["tensorrt", "tensorrt[precision=tf32]"]),
+        ("float16", ["tensorrt", "tensorrt[precision=fp16]"]),
+        ("bfloat16", ["tensorrt", "tensorrt[precision=fp16]", "tensorrt[precision=bf16]"]),
+    ],
+)
 def test_half_precision_only_where_the_run_admits_it(precision: str, ids: list[str]) -> None:
     found = TensorrtToolchain().cuda_instances("sm_86", precision)
     assert [instance.id for instance in found] == ids
@@ -264,10 +267,17 @@ def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "libtensorrt_rtx.so.1"
     compiler = builder.find_compiler()
     subprocess.run(
-        [*compiler.command, "-shared", "-fPIC", str(source), "-o", str(file),
-         f"-Wl,-soname,{file.name}"],
+        [
+            *compiler.command,
+            "-shared",
+            "-fPIC",
+            str(source),
+            "-o",
+            str(file),
+            f"-Wl,-soname,{file.name}",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     monkeypatch.setenv(library.INCLUDE, str(tmp_path))
     monkeypatch.setenv(library.LIBRARY, str(tmp_path))
     return tmp_path
@@ -309,8 +319,11 @@ def test_a_folder_without_headers_is_named(tmp_path: Path, monkeypatch: pytest.M
 def collage(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "collage_engine", *arguments],
-        capture_output=True, text=True, cwd=ROOT, timeout=280,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=280,
+    )
 
 
 def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
@@ -345,18 +358,30 @@ def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
     import tvm
     import tvm_ffi.libinfo
 
-    from collage_engine.placement.artifact import LOADERS
+    from collage_engine.artifact.artifact import LOADERS
 
     program = tmp_path / "run_artifact"
     tvm_folder = Path(tvm.__file__).parent / "lib"
     ffi_folder = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
     subprocess.run(
-        [*builder.find_compiler().command, "-std=c++17", "-O0",
-         *(f"-I{p}" for p in tvm_ffi.libinfo.include_paths()), str(LOADERS / "run_artifact.cc"),
-         "-o", str(program), "-Wl,--no-as-needed", f"-L{tvm_folder}", "-ltvm_runtime",
-         f"-L{ffi_folder}", "-ltvm_ffi", f"-Wl,-rpath,{tvm_folder}", f"-Wl,-rpath,{ffi_folder}"],
+        [
+            *builder.find_compiler().command,
+            "-std=c++17",
+            "-O0",
+            *(f"-I{p}" for p in tvm_ffi.libinfo.include_paths()),
+            str(LOADERS / "run_artifact.cc"),
+            "-o",
+            str(program),
+            "-Wl,--no-as-needed",
+            f"-L{tvm_folder}",
+            "-ltvm_runtime",
+            f"-L{ffi_folder}",
+            "-ltvm_ffi",
+            f"-Wl,-rpath,{tvm_folder}",
+            f"-Wl,-rpath,{ffi_folder}",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     artifact = tmp_path / "artifact"
     artifact.mkdir()
     (artifact / "manifest.json").write_text(json.dumps({"requires": [{"reason": "because of X"}]}))

@@ -15,23 +15,23 @@ import numpy as np
 import onnx
 import pytest
 
+from collage_engine.kernels.choices import Choices, using, write_table
+from collage_engine.kernels.cpu.legalize.conv import Geometry
+from collage_engine.kernels.kernels import SCHEDULE, kernel_for
+from collage_engine.kernels.target import cpu
+from collage_engine.kernels.tuning.anchors import AnchorBench
+from collage_engine.kernels.tuning.climb import name_of
+from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.worker import Worker
-from collage_engine.measure.tuning_job import JOB, ListTasks, Trying, Tune
 from collage_engine.model.importer import import_onnx
-from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.toolchains.tvm.choices import Choices, using, write_table
-from collage_engine.toolchains.tvm.kernels import SCHEDULE, kernel_for
-from collage_engine.toolchains.tvm.legalize.conv import Geometry
-from collage_engine.toolchains.tvm.target import cpu
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from collage_engine.toolchains.tvm.tuning.anchors import AnchorBench
-from collage_engine.toolchains.tvm.tuning.climb import name_of
-from collage_engine.toolchains.tvm.tuning.spaces import neighbours_of, start_of
+from collage_engine.tuning.choice import tuned_instance
+from collage_engine.tuning.job import JOB, ListTasks, Trying, Tune
 from tests.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
@@ -48,10 +48,16 @@ def conv(data, weight, stride=1, padding=0, groups=1, last=False) -> dict:
     if last:
         shapes = [[s[0], *s[2:], s[1]] for s in shapes]
     return {
-        "family": "conv", "channels_last": last, "data": shapes[0], "out": shapes[1],
-        "weight": list(weight), "groups": groups, "strides": [stride] * 2,
-        "padding": [padding] * 4, "dilation": [1, 1],
-    }  # fmt: skip
+        "family": "conv",
+        "channels_last": last,
+        "data": shapes[0],
+        "out": shapes[1],
+        "weight": list(weight),
+        "groups": groups,
+        "strides": [stride] * 2,
+        "padding": [padding] * 4,
+        "dilation": [1, 1],
+    }
 
 
 DESCRIPTIONS = {
@@ -64,9 +70,8 @@ DESCRIPTIONS = {
     "depthwise last": conv((1, 40, 15, 13), (40, 1, 3, 3), 1, 1, 40, last=True),
     "packed": {"family": "packed", "rows": 37, "depth": 96, "columns": 100},
     "one row": {"family": "packed", "rows": 1, "depth": 100, "columns": 70},
-    "runtime": {"family": "runtime", "left": [3, 40, 24], "right": [3, 24, 50],
-                "out": [3, 40, 50]},
-}  # fmt: skip
+    "runtime": {"family": "runtime", "left": [3, 40, 24], "right": [3, 24, 50], "out": [3, 40, 50]},
+}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ import numpy as np
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_model
-from collage_engine.pipeline.tuning_choice import tuned_instance
+from collage_engine.tuning.choice import tuned_instance
 from collage_engine.records.toolchain import ToolchainInstance
 path, digest, data = sys.argv[1:]
 model = import_model(path, None)
@@ -175,8 +180,11 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     np.save(data, x)
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(path), digest, str(data)],
-        capture_output=True, text=True, env=os.environ, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 0, done.stderr
     instance = tuned_instance(TVM, digest)
     kernels = []
@@ -202,8 +210,8 @@ def unscheduled() -> TuneTask:
     """A kernel as one that no schedule of ours takes: a running sum."""
     from tvm import te
 
-    from collage_engine.toolchains.tvm.kernels import workload_of
-    from collage_engine.toolchains.tvm.tuning.metaschedule import saved
+    from collage_engine.kernels.kernels import workload_of
+    from collage_engine.kernels.tuning.metaschedule import saved
 
     source = te.placeholder((64, 256), "float32", name="source")
     weight = te.placeholder((256, 128), "float32", name="weight")
@@ -211,17 +219,19 @@ def unscheduled() -> TuneTask:
     result = te.compute((64, 128), lambda i, j: te.sum(source[i, k] * weight[k, j], axis=k))
     function = te.create_prim_func([source, weight, result])
     return TuneTask(
-        workload=workload_of(function, cpu(1)), kind="trace",
-        description={"function": saved(function)}, schedule="plain",
-    )  # fmt: skip
+        workload=workload_of(function, cpu(1)),
+        kind="trace",
+        description={"function": saved(function)},
+        schedule="plain",
+    )
 
 
 @LONG
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
-    from collage_engine.toolchains.tvm.tuning.metaschedule import loaded
-    from collage_engine.toolchains.tvm.verify import verify
+    from collage_engine.kernels.tuning.metaschedule import loaded
+    from collage_engine.kernels.verify import verify
 
     task = unscheduled()
     with Worker(JOB, env=TvmToolchain().environment(1, False)) as worker:

@@ -12,16 +12,16 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.cpu.schedules import winograd_plan
+from collage_engine.kernels.halves import real, rounded
+from collage_engine.kernels.kernels import Kernel, schedule
+from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.machine.device import processor
 from collage_engine.records.precision import BFLOAT16, careful
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.tvm import bfloat16, channels_last
-from collage_engine.toolchains.tvm.halves import real, rounded
-from collage_engine.toolchains.tvm.kernels import Kernel, schedule
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
-from collage_engine.toolchains.tvm.schedules import winograd_plan
-from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from tests.toolchain_cases import Net, error, imported, reference, whole
 from tests.tvm_cases import constant, function
 
@@ -138,8 +138,13 @@ def chain(channels: int = 32, size: int = 12) -> Any:
     x = net.input(1, channels, size, size)
     y = net.add("Conv", x, net.randn(channels * 6, channels, 1, 1, scale=0.2))
     y = net.add("Clip", y, net.scalar(0.0), net.scalar(6.0))
-    y = net.add("Conv", y, net.randn(channels * 6, 1, 3, 3, scale=0.3), group=channels * 6,
-                pads=[1, 1, 1, 1])  # fmt: skip
+    y = net.add(
+        "Conv",
+        y,
+        net.randn(channels * 6, 1, 3, 3, scale=0.3),
+        group=channels * 6,
+        pads=[1, 1, 1, 1],
+    )
     y = net.add("Relu", y)
     y = net.add("Conv", y, net.randn(channels, channels * 6, 1, 1, scale=0.05))
     return net.model(net.add("Add", x, y))

@@ -12,9 +12,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
-from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from tests.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
 
 SHAPES = [
@@ -53,7 +53,7 @@ def test_both_ways_of_channels_first(
     case: tuple, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The choice between the ways is about speed only."""
-    from collage_engine.toolchains.tvm.legalize.conv import Geometry
+    from collage_engine.kernels.cpu.legalize.conv import Geometry
 
     monkeypatch.setattr(Geometry, "way", lambda self, cpu, plan=None: way)
     check(conv(*case), f"conv {way}")
@@ -155,10 +155,17 @@ def test_transposed(
     module = function(
         [data],
         lambda x: operator(
-            x, values, [stride] * dims, [padding] * (2 * dims), [extra] * dims, [dilation] * dims,
-            groups, layout, layout.replace("NC", "IO"),
+            x,
+            values,
+            [stride] * dims,
+            [padding] * (2 * dims),
+            [extra] * dims,
+            [dilation] * dims,
+            groups,
+            layout,
+            layout.replace("NC", "IO"),
         ),
-    )  # fmt: skip
+    )
     (kernel,) = kernels(module)
     assert kernel.schedule.startswith("conv") and not kernel.reason
     assert error_of(kernel) <= TOLERANCE

@@ -9,18 +9,18 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.build.build import build_cover, may_spin, write_module
+from collage_engine.candidates.open_model import Workspace
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.measure.keys import KeyContext
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
-from collage_engine.pipeline.workspace import Workspace
-from collage_engine.placement.artifact import ArtifactContents, write_artifact
-from collage_engine.placement.artifact_run import run_artifact
-from collage_engine.placement.build import CoverPart, build_cover, may_spin, write_module
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.registry import get
 from tests.bare_python import bare_site, run_bare
 from tests.toolchain_cases import Net, error, imported, reference, whole
@@ -66,8 +66,13 @@ def test_groups_hold_a_composite_and_something_beside(library: str) -> None:
         assert called and called < set(candidate.nodes)
     largest = max(found, key=lambda c: len(c.nodes))
     assert [names[n] for n in largest.nodes] == [
-        "nn.conv2d", "add", "sigmoid", "multiply", "add", "nn.relu",
-    ]  # fmt: skip
+        "nn.conv2d",
+        "add",
+        "sigmoid",
+        "multiply",
+        "add",
+        "nn.relu",
+    ]
     ((name, nodes),) = largest.composites
     assert name == f"{library}.conv"
     assert [names[n] for n in nodes] == ["nn.conv2d", "add", "sigmoid"]
@@ -112,8 +117,9 @@ def test_a_group_is_a_call_with_kernels_around_it(library: str) -> None:
     function = function_of(model, candidate.instance, candidate.nodes, "group")
     nodes = model.graph.nodes
     random = np.random.default_rng(0)
-    given = [random.standard_normal(nodes[i].type.shape).astype(np.float32)
-             for i in function.inputs]  # fmt: skip
+    given = [
+        random.standard_normal(nodes[i].type.shape).astype(np.float32) for i in function.inputs
+    ]
     plain = function_of(model, ToolchainInstance(toolchain="tvm"), candidate.nodes, "plain")
     with compile_function(function) as mixed, compile_function(plain) as alone:
         assert error(mixed.run(given)[0], alone.run(given)[0]) < 1e-5
@@ -189,9 +195,12 @@ def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) ->
 def test_a_measurement_depends_on_the_librarys_version() -> None:
     def key(version: str) -> str:
         context = KeyContext(
-            tvm_version="0", target="llvm", fingerprint="f",
-            versions={"tvm": "0", "openblas": version}, sources={"tvm": "a", "openblas": "b"},
-        )  # fmt: skip
+            tvm_version="0",
+            target="llvm",
+            fingerprint="f",
+            versions={"tvm": "0", "openblas": version},
+            sources={"tvm": "a", "openblas": "b"},
+        )
         (instance,) = get("tvm").library_instances(1, ["openblas"])
         return context.key("form", instance)
 

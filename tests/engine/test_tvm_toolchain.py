@@ -13,15 +13,15 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.kernels import kernel_for
+from collage_engine.kernels.operators import SUPPORTED
+from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.inside import llvm_source
-from collage_engine.toolchains.tvm.kernels import kernel_for
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
-from collage_engine.toolchains.tvm.operators import SUPPORTED
-from collage_engine.toolchains.tvm.target import cpu, cpu_target
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
 from tests.tvm_cases import constant, conv, function
@@ -47,10 +47,20 @@ def calls(module: tvm.IRModule, name: str) -> list[Any]:
 @pytest.mark.parametrize(
     "name",
     [
-        "mnist", "senet", "unet", "vit", "dense_block", "residual_block", "encoder", "gpt2", "qdq",
-        "float16", "split_concat", "several",
+        "mnist",
+        "senet",
+        "unet",
+        "vit",
+        "dense_block",
+        "residual_block",
+        "encoder",
+        "gpt2",
+        "qdq",
+        "float16",
+        "split_concat",
+        "several",
     ],
-)  # fmt: skip
+)
 def test_whole_models(name: str) -> None:
     model = import_onnx(zoo.build(name))
     values = model.random_inputs(seed=3)
@@ -88,9 +98,13 @@ def test_equal_kernels_are_scheduled_once() -> None:
     def body(x: Any) -> Any:
         for seed in range(3):
             x = yield relax.op.nn.conv2d(
-                x, constant(32, 32, 3, 3, seed=seed), padding=1, data_layout="NHWC",
-                kernel_layout="OIHW", out_layout="NHWC",
-            )  # fmt: skip
+                x,
+                constant(32, 32, 3, 3, seed=seed),
+                padding=1,
+                data_layout="NHWC",
+                kernel_layout="OIHW",
+                out_layout="NHWC",
+            )
             x = yield relax.op.nn.relu(x)
 
     module = function([(1, 8, 8, 32)], body)

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import tvm
 
-from collage_engine.toolchains.tvm.legalize import conv as legalize
-from collage_engine.toolchains.tvm.legalize.conv import Geometry
-from collage_engine.toolchains.tvm.schedules import winograd_plan
-from collage_engine.toolchains.tvm.target import Cpu, cpu
-from collage_engine.toolchains.tvm.verify import build
+from collage_engine.kernels.cpu.legalize import conv as legalize
+from collage_engine.kernels.cpu.legalize.conv import Geometry
+from collage_engine.kernels.cpu.schedules import winograd_plan
+from collage_engine.kernels.target import Cpu, cpu
+from collage_engine.kernels.verify import build
 from tests.tvm_cases import TOLERANCE, conv, error_of, kernels
 
 CASES = [
@@ -67,9 +67,12 @@ def test_threads_share_groups_or_blocks(planned, threads: int) -> None:
     """Small images have fewer groups than there are threads."""
     for size in (40, 8):
         (kernel,) = planned(
-            {"outputs": 4}, (1, 64, size, size), (112, 64, 3, 3), 1,
+            {"outputs": 4},
+            (1, 64, size, size),
+            (112, 64, 3, 3),
+            1,
             processor=replace(cpu(1), threads=threads),
-        )  # fmt: skip
+        )
         assert "T.parallel" in kernel.function.script()
         assert error_of(kernel) <= TOLERANCE
 
@@ -101,11 +104,23 @@ def test_rounding(planned, outputs: int, most: float) -> None:
 
 def test_what_is_taken() -> None:
     one = cpu(1)
-    taken = {"kernel": (3, 3), "strides": (1, 1), "dilation": (1, 1), "groups": 1,
-             "channels": (64, 64), "cpu": one}  # fmt: skip
+    taken = {
+        "kernel": (3, 3),
+        "strides": (1, 1),
+        "dilation": (1, 1),
+        "groups": 1,
+        "channels": (64, 64),
+        "cpu": one,
+    }
     assert winograd_plan.takes(**taken)
-    for other in ({"kernel": (5, 5)}, {"kernel": (1, 3)}, {"strides": (2, 2)},
-                  {"dilation": (2, 2)}, {"groups": 2}, {"channels": (3, 64)}):  # fmt: skip
+    for other in (
+        {"kernel": (5, 5)},
+        {"kernel": (1, 3)},
+        {"strides": (2, 2)},
+        {"dilation": (2, 2)},
+        {"groups": 2},
+        {"channels": (3, 64)},
+    ):
         assert not winograd_plan.takes(**taken | other)
 
 

@@ -18,7 +18,7 @@ NAMES = ("libcuda.so.1", "libcudart.so.13")
 def headers() -> Path | None:
     """Where CUDA's headers are; None: they are not here."""
     from collage_engine.records.errors import ToolchainError
-    from collage_engine.toolchains.native.cuda import find_file
+    from collage_engine.toolchains.runtime.cuda import find_file
 
     try:
         runtime = find_file(("nvidia-cuda-runtime",), "cuda_runtime_api.h").parent
@@ -31,7 +31,7 @@ def headers() -> Path | None:
 
 def environment(folder: Path) -> dict[str, str]:
     """Variables of a process on that machine; its libraries are built into ``folder``."""
-    from collage_engine.toolchains.native.cuda import cuda_includes
+    from collage_engine.toolchains.runtime.cuda import cuda_includes
 
     include = headers()
     assert include is not None
@@ -42,11 +42,26 @@ def environment(folder: Path) -> dict[str, str]:
     if not real.exists() or real.stat().st_mtime < (HERE / "device.cc").stat().st_mtime:
         folders = [f"-I{path}" for path in (include, *cuda_includes())]
         done = subprocess.run(
-            ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-w", *folders,
-             str(HERE / "device.cc"), "-o", str(real), "-ldl", "-lpthread",
-             "-Wl,-soname,libcudart.so.13", f"-Wl,--version-script={HERE / 'exports.map'}"],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                "g++",
+                "-std=c++17",
+                "-O1",
+                "-shared",
+                "-fPIC",
+                "-fvisibility=hidden",
+                "-w",
+                *folders,
+                str(HERE / "device.cc"),
+                "-o",
+                str(real),
+                "-ldl",
+                "-lpthread",
+                "-Wl,-soname,libcudart.so.13",
+                f"-Wl,--version-script={HERE / 'exports.map'}",
+            ],
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr[:4000]
     for name in NAMES:
         (libraries / name).unlink(missing_ok=True)

@@ -38,10 +38,22 @@ def main(arguments: list[str]) -> int:
         code.write_text(text)
         beside = code.with_suffix(".so")
         done = subprocess.run(
-            ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fvisibility=hidden",
-             f"-I{os.environ['PRETENDED_CUDA_INCLUDE']}", str(code), "-o", str(beside)],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                "g++",
+                "-std=c++17",
+                "-O1",
+                "-w",
+                "-shared",
+                "-fPIC",
+                "-fvisibility=hidden",
+                f"-I{os.environ['PRETENDED_CUDA_INCLUDE']}",
+                str(code),
+                "-o",
+                str(beside),
+            ],
+            capture_output=True,
+            text=True,
+        )
         code.unlink()
         if done.returncode:
             print(done.stderr[:4000], file=sys.stderr)
@@ -55,19 +67,23 @@ def for_the_cpu(source: str) -> str:
     """C++ of CUDA source."""
     kernels = dict.fromkeys(KERNEL.findall(source))
     code = re.sub(
-        r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_shared;",
+        r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];",
+        r"\1* \2 = (\1*)dynamic_shared;",
         source,
-    )  # fmt: skip
+    )
     code = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ ", code)
     code = re.sub(ASYNC, ";", code)
     code = re.sub(r"#include <(mma|cuda_fp16|cuda_bf16)\.h>", "", code)
     parts = [
-        "#include <cuda_fp16.h>", "#include <cuda_bf16.h>", f'#include "{HEADER}"', code,
+        "#include <cuda_fp16.h>",
+        "#include <cuda_bf16.h>",
+        f'#include "{HEADER}"',
+        code,
         "template <typename T> T given(void* p) { return *(T*)p; }",
         "template <typename T> T on_device(void* p) {",
         "  return (T)(*(unsigned long*)p & ~(1ul << 47)); }",
         '#define SHOWN extern "C" __attribute__((visibility("default")))',
-    ]  # fmt: skip
+    ]
     for name, parameters in kernels:
         kinds = [
             p.replace("__restrict__", "").replace("__grid_constant__", "").rsplit(maxsplit=1)[0]

@@ -88,8 +88,11 @@ class Bench:
             beside.replace(self.model)
         if "placed" not in self.row or not (self.artifact / "manifest.json").exists():
             self.place()
-        wanted = [s for s in SUBJECTS if s not in self.row.get("median_us", {})
-                  and s not in self.row.get("failed", {})]  # fmt: skip
+        wanted = [
+            s
+            for s in SUBJECTS
+            if s not in self.row.get("median_us", {}) and s not in self.row.get("failed", {})
+        ]
         if wanted:
             self.time()
 
@@ -100,14 +103,29 @@ class Bench:
         if measuring < 60:
             raise Unfinished("too little time is left to place the model")
         budget = int(min(measuring, self.budget_s or measuring))
-        command = [sys.executable, "-m", "collage_engine", "place", str(self.model), "-o",
-                   str(self.artifact), "--target", self.target, "--budget", f"{budget}s",
-                   "--json"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "collage_engine",
+            "place",
+            str(self.model),
+            "-o",
+            str(self.artifact),
+            "--target",
+            self.target,
+            "--budget",
+            f"{budget}s",
+            "--json",
+        ]
         try:
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=self.left() + 60,
+                command,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                timeout=self.left() + 60,
                 env=self.environment(),
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise Unfinished("placing took longer; what was measured is kept") from None
         if done.returncode:
@@ -124,8 +142,10 @@ class Bench:
             toolchains=sorted({p["toolchain"] for p in placement["partitions"]}),
             partitions=len(placement["partitions"]),
             **{k: placement[k] for k in ("estimated_us", "measured_us", "additive_error_us")},
-            baselines=[{k: b[k] for k in ("name", "kind", "measured_us", "reason")}
-                       for b in document["baselines"]],
+            baselines=[
+                {k: b[k] for k in ("name", "kind", "measured_us", "reason")}
+                for b in document["baselines"]
+            ],
             missing={t["name"]: t["reason"] for t in document["toolchains"] if not t["available"]},
             versions={t["name"]: t["version"] for t in document["toolchains"] if t["available"]},
             candidates=document["candidates"],
@@ -133,7 +153,7 @@ class Bench:
             warnings=document["warnings"],
             median_us={},
             failed={},
-        )  # fmt: skip
+        )
 
     def environment(self) -> dict[str, str]:
         """What carries compiled and measured things from one call to the next."""
@@ -161,8 +181,12 @@ class Bench:
         try:
             for subject in SUBJECTS:
                 worker = workers[subject] = Worker(JOB, env=env, name="gpu-bench")
-                request = Open(subject=subject, artifact=str(self.artifact),
-                               model=str(self.model), device=device)  # fmt: skip
+                request = Open(
+                    subject=subject,
+                    artifact=str(self.artifact),
+                    model=str(self.model),
+                    device=device,
+                )
                 try:
                     opened = worker.call(request, timeout_s=max(20.0, self.left() - 45))
                 except CollageError as error:
@@ -182,8 +206,13 @@ class Bench:
             # What torch has compiled until now is in its cache: the next call gets further.
             self.keep(slow=self.row.get("slow", 0) + 1)
             raise Unfinished(f"{', '.join(slow)} took longer to start than was left")
-        row = {"rounds_us": rounds, "failed": failed, "notes": notes, "errors": errors,
-               "versions": versions}  # fmt: skip
+        row = {
+            "rounds_us": rounds,
+            "failed": failed,
+            "notes": notes,
+            "errors": errors,
+            "versions": versions,
+        }
         self.keep(**row, median_us=summary(row))
 
     def rounds(
@@ -256,8 +285,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         bench.go()
     except Unfinished as unfinished:
-        print(f"{bench.name} {bench.precision}: {unfinished}; make the same call again",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"{bench.name} {bench.precision}: {unfinished}; make the same call again",
+            file=sys.stderr,
+        )
         return MORE
     except (CollageError, OSError) as error:
         print(f"{bench.name} {bench.precision}: {error}", file=sys.stderr)

@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 ELEMENTS: dict[str, Any] = {
-    "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE,
-}  # fmt: skip
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "float64": TensorProto.DOUBLE,
+}
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "tf32": 2e-3}
 """On max|y−r| / max|r|, by element type, or by what float32 is multiplied in."""
 
@@ -50,10 +52,12 @@ class Case:
             given.append(numpy_helper.from_array(array, name))
         kind = TensorProto.INT8 if self.small else ELEMENTS[dtype]
         graph = helper.make_graph(
-            list(self.nodes), "case",
+            list(self.nodes),
+            "case",
             [helper.make_tensor_value_info(n, kind, s) for n, s in self.inputs.items()],
-            [helper.make_tensor_value_info("y", kind, None)], given,
-        )  # fmt: skip
+            [helper.make_tensor_value_info("y", kind, None)],
+            given,
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
         model.ir_version = 9
         return onnx.shape_inference.infer_shapes(model)
@@ -88,13 +92,29 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto
 
 
 def conv(
-    name: str, channels: int, filters: int, size: int, kernel: int, stride: int = 1,
-    groups: int = 1, residual: bool = False, relu: bool = True,
-) -> Case:  # fmt: skip
+    name: str,
+    channels: int,
+    filters: int,
+    size: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    residual: bool = False,
+    relu: bool = True,
+) -> Case:
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
-    nodes = [node("Conv", "x w b", "c", kernel_shape=[kernel] * 2, pads=[pad] * 4,
-                  strides=[stride] * 2, group=groups)]  # fmt: skip
+    nodes = [
+        node(
+            "Conv",
+            "x w b",
+            "c",
+            kernel_shape=[kernel] * 2,
+            pads=[pad] * 4,
+            strides=[stride] * 2,
+            group=groups,
+        )
+    ]
     inputs: dict[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
     last = "c"
     if residual:
@@ -113,12 +133,18 @@ def dense(name: str, rows: int, taken: int, given: int, after: str = "") -> Case
     elif after == "gelu_tanh":
         constants = {"three": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
         nodes += [
-            node("Pow", "q three", "q3"), node("Mul", "q3 k", "q3k"), node("Add", "q q3k", "a"),
-            node("Mul", "a s", "as"), node("Tanh", "as", "t"), node("Add", "t one", "t1"),
-            node("Mul", "q t1", "qt"), node("Mul", "qt half", "y"),
-        ]  # fmt: skip
-    return Case(name, tuple(nodes), {"x": (1, rows, taken)},
-                {"w": (taken, given), "b": (given,)}, constants)  # fmt: skip
+            node("Pow", "q three", "q3"),
+            node("Mul", "q3 k", "q3k"),
+            node("Add", "q q3k", "a"),
+            node("Mul", "a s", "as"),
+            node("Tanh", "as", "t"),
+            node("Add", "t one", "t1"),
+            node("Mul", "q t1", "qt"),
+            node("Mul", "qt half", "y"),
+        ]
+    return Case(
+        name, tuple(nodes), {"x": (1, rows, taken)}, {"w": (taken, given), "b": (given,)}, constants
+    )
 
 
 def attention(name: str, heads: int, length: int, width: int, *, causal: bool = False) -> Case:
@@ -127,17 +153,19 @@ def attention(name: str, heads: int, length: int, width: int, *, causal: bool = 
     nodes = [
         node("Transpose", "x", "q", perm=[0, 2, 1, 3]),
         node("Transpose", "v", "u", perm=[0, 2, 1, 3]),
-        node("Transpose", "k", "kt", perm=[0, 2, 3, 1]), node("MatMul", "q kt", "s"),
+        node("Transpose", "k", "kt", perm=[0, 2, 3, 1]),
+        node("MatMul", "q kt", "s"),
         node("Mul", "s scale", "t"),
-    ]  # fmt: skip
+    ]
     constants: dict[str, Any] = {"scale": width**-0.5}
     if causal:
         nodes.append(node("Where", "keep t low", "m"))
         constants |= {"keep": np.tril(np.ones((1, 1, length, length), bool)), "low": -1e4}
     nodes += [
-        node("Softmax", "m" if causal else "t", "w", axis=-1), node("MatMul", "w u", "o"),
+        node("Softmax", "m" if causal else "t", "w", axis=-1),
+        node("MatMul", "w u", "o"),
         node("Transpose", "o", "y", perm=[0, 2, 1, 3]),
-    ]  # fmt: skip
+    ]
     return Case(name, tuple(nodes), {"x": shape, "k": shape, "v": shape}, constants=constants)
 
 
@@ -149,15 +177,26 @@ def quantized(name: str, channels: int, filters: int, size: int, kernel: int) ->
         node("DequantizeLinear", "x sx zero", "xf"),
         node("DequantizeLinear", "w sw zeros", "wf", axis=0),
         node("Conv", "xf wf b", "c", kernel_shape=[kernel] * 2, pads=[pad] * 4),
-        node("Relu", "c", "r"), node("QuantizeLinear", "r sy zero", "y"),
-    )  # fmt: skip
+        node("Relu", "c", "r"),
+        node("QuantizeLinear", "r sy zero", "y"),
+    )
     constants = {
-        "sx": 0.025, "sy": 0.03, "zero": np.int8(0), "zeros": np.zeros(filters, np.int8),
+        "sx": 0.025,
+        "sy": 0.03,
+        "zero": np.int8(0),
+        "zeros": np.zeros(filters, np.int8),
         "w": random.integers(-127, 128, (filters, channels, kernel, kernel)).astype(np.int8),
         "sw": np.linspace(0.5, 1.0, filters) / 127 / (channels * kernel**2) ** 0.5,
-    }  # fmt: skip
-    return Case(name, nodes, {"x": (1, channels, size, size)}, {"b": (filters,)}, constants,
-                dtypes=("float32",), small=True)  # fmt: skip
+    }
+    return Case(
+        name,
+        nodes,
+        {"x": (1, channels, size, size)},
+        {"b": (filters,)},
+        constants,
+        dtypes=("float32",),
+        small=True,
+    )
 
 
 CASES = (
@@ -169,12 +208,22 @@ CASES = (
     conv("3x3 512@7", 512, 512, 7, 3),
     conv("3x3 128@56 32 groups", 128, 128, 56, 3, groups=32),
     conv("depthwise 96@112", 96, 96, 112, 3, groups=96),
-    Case("maxpool 3x3 64@112", (node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[2, 2],
-                                     pads=[1, 1, 1, 1]),), {"x": (1, 64, 112, 112)}),
+    Case(
+        "maxpool 3x3 64@112",
+        (node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),),
+        {"x": (1, 64, 112, 112)},
+    ),
     Case("global pool 2048@7", (node("GlobalAveragePool", "x", "y"),), {"x": (1, 2048, 7, 7)}),
-    Case("deconv 4x4 256-128@16", (node("ConvTranspose", "x w", "y", kernel_shape=[4, 4],
-                                        strides=[2, 2], pads=[1, 1, 1, 1]),),
-         {"x": (1, 256, 16, 16)}, {"w": (256, 128, 4, 4)}),
+    Case(
+        "deconv 4x4 256-128@16",
+        (
+            node(
+                "ConvTranspose", "x w", "y", kernel_shape=[4, 4], strides=[2, 2], pads=[1, 1, 1, 1]
+            ),
+        ),
+        {"x": (1, 256, 16, 16)},
+        {"w": (256, 128, 4, 4)},
+    ),
     dense("bert 128x768x768", 128, 768, 768),
     dense("bert 128x768x3072 gelu", 128, 768, 3072, "gelu_tanh"),
     dense("gpt2 64x768x2304", 64, 768, 2304),
@@ -182,13 +231,23 @@ CASES = (
     dense("relu 128x512x512", 128, 512, 512, "relu"),
     attention("bert attention 12x128x64", 12, 128, 64),
     attention("gpt2 attention 12x64x64, causal", 12, 64, 64, causal=True),
-    replace(conv("3x3 128@56 32 groups, tf32", 128, 128, 56, 3, groups=32), dtypes=("float32",),
-            math="tf32"),
+    replace(
+        conv("3x3 128@56 32 groups, tf32", 128, 128, 56, 3, groups=32),
+        dtypes=("float32",),
+        math="tf32",
+    ),
     quantized("int8 3x3 64@56", 64, 64, 56, 3),
     quantized("int8 1x1 256-64@56", 256, 64, 56, 1),
     Case("softmax 12x128x128", (node("Softmax", "x", "y", axis=-1),), {"x": (1, 12, 128, 128)}),
-    Case("layer norm 128x768", (node("LayerNormalization", "x w b", "y", axis=-1),),
-         {"x": (1, 128, 768)}, {"w": (768,), "b": (768,)}),
-    Case("add relu 256@56", (node("Add", "x r", "s"), node("Relu", "s", "y")),
-         {"x": (1, 256, 56, 56), "r": (1, 256, 56, 56)}),
-)  # fmt: skip
+    Case(
+        "layer norm 128x768",
+        (node("LayerNormalization", "x w b", "y", axis=-1),),
+        {"x": (1, 128, 768)},
+        {"w": (768,), "b": (768,)},
+    ),
+    Case(
+        "add relu 256@56",
+        (node("Add", "x r", "s"), node("Relu", "s", "y")),
+        {"x": (1, 256, 56, 56), "r": (1, 256, 56, 56)},
+    ),
+)

@@ -18,9 +18,15 @@ def resnext50(size: int = 224, classes: int = 1000, groups: int = 32) -> ModelPr
     net = Net("resnext50", opset=13, seed=40)
 
     def conv(
-        x: str, taken: int, given: int, kernel: int, *, stride: int = 1, group: int = 1,
+        x: str,
+        taken: int,
+        given: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        group: int = 1,
         gain: float = 2.0,
-    ) -> str:  # fmt: skip
+    ) -> str:
         x = net.conv(x, taken, given, kernel, stride=stride, group=group, bias=False, gain=gain)
         return net.batch_norm(x, given)
 
@@ -50,8 +56,9 @@ def dcgan(noise: int = 100, width: int = 64) -> ModelProto:
     x, taken = net.input("noise", [1, noise, 1, 1]), noise
     for given, stride, pad in ((8, 1, 0), (4, 2, 1), (2, 2, 1), (1, 2, 1)):
         weights = net.weight(taken, given * width, 4, 4, fan_in=4 * taken, gain=2.0)
-        x = net.op("ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[stride] * 2,
-                   pads=[pad] * 4)  # fmt: skip
+        x = net.op(
+            "ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[stride] * 2, pads=[pad] * 4
+        )
         x = net.op("Relu", net.batch_norm(x, given * width))
         taken = given * width
     weights = net.weight(taken, 3, 4, 4, fan_in=4 * taken, gain=1.0)

@@ -49,8 +49,10 @@ def table(rows: Sequence[Row]) -> str:
             else "–"
         )
         error = row.get("additive_error_us")
-        shown = {name: f"{median[name]:.1f}" if name in median else "–"
-                 for name in (COLLAGE, EAGER, COMPILED)}  # fmt: skip
+        shown = {
+            name: f"{median[name]:.1f}" if name in median else "–"
+            for name in (COLLAGE, EAGER, COMPILED)
+        }
         used = "+".join(row.get("toolchains", ())) or "–"
         lines.append(
             f"| {row['model']} | {row['precision']} | {shown[COLLAGE]} | "

@@ -10,10 +10,10 @@ from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
-from collage_engine.measure.tuning_job import Tune, TuningJob
 from collage_engine.model.importer import import_onnx
-from collage_engine.pipeline.tuning_choice import tuned_instance
 from collage_engine.toolchains.registry import get
+from collage_engine.tuning.choice import tuned_instance
+from collage_engine.tuning.job import Tune, TuningJob
 from tests.gpu.cases import TOLERANCES, Case, conv
 
 PLAN_S, TRACE_S = 10.0, 30.0

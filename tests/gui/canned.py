@@ -76,11 +76,18 @@ class Builder:
     def call(self, op, name, inputs, shape, kind="anchor", fuse=False, **attributes) -> int:
         self.nodes.append(
             Node(
-                index=len(self.nodes), form="call", op=op, name=name, inputs=tuple(inputs),
-                types=(TensorType(tuple(shape), "float32"),), kind=kind, onnx_nodes=(name,),
-                onnx_value=name + "_out", attributes=attributes,
+                index=len(self.nodes),
+                form="call",
+                op=op,
+                name=name,
+                inputs=tuple(inputs),
+                types=(TensorType(tuple(shape), "float32"),),
+                kind=kind,
+                onnx_nodes=(name,),
+                onnx_value=name + "_out",
+                attributes=attributes,
             )
-        )  # fmt: skip
+        )
         if fuse and self.fused:
             self.fused[-1].append(self.calls)
         else:
@@ -90,9 +97,12 @@ class Builder:
 
     def record(self, inputs: tuple[int, ...], output: int) -> GraphRecord:
         return GraphRecord(
-            nodes=tuple(self.nodes), inputs=inputs, outputs=(output,),
-            input_names=tuple(self.nodes[i].name for i in inputs), output_names=("output",),
-        )  # fmt: skip
+            nodes=tuple(self.nodes),
+            inputs=inputs,
+            outputs=(output,),
+            input_names=tuple(self.nodes[i].name for i in inputs),
+            output_names=("output",),
+        )
 
 
 def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
@@ -103,8 +113,16 @@ def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
     def conv(name, x, shape, kernel, relu=True):
         w = b.leaf("constant", name + ".weight", (shape[1], 64, kernel, kernel))
         bias = b.leaf("constant", name + ".bias", (shape[1], 1, 1))
-        y = b.call("nn.conv2d", name + "/Conv", (x, w), shape, "anchor",
-                   strides=[1, 1], padding=[kernel // 2] * 4, data_layout="NCHW")  # fmt: skip
+        y = b.call(
+            "nn.conv2d",
+            name + "/Conv",
+            (x, w),
+            shape,
+            "anchor",
+            strides=[1, 1],
+            padding=[kernel // 2] * 4,
+            data_layout="NCHW",
+        )
         y = b.call("add", name + "/bias", (y, bias), shape, "broadcast", fuse=True)
         return (
             b.call("nn.relu", name + "/Relu", (y,), shape, "elementwise", fuse=True) if relu else y
@@ -225,10 +243,14 @@ class World:
         id_ = f"{toolchain}:{digest}"
         label = "+".join(op.rsplit(".", 1)[-1] for op in ops)
         self.candidates[id_] = CandidateRecord(
-            id=id_, instance=ToolchainInstance(toolchain=toolchain), nodes=nodes, label=label[:60],
-            rule=f"{toolchain}.combine" if len(nodes) > 1 else f"{toolchain}.op", key=digest,
+            id=id_,
+            instance=ToolchainInstance(toolchain=toolchain),
+            nodes=nodes,
+            label=label[:60],
+            rule=f"{toolchain}.combine" if len(nodes) > 1 else f"{toolchain}.op",
+            key=digest,
             lower_bound_us=0.3 * sum(WORK.get(op, 10.0) for op in ops),
-        )  # fmt: skip
+        )
         return self.candidates[id_]
 
     def cost(self, id_: str) -> Cost:
@@ -243,10 +265,16 @@ class World:
             saved = 0.72 if len(candidate.nodes) > 1 else 1.0
             base = work * saved * (0.7 + 0.7 * noise)
             found = Cost(
-                state="measured", median_us=base, low_us=base * 0.97, high_us=base * 1.06,
-                count=24, threads=2, max_rel_error=2e-6, measured_at="2026-11-21T09:00:00Z",
+                state="measured",
+                median_us=base,
+                low_us=base * 0.97,
+                high_us=base * 1.06,
+                count=24,
+                threads=2,
+                max_rel_error=2e-6,
+                measured_at="2026-11-21T09:00:00Z",
                 fingerprint="cafe01",
-            )  # fmt: skip
+            )
         self.costs[id_] = found
         return found
 

@@ -73,8 +73,13 @@ class Driver:
 
     def run(self, page: DocumentWindow) -> None:
         page.run()
-        self.until(lambda: not page.document.running and page.document.shown is not None
-                   and page.document.shown.run is not None)  # fmt: skip
+        self.until(
+            lambda: (
+                not page.document.running
+                and page.document.shown is not None
+                and page.document.shown.run is not None
+            )
+        )
 
     def question(self, page: DocumentWindow, operators) -> None:
         page.document.select(operators)
@@ -123,9 +128,10 @@ def nothing_left_behind(request) -> Iterator[None]:
     assert not windows, f"windows left open: {windows}"
     for window in [w for w in app.topLevelWidgets() if isinstance(w, MainWindow)]:
         processes = [
-            p for p in window.findChildren(QProcess)
+            p
+            for p in window.findChildren(QProcess)
             if p.state() != QProcess.ProcessState.NotRunning
-        ]  # fmt: skip
+        ]
         threads = [t for t in window.findChildren(QThread) if t.isRunning()]
         timers = [t for t in window.findChildren(QTimer) if t.isActive() and not t.isSingleShot()]
         assert not processes and not threads, f"left running: {processes} {threads}"

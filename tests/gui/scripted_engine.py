@@ -109,8 +109,12 @@ class Engine:
 
     def hello(self, params):
         if self.options.speaks != p.VERSION:
-            return {"version": self.options.speaks, "engine": "0.0", "host": "elsewhere",
-                    "device": Device(name="cpu", description="", threads=1)}  # fmt: skip
+            return {
+                "version": self.options.speaks,
+                "engine": "0.0",
+                "host": "elsewhere",
+                "device": Device(name="cpu", description="", threads=1),
+            }
         if self.options.noise:
             sys.stdout.buffer.write(b"this is no JSON\n")
             sys.stdout.buffer.flush()
@@ -163,8 +167,9 @@ class Engine:
         world = self.worlds[params.document]
         name = self.models[params.document].model.path
         runs = [run.settings for run in world.runs]
-        Path(params.path).write_bytes(msgspec.json.encode(
-            {"model": Path(name).name, "pins": world.pins, "runs": runs}))  # fmt: skip
+        Path(params.path).write_bytes(
+            msgspec.json.encode({"model": Path(name).name, "pins": world.pins, "runs": runs})
+        )
         return p.Exported(path=params.path)
 
     def graph_get(self, params):
@@ -210,10 +215,17 @@ class Engine:
             self.measured += len(batch)
             spent = time.monotonic() - started
             rate = (at + step) / spent if spent > 0.05 else None
-            self.event(document, Progress(
-                stage="measure", done=min(at + step, len(todo)), total=len(todo), rate=rate,
-                left_s=(len(todo) - at) / rate if rate else None,
-                now=f"{todo[at].label} on {todo[at].instance.toolchain}"))  # fmt: skip
+            self.event(
+                document,
+                Progress(
+                    stage="measure",
+                    done=min(at + step, len(todo)),
+                    total=len(todo),
+                    rate=rate,
+                    left_s=(len(todo) - at) / rate if rate else None,
+                    now=f"{todo[at].label} on {todo[at].instance.toolchain}",
+                ),
+            )
             if 0 < self.options.crash_after <= self.measured and self.misbehaves():
                 print("scripted: about to crash", file=sys.stderr, flush=True)
                 os.abort()
@@ -243,9 +255,12 @@ class Engine:
             raise Failure("nothing is measured yet")
         placement, infeasible = world.place(world.pins)
         return SearchAnswer(
-            placement=placement, infeasible=infeasible, verdicts=world.verdicts(world.pins, True),
-            regrets={}, seconds=0.01,
-        )  # fmt: skip
+            placement=placement,
+            infeasible=infeasible,
+            verdicts=world.verdicts(world.pins, True),
+            regrets={},
+            seconds=0.01,
+        )
 
     def candidates_query(self, params):
         world = self.worlds[params.document]
@@ -253,9 +268,10 @@ class Engine:
         found = [c for c in world.candidates.values() if not wanted or wanted & set(c.nodes)]
         found = found[: params.limit]
         return p.CandidatesAnswer(
-            candidates=tuple(self.with_cost(world, c) for c in found), total=len(found),
+            candidates=tuple(self.with_cost(world, c) for c in found),
+            total=len(found),
             regrets={c.id: world.regret(c) for c in found if c.id in world.costs} if wanted else {},
-        )  # fmt: skip
+        )
 
     def with_cost(self, world, candidate):
         cost = world.costs.get(candidate.id)
@@ -299,12 +315,20 @@ class Engine:
     def inside_get(self, params):
         weights = ()
         if params.node is not None:
-            weights = (WeightStatistics(
-                name="conv1.weight", shape=(64, 64, 3, 3), dtype="float32", minimum=-0.4,
-                maximum=0.5, mean=0.001, deviation=0.04, zeros=0.01,
-                histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
-                edges=tuple(-0.4 + 0.1 * i for i in range(10)),
-            ),)  # fmt: skip
+            weights = (
+                WeightStatistics(
+                    name="conv1.weight",
+                    shape=(64, 64, 3, 3),
+                    dtype="float32",
+                    minimum=-0.4,
+                    maximum=0.5,
+                    mean=0.001,
+                    deviation=0.04,
+                    zeros=0.01,
+                    histogram=(1, 4, 22, 80, 130, 82, 20, 3, 1),
+                    edges=tuple(-0.4 + 0.1 * i for i in range(10)),
+                ),
+            )
         if params.candidate is None:
             return InsideAnswer(weights=weights)
         candidate = self.worlds[params.document].candidates[params.candidate]

@@ -13,9 +13,14 @@ from collage_gui.panels.cost_words import alone_us, cost_tip, partition_words
 ALONE = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1, threads=1)
 WITHIN = ALONE.among_others(15.0, "seen")
 PARTITION = Partition(
-    id="p0", candidate="c", toolchain="tvm", config={}, nodes=(0,), onnx_nodes=("n",),
+    id="p0",
+    candidate="c",
+    toolchain="tvm",
+    config={},
+    nodes=(0,),
+    onnx_nodes=("n",),
     estimated_us=15.0,
-)  # fmt: skip
+)
 
 
 def test_tips_tell_what_was_timed_alone_and_what_within_the_model() -> None:
@@ -69,9 +74,13 @@ def test_rivals_of_one_toolchain_in_two_formats_have_two_names() -> None:
     from collage_engine.records.toolchain import ToolchainInstance
 
     plain = CandidateRecord(
-        id="c", nodes=(0,), instance=ToolchainInstance(toolchain="onednn"), label="nn.conv2d",
-        rule="", key="k",
-    )  # fmt: skip
+        id="c",
+        nodes=(0,),
+        instance=ToolchainInstance(toolchain="onednn"),
+        label="nn.conv2d",
+        rule="",
+        key="k",
+    )
     nhwc = msgspec.structs.replace(plain, takes={0: "nhwc"}, gives={1: "nhwc"})
     assert rival_title(plain) == "oneDNN"
     assert rival_title(nhwc) == "oneDNN · nhwc"

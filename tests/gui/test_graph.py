@@ -161,13 +161,21 @@ def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
     page.document.select([20])
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_Backspace)
-    d.until(lambda: not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "group")  # fmt: skip
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "group"
+        )
+    )
     page.document.select([20])
     page.view.boxes_selected.emit({box_of(page, 20)}, box_of(page, 20))
     d.qtbot.keyClick(page.view, Qt.Key.Key_Return)
-    d.until(lambda: not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "operator")  # fmt: skip
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "operator"
+        )
+    )
 
 
 def test_a_large_model_opens_collapsed_and_search_opens_what_it_finds(drive) -> None:
@@ -179,8 +187,12 @@ def test_a_large_model_opens_collapsed_and_search_opens_what_it_finds(drive) -> 
         n for n, c in enumerate(page.document.operators.calls) if "layer.100/mlp" in c.name
     )
     page.go_to(wanted)
-    d.until(lambda: not page._layouts.busy and page.picture.scene.display.boxes[
-        box_of(page, wanted)].kind == "operator")  # fmt: skip
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, wanted)].kind == "operator"
+        )
+    )
     assert page.document.selection == {wanted}
     assert page.picture.scene.jumps_out, "the mask's edges are jumps"
 
@@ -236,8 +248,11 @@ def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
     d.run(page)
     d.preferences.set("theme", theme)
     image = page.view.image(page.picture.bounds, 1.0)
-    colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 3)
-               for y in range(0, image.height(), 3)}  # fmt: skip
+    colours = {
+        image.pixelColor(x, y).name()
+        for x in range(0, image.width(), 3)
+        for y in range(0, image.height(), 3)
+    }
     assert d.theme.colours.canvas in colours
     wanted = {look.colour for look in page.picture.looks if look.tag}
     assert wanted and wanted <= colours
@@ -247,14 +262,31 @@ def test_the_legend_has_room_for_every_toolchain(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    names = ["tvm", "onnxruntime", "onednn", "openvino", "openblas", "mkl", "cublas", "cudnn",
-             "cutlass", "tensorrt"]  # fmt: skip
+    names = [
+        "tvm",
+        "onnxruntime",
+        "onednn",
+        "openvino",
+        "openblas",
+        "mkl",
+        "cublas",
+        "cudnn",
+        "cutlass",
+        "tensorrt",
+    ]
     looks = {name: toolchain_look(name) for name in names}
     entries = [
-        LegendEntry(key=n, label=k.title, colour=k.colour, text=k.text, tag=k.tag,
-                    pattern=k.pattern, count=1000)
+        LegendEntry(
+            key=n,
+            label=k.title,
+            colour=k.colour,
+            text=k.text,
+            tag=k.tag,
+            pattern=k.pattern,
+            count=1000,
+        )
         for n, k in looks.items()
-    ]  # fmt: skip
+    ]
     legend = Legend(page)
     for width in (320, 700, 1400):
         legend.resize(width, 20)

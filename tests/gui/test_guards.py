@@ -30,8 +30,10 @@ def test_the_desktop_imports_only_records_drawing_and_the_protocol() -> None:
             if not name.startswith("collage_engine."):
                 assert name.split(".")[0] not in ("tvm", "onnx", "onnxruntime"), (path, name)
                 continue
-            fine = name.startswith(ALLOWED) or name in ("collage_engine.__version__",
-                                                        "collage_engine.service")  # fmt: skip
+            fine = name.startswith(ALLOWED) or name in (
+                "collage_engine.__version__",
+                "collage_engine.service",
+            )
             assert fine, f"{path.name} imports {name}"
 
 
@@ -41,7 +43,9 @@ def test_drawing_imports_no_qt_and_only_records() -> None:
             assert not name.startswith(("PySide6", "tvm", "onnx")), (path, name)
             if name.startswith("collage_engine."):
                 assert name.startswith(("collage_engine.records", "collage_engine.drawing")), (
-                    path, name)  # fmt: skip
+                    path,
+                    name,
+                )
 
 
 def test_the_window_process_never_loads_a_toolchain() -> None:

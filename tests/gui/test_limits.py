@@ -68,10 +68,13 @@ def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
     first, second = document.runs
     second.limits = [
         LimitVerdict(
-            constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=11.0,
+            constraint="max_runtimes",
+            text="at most 1 runtime",
+            state="honoured",
+            price_us=11.0,
             reason="at most 1 runtime: honoured, costs 11 us (2.0 %)",
         )
-    ]  # fmt: skip
+    ]
     second.memory = MemoryUse(seen=MemorySeen(load_peak_bytes=3 << 20, run_peak_bytes=2 << 20))
     second.accuracy = Accuracy(precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=2e-3)
     document.show_run(second.id)

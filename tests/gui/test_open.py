@@ -23,8 +23,13 @@ def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:
     d = drive()
     mime = QMimeData()
     mime.setUrls([QUrl.fromLocalFile(d.model("dropped-small.onnx")), QUrl.fromLocalFile("/x.txt")])
-    event = QDropEvent(QPoint(20, 20), Qt.DropAction.CopyAction, mime,
-                       Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)  # fmt: skip
+    event = QDropEvent(
+        QPoint(20, 20),
+        Qt.DropAction.CopyAction,
+        mime,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
     d.window.dropEvent(event)
     assert d.window.tabs.count() == 1
     d.until(lambda: d.window.current.picture is not None)

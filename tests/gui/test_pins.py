@@ -57,8 +57,9 @@ def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(drive) ->
     page.document.select([1])
     page.pin_to("onednn")
     assert [(p.nodes, p.toolchain) for p in page.document.pins] == [
-        ((0, 2), "tvm"), ((1,), "onednn"),
-    ]  # fmt: skip
+        ((0, 2), "tvm"),
+        ((1,), "onednn"),
+    ]
     page.document.select([0, 1])
     d.trigger("free")
     assert [(p.nodes, p.toolchain) for p in page.document.pins] == [((2,), "tvm")]
@@ -143,8 +144,14 @@ def test_pins_apply_to_the_next_version_and_report_what_is_gone(drive) -> None:
         pins_file.to_text(graph, page.document.pins, page.document.shown.placement, "small.onnx")
     )
     content["pins"][0]["nodes"].append("/gone/Conv")
-    content["pins"].append({"kind": "exactly", "toolchain": None, "device": None,
-                            "nodes": [graph.name(3), "/gone/Relu"]})  # fmt: skip
+    content["pins"].append(
+        {
+            "kind": "exactly",
+            "toolchain": None,
+            "device": None,
+            "nodes": [graph.name(3), "/gone/Relu"],
+        }
+    )
     content["pins"].append({"kind": "never", "toolchain": "tvm", "nodes": ["/all/gone"]})
     path = d.folder / "pins.json"
     path.write_text(json.dumps(content))

@@ -84,17 +84,29 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
     document = page.document
     scene = page.picture.scene
     by_chance = document.ties()
-    part = next(p for p in document.shown.placement.partitions
-                if p.toolchain == "onednn" and p.id not in by_chance)  # fmt: skip
-    other = {scene.display.box_of[n] for p in document.shown.placement.partitions
-             if p.id in by_chance for n in p.nodes}  # fmt: skip
+    part = next(
+        p
+        for p in document.shown.placement.partitions
+        if p.toolchain == "onednn" and p.id not in by_chance
+    )
+    other = {
+        scene.display.box_of[n]
+        for p in document.shown.placement.partitions
+        if p.id in by_chance
+        for n in p.nodes
+    }
     own = document.cost(part.candidate)
-    rival = next(c for c in document.candidates.values()
-                 if c.nodes == part.nodes and c.instance.toolchain == "tvm")  # fmt: skip
+    rival = next(
+        c
+        for c in document.candidates.values()
+        if c.nodes == part.nodes and c.instance.toolchain == "tvm"
+    )
     as_good = msgspec.structs.replace(
-        own, median_us=own.median_us * 1.02, low_us=own.median_us * 0.99,
+        own,
+        median_us=own.median_us * 1.02,
+        low_us=own.median_us * 0.99,
         high_us=own.median_us * 1.06,
-    )  # fmt: skip
+    )
     document.regrets.pop(rival.id, None)
     document.costs[rival.id] = as_good
     document.costs_changed.emit()
@@ -193,12 +205,19 @@ def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
     names = {i.toolTip(0) for i in page.outline.tree._items.values()}
     assert names == {page.document.operators.name(n) for n in range(19)}
     unnamed = [
-        w.objectName() for w in d.window.findChildren(QWidget)
-        if w.focusPolicy() & Qt.FocusPolicy.TabFocus and w.isVisible() and w.objectName()
+        w.objectName()
+        for w in d.window.findChildren(QWidget)
+        if w.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and w.isVisible()
+        and w.objectName()
         and not w.objectName().startswith("qt_")
-        and not (w.accessibleName() or getattr(w, "text", lambda: "")()
-                 or w.toolTip() or isinstance(w, (type(d.window.tabs),)))
-    ]  # fmt: skip
+        and not (
+            w.accessibleName()
+            or getattr(w, "text", lambda: "")()
+            or w.toolTip()
+            or isinstance(w, (type(d.window.tabs),))
+        )
+    ]
     assert not [n for n in unnamed if not n.startswith(("tabs-", "scroll"))], unnamed
 
 
@@ -278,15 +297,19 @@ def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:
     page.reveal("partitions")
     cell = model.index(1, 1)
     table.setFocus()
-    d.qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton,
-                       pos=table.visualRect(cell).center())  # fmt: skip
+    d.qtbot.mouseClick(
+        table.viewport(), Qt.MouseButton.LeftButton, pos=table.visualRect(cell).center()
+    )
     assert page.document.selection == set(model.row(cell).nodes), "a cell chooses its row"
     assert table.selectionModel().selectedIndexes() == [cell], "and stays the only selected cell"
     table.copying.copy_action.trigger()
     assert clipboard.text() == shown(1, 1)
-    d.qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton,
-                       Qt.KeyboardModifier.ShiftModifier,
-                       table.visualRect(model.index(2, 2)).center())  # fmt: skip
+    d.qtbot.mouseClick(
+        table.viewport(),
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.ShiftModifier,
+        table.visualRect(model.index(2, 2)).center(),
+    )
     table.copying.copy_action.trigger()
     assert clipboard.text() == (f"{shown(1, 1)}\t{shown(1, 2)}\n{shown(2, 1)}\t{shown(2, 2)}")
     table.show_row(0)

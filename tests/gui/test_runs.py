@@ -167,8 +167,9 @@ def test_a_warning_about_drifting_numbers_offers_to_measure_again(drive, monkeyp
     import msgspec
 
     original = page.run_settings.settings
-    monkeypatch.setattr(page.run_settings, "settings",
-                        lambda: msgspec.structs.replace(original(), seed=13))  # fmt: skip
+    monkeypatch.setattr(
+        page.run_settings, "settings", lambda: msgspec.structs.replace(original(), seed=13)
+    )
     d.run(page)
     assert page.banner.topic == "drift" and "busy" in page.banner.label.text()
     assert page.banner.action.text() == "Measure again"
@@ -214,8 +215,12 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     usual = [Bar("Run 1", 100.0, 98.0, 105.0, second=90.0, key="run:1"), Bar("A", 140.0)]
     assert axis_end(usual) == 140.0, "nothing is cut without need"
     # A whisker of 60 ms, a baseline 3000 times slower, one estimate far off.
-    shown = [*usual, Bar("B", 120.0, 110.0, 60_000.0), Bar("C", 300_000.0, 299_000.0, 310_000.0),
-             Bar("D", 110.0, second=9_000.0)]  # fmt: skip
+    shown = [
+        *usual,
+        Bar("B", 120.0, 110.0, 60_000.0),
+        Bar("C", 300_000.0, 299_000.0, 310_000.0),
+        Bar("D", 110.0, second=9_000.0),
+    ]
     chart.show_bars(shown)
     assert axis_end(shown) == 480.0
     (left, right), _ = chart._plot.viewRange()
@@ -328,8 +333,11 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
         return wanted[-1], ""
 
     monkeypatch.setattr(QFileDialog, "getSaveFileName", ask)
-    for action, name in (("png_view", "view.png"), ("png_selection", "selection.png"),
-                         ("png_whole", "whole.png")):  # fmt: skip
+    for action, name in (
+        ("png_view", "view.png"),
+        ("png_selection", "selection.png"),
+        ("png_whole", "whole.png"),
+    ):
         wanted.append(str(d.folder / name))
         d.trigger(action)
         image = QImage(wanted[-1])

@@ -14,18 +14,20 @@ STATES = (
     ToolchainState(name="tvm", available=True, version="1", builds=True, targets=("cpu", "cuda")),
     ToolchainState(name="onednn", available=True, version="3", targets=("cpu",)),
     ToolchainState(name="cublas", available=True, version="13", targets=("cuda",)),
-    ToolchainState(name="cudnn", available=False, builds=True, reason="no driver",
-                   targets=("cuda",)),
+    ToolchainState(
+        name="cudnn", available=False, builds=True, reason="no driver", targets=("cuda",)
+    ),
     ToolchainState(name="openvino", available=True, version="2026"),
-)  # fmt: skip
+)
 """The last one is as an older engine tells it, which names no targets."""
 
 
 def _item(toolchains: ToolchainList, name: str):
     return next(
-        item for at in range(toolchains.count())
+        item
+        for at in range(toolchains.count())
         if (item := toolchains.item(at)).data(Qt.ItemDataRole.UserRole) == name
-    )  # fmt: skip
+    )
 
 
 def _words(precision: PrecisionChoice) -> list[str]:

@@ -17,8 +17,16 @@ from collage_gui.panels.tables import RowsModel
 
 
 def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive, tmp_path) -> None:
-    d = drive("--crash-after", "100", "--once", str(tmp_path / "crashed"), "--model", "resnet",
-              "--slow", "0.02")  # fmt: skip
+    d = drive(
+        "--crash-after",
+        "100",
+        "--once",
+        str(tmp_path / "crashed"),
+        "--model",
+        "resnet",
+        "--slow",
+        "0.02",
+    )
     page = d.open("resnet50.onnx")
     page.run()
     d.until(lambda: d.window.banner.isVisible())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from collage_engine.pipeline import cancel, child
+from collage_engine.control import cancel
 from collage_engine.records.errors import Cancelled
+from collage_engine.run import child
 
 
 def _sleep(send: object, seconds: float, stubborn: bool = False) -> str:

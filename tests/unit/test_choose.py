@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from collage_engine.placement.build import CoverPart
-from collage_engine.placement.choose import choose, difference, settled
-from collage_engine.placement.rival import Outcome, Rival
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.ranking import choose, difference, settled
+from collage_engine.trials.rival import Outcome, Rival
 
 TVM = ToolchainInstance(toolchain="tvm")
 

@@ -43,9 +43,21 @@ def test_place_options_become_settings(tmp_path):
     inputs = tmp_path / "x.npz"
     np.savez(inputs, x=np.zeros(3))
     settings = settings_from(
-        place("--toolchains", "onednn, tvm", "--threads", "2", "--budget", "2m", "--shape",
-              "x=1,3", "--placement", str(mine), "--inputs", str(inputs))
-    )  # fmt: skip
+        place(
+            "--toolchains",
+            "onednn, tvm",
+            "--threads",
+            "2",
+            "--budget",
+            "2m",
+            "--shape",
+            "x=1,3",
+            "--placement",
+            str(mine),
+            "--inputs",
+            str(inputs),
+        )
+    )
     assert settings.toolchains == ("onednn", "tvm")
     assert (settings.threads, settings.budget_s) == (2, 120.0)
     assert settings.shapes == {"x": (1, 3)}

@@ -21,32 +21,60 @@ PIN = "conv[0]=onnxruntime[level=basic]"
 
 def run() -> Run:
     part = Partition(
-        id="p0", candidate="c", toolchain="onnxruntime", config={"level": "basic"}, nodes=(0, 1),
-        onnx_nodes=("a", "b"), estimated_us=20.0,
-    )  # fmt: skip
+        id="p0",
+        candidate="c",
+        toolchain="onnxruntime",
+        config={"level": "basic"},
+        nodes=(0, 1),
+        onnx_nodes=("a", "b"),
+        estimated_us=20.0,
+    )
     placement = Placement(
-        partitions=(part,), estimated_us=30.0, measured_us=20.0, additive_error_us=-10.0,
+        partitions=(part,),
+        estimated_us=30.0,
+        measured_us=20.0,
+        additive_error_us=-10.0,
         spread_us=(19.0, 23.46),
-    )  # fmt: skip
+    )
     long = "greedy onnxruntime → onednn → tvm"
     return Run(
-        id="r1", name="", model={"nodes": 2}, target="cpu", threads=1, toolchains=[],
-        candidates=CandidateCounts(), placement=placement,
+        id="r1",
+        name="",
+        model={"nodes": 2},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        placement=placement,
         baselines=[
-            Baseline(name="onnxruntime[level=basic]", kind="whole-model", measured_us=22.0,
-                     spread_us=(21.0, 1999.0), estimated_us=12345.0),
+            Baseline(
+                name="onnxruntime[level=basic]",
+                kind="whole-model",
+                measured_us=22.0,
+                spread_us=(21.0, 1999.0),
+                estimated_us=12345.0,
+            ),
             Baseline(name=long, kind="greedy", measured_us=500.0),
             Baseline(name="onednn", kind="whole-model", reason="oneDNN has no argmax [yet]"),
         ],
-        winner="collage", pins=[], max_abs_error=0.0, max_rel_error=1e-7, seconds={},
-    )  # fmt: skip
+        winner="collage",
+        pins=[],
+        max_abs_error=0.0,
+        max_rel_error=1e-7,
+        seconds={},
+    )
 
 
 def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateRecord:
     return CandidateRecord(
-        id=name, nodes=nodes, instance=BASIC, label="+".join(["nn.conv2d"] * len(nodes)),
-        rule="rule " * 30, key=name, cost=cost,
-    )  # fmt: skip
+        id=name,
+        nodes=nodes,
+        instance=BASIC,
+        label="+".join(["nn.conv2d"] * len(nodes)),
+        rule="rule " * 30,
+        key=name,
+        cost=cost,
+    )
 
 
 @pytest.mark.parametrize("width", [80, 90, 120])
@@ -84,9 +112,10 @@ def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys)
     good = candidate((0,), Cost(state="measured", median_us=3.0, low_us=2.0, high_us=4.0), "good")
     bad = candidate((0, 1), invalid("it crashed [signal 11]"), "bad")
     output.print_explanation(
-        ExplainAnswer(words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0},
-                      chosen="good")
-    )  # fmt: skip
+        ExplainAnswer(
+            words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0}, chosen="good"
+        )
+    )
     said = capsys.readouterr().out
     assert said.startswith("A [b] c.\n")
     assert "→  onnxruntime[level=basic]  0" in said
@@ -127,19 +156,28 @@ def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
 
 @pytest.mark.parametrize(
     ("times", "says"),
-    [((10.0, 10.0), "difference: none"), ((10.0, 11.0), "difference: +1.00 µs (+10.0 %)"),
-     ((10.0, 9.0), "difference: −1.00 µs (−10.0 %)")],
-)  # fmt: skip
+    [
+        ((10.0, 10.0), "difference: none"),
+        ((10.0, 11.0), "difference: +1.00 µs (+10.0 %)"),
+        ((10.0, 9.0), "difference: −1.00 µs (−10.0 %)"),
+    ],
+)
 def test_comparisons(capsys, times, says):
     nodes = tuple(
         NodeChange(node=n, change="moved" if n < 3 else "regrouped", before="tvm", after="onednn")
         for n in range(5)
     )
     output.print_comparison(
-        Comparison(a="a", b="b", measured_us=times, delta_us=times[1] - times[0], nodes=nodes,
-                   by_toolchain={"tvm": (2, 1)}),
+        Comparison(
+            a="a",
+            b="b",
+            measured_us=times,
+            delta_us=times[1] - times[0],
+            nodes=nodes,
+            by_toolchain={"tvm": (2, 1)},
+        ),
         ("first", "second"),
-    )  # fmt: skip
+    )
     said = capsys.readouterr().out
     assert says in said
     assert "tvm: 2 → 1 partition\n" in said

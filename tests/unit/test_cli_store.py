@@ -7,9 +7,9 @@ import json
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.measure.measurement import Measurement
-from collage_engine.measure.store import Store
 from collage_engine.records.cost import Cost
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store
 
 
 @pytest.fixture

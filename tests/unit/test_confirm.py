@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from collage_engine.build.build_job import BuildCover
+from collage_engine.build.built import BuiltModule, Kernel, Part
 from collage_engine.machine.worker import WorkerCrashed
-from collage_engine.placement import field as field_module
-from collage_engine.placement.build import CoverPart
-from collage_engine.placement.build_job import BuildCover
-from collage_engine.placement.built import BuiltModule, Kernel, Part
-from collage_engine.placement.confirm import confirm
-from collage_engine.placement.field import ConfirmSettings
-from collage_engine.placement.rival import Rival
-from collage_engine.placement.rival_job import KernelTime, OpenRival, PeakMemory, RunRound
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import TensorType
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials import runner as field_module
+from collage_engine.trials.confirmation import confirm
+from collage_engine.trials.rival import Rival
+from collage_engine.trials.runner import ConfirmSettings
+from collage_engine.trials.runner_job import KernelTime, OpenRival, PeakMemory, RunRound
 
 
 class Stage:
@@ -73,8 +73,14 @@ class ScriptedWorker:
                 Part(instance=p.instance, operators=tuple(p.operators)) for p in request.cover
             )
             kernels = tuple(Kernel(name=f"k{k}", part=k) for k in range(len(parts)))
-            return BuiltModule(parts=parts, kernels=kernels, libraries=(), threads=2, spin=False,
-                               environment={"RIVAL": name})  # fmt: skip
+            return BuiltModule(
+                parts=parts,
+                kernels=kernels,
+                libraries=(),
+                threads=2,
+                spin=False,
+                environment={"RIVAL": name},
+            )
         if isinstance(request, OpenRival):
             self.name = Path(request.module).read_text() if request.module else "session"
             stage.environments[self.name] = self.env
@@ -111,14 +117,22 @@ def rival(name, partitions=1, kind="collage", order=0, **more):
 def go(tmp_path, rivals, cancel=None, on_progress=None, **settings):
     kind = TensorType((1,), "float32")
     model = SimpleNamespace(
-        inputs=(("x", kind),), outputs=(("y", kind),),
+        inputs=(("x", kind),),
+        outputs=(("y", kind),),
         record=SimpleNamespace(path=__file__, shapes={}, weights_bytes=0, sha256=""),
-    )  # fmt: skip
+    )
     one = np.ones(1, "float32")
     return confirm(
-        model, rivals, inputs={"x": one}, truth={"y": one}, tolerance=1e-4, folder=tmp_path,
-        settings=ConfirmSettings(**settings), cancel=cancel, on_progress=on_progress,
-    )  # fmt: skip
+        model,
+        rivals,
+        inputs={"x": one},
+        truth={"y": one},
+        tolerance=1e-4,
+        folder=tmp_path,
+        settings=ConfirmSettings(**settings),
+        cancel=cancel,
+        on_progress=on_progress,
+    )
 
 
 def test_the_fastest_wins_and_is_reported_from_fresh_rounds(stage, tmp_path):
@@ -219,8 +233,11 @@ def test_a_refusal_and_a_crash_cost_only_their_rival(stage, tmp_path):
     done = go(tmp_path, [rival("shy"), rival("wild"), told, rival("good")])
     assert done.winner.rival.name == "good"
     assert [o.reason for o in done.outcomes] == [
-        "x cannot take nn.conv3d", "killed by SIGSEGV", "cannot take nn.gru", None,
-    ]  # fmt: skip
+        "x cannot take nn.conv3d",
+        "killed by SIGSEGV",
+        "cannot take nn.gru",
+        None,
+    ]
 
 
 def test_when_nothing_can_be_built_every_reason_is_told(stage, tmp_path):
@@ -293,7 +310,7 @@ def test_a_wide_tie_gets_more_rounds_while_the_budget_lasts(stage, tmp_path):
 
 
 def test_rounds_are_joined_for_those_in_both_sets():
-    from collage_engine.placement.confirm import _joined
+    from collage_engine.trials.confirmation import _joined
 
     first = {1: [(10.0, [10.0])], 2: [(20.0, [20.0])]}
     second = {1: [(11.0, [11.0])], 3: [(30.0, [30.0])]}

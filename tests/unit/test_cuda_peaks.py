@@ -7,17 +7,25 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from collage_engine.bounds.certified import bounded
 from collage_engine.machine.cuda import CudaDevice
 from collage_engine.machine.cuda_peaks import device_peaks
-from collage_engine.measure.bounds import bounded
 from collage_engine.partition.candidate import make_record
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.graphs import GraphBuilder
 
 H200 = CudaDevice(
-    number=0, name="NVIDIA H200", capability=(9, 0), memory_bytes=141 << 30, multiprocessors=132,
-    l2_bytes=60 << 20, driver=13000, clock_khz=1_980_000, memory_clock_khz=3_201_000, bus_bits=6144,
-)  # fmt: skip
+    number=0,
+    name="NVIDIA H200",
+    capability=(9, 0),
+    memory_bytes=141 << 30,
+    multiprocessors=132,
+    l2_bytes=60 << 20,
+    driver=13000,
+    clock_khz=1_980_000,
+    memory_clock_khz=3_201_000,
+    bus_bits=6144,
+)
 
 ON_DEVICE = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
 
@@ -26,8 +34,14 @@ def test_no_peak_is_below_what_the_datasheet_says() -> None:
     """H200 (SXM), dense, in TFLOP/s; 4.8 TB/s."""
     peaks = device_peaks(H200)
     assert peaks is not None
-    for dtype, tera in {"float32": 67, "float64": 67, "tf32": 495, "float16": 990,
-                        "bfloat16": 990, "int8": 1979}.items():  # fmt: skip
+    for dtype, tera in {
+        "float32": 67,
+        "float64": 67,
+        "tf32": 495,
+        "float16": 990,
+        "bfloat16": 990,
+        "int8": 1979,
+    }.items():
         assert tera * 1e12 <= peaks.flops[dtype] <= 3 * tera * 1e12
     near, far = peaks.levels
     assert 4.8e12 <= far.bytes_per_s <= 6e12 and far.holds >= H200.l2_bytes

@@ -173,11 +173,15 @@ def test_errors_and_faults_are_told_apart() -> None:
 
 def test_a_fault_ends_the_child() -> None:
     child = subprocess.run(
-        [sys.executable, "-c",
-         "from collage_engine.measure.job import end_process, DeviceFault\n"
-         "end_process(DeviceFault('an illegal address was read'))"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from collage_engine.timing.job import end_process, DeviceFault\n"
+            "end_process(DeviceFault('an illegal address was read'))",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert child.returncode == 70
     assert "an illegal address was read" in child.stderr
 

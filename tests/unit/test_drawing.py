@@ -170,8 +170,18 @@ def test_svg_is_well_formed_and_names_every_operator() -> None:
 
 
 def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
-    for name in ("tvm", "onnxruntime", "onednn", "openvino", "openblas", "cublas", "cudnn",
-                 "cutlass", "tensorrt", "something-new"):  # fmt: skip
+    for name in (
+        "tvm",
+        "onnxruntime",
+        "onednn",
+        "openvino",
+        "openblas",
+        "cublas",
+        "cudnn",
+        "cutlass",
+        "tensorrt",
+        "something-new",
+    ):
         look = toolchain_look(name)
         assert look.text == text_on(look.colour), name
 
@@ -179,11 +189,19 @@ def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
 @pytest.mark.parametrize(
     "us, text",
     [
-        (None, "–"), (0.0, "0 µs"), (0.1234, "0.123 µs"), (12.345, "12.3 µs"), (999.4, "999 µs"),
-        (999.6, "1.00 ms"), (73_210.0, "73.2 ms"), (1_234_000.0, "1234 ms"), (float("inf"), "∞"),
-        (-12.3, "\N{MINUS SIGN}12.3 µs"), (99.96, "100 µs"),
+        (None, "–"),
+        (0.0, "0 µs"),
+        (0.1234, "0.123 µs"),
+        (12.345, "12.3 µs"),
+        (999.4, "999 µs"),
+        (999.6, "1.00 ms"),
+        (73_210.0, "73.2 ms"),
+        (1_234_000.0, "1234 ms"),
+        (float("inf"), "∞"),
+        (-12.3, "\N{MINUS SIGN}12.3 µs"),
+        (99.96, "100 µs"),
     ],
-)  # fmt: skip
+)
 def test_times_have_three_significant_digits(us, text) -> None:
     assert words.time_text(us) == text
 
@@ -194,8 +212,10 @@ def test_gains_are_signed_percentages_with_an_arrow() -> None:
     assert words.gain_text(None, 100.0) == "–"
     assert words.gain_text(12_700.0, 22.9) == "▲ ×555"
     assert [words.counted(n, "partition") for n in (0, 1, 2)] == [
-        "0 partitions", "1 partition", "2 partitions",
-    ]  # fmt: skip
+        "0 partitions",
+        "1 partition",
+        "2 partitions",
+    ]
 
 
 def test_layout_request_counts_the_display_boxes() -> None:

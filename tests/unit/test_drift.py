@@ -11,26 +11,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.measure.measurer import Group
-from collage_engine.measure.protocol import Timing, cost_of, merged
-from collage_engine.measure.store import Store
+from collage_engine.control.budget import Budget
 from collage_engine.partition.candidate import make_record
-from collage_engine.pipeline import stage_measure
-from collage_engine.pipeline.budget import Budget
-from collage_engine.pipeline.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
-from collage_engine.pipeline.problem import DRIFT_CONSTANT, make_problem
+from collage_engine.planning.problem import DRIFT_CONSTANT, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.stages import measure as stage_measure
 from collage_engine.search.api import Search, solve
 from collage_engine.search.doubt import Doubt, doubt, ties
 from collage_engine.search.explain import explain_node
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.reading import problem_from
 from collage_engine.search.sittings import BUSY_DRIFT, missing
+from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
+from collage_engine.store.store import Store
+from collage_engine.timing.measurer import Group
+from collage_engine.timing.protocol import Timing, cost_of, merged
 from tests.graphs import chain
 
 STEADY = (100.0,) * 9
@@ -76,11 +76,20 @@ def rivals(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
     candidates = [{"id": "a", "nodes": [0, 1], "toolchain": "a", "cost_us": 100.0, "spread_us": 1}]
     parts = [[0], [1]] if apart else [[0, 1]]
     candidates += [
-        {"id": f"b{k}", "nodes": nodes, "toolchain": "b", "cost_us": theirs / len(parts),
-         "spread_us": 1} for k, nodes in enumerate(parts)
-    ]  # fmt: skip
-    return {"nodes": [{"id": 0}, {"id": 1, "inputs": [0]}], "candidates": candidates,
-            "drift": drift}  # fmt: skip
+        {
+            "id": f"b{k}",
+            "nodes": nodes,
+            "toolchain": "b",
+            "cost_us": theirs / len(parts),
+            "spread_us": 1,
+        }
+        for k, nodes in enumerate(parts)
+    ]
+    return {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+        "candidates": candidates,
+        "drift": drift,
+    }
 
 
 def test_drift_makes_ties_and_less_of_it_where_rivals_were_timed_together() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from collage_engine.pipeline.client import Ticket
-from collage_engine.pipeline.results import Opened
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.results import Opened
 from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
+from collage_engine.service.run_client import Ticket
 
 
 class FakeClient:

@@ -20,38 +20,67 @@ from collage_engine.records.tuning import TuneCounts
 
 PARTS = tuple(
     Partition(
-        id=f"p{k}", candidate=f"c{k}", toolchain="onednn", config={}, nodes=(k,), onnx_nodes=(),
-        estimated_us=10.0, precision=precision, max_rel_error=error, gives=gives,
+        id=f"p{k}",
+        candidate=f"c{k}",
+        toolchain="onednn",
+        config={},
+        nodes=(k,),
+        onnx_nodes=(),
+        estimated_us=10.0,
+        precision=precision,
+        max_rel_error=error,
+        gives=gives,
     )
     for k, (precision, error, gives) in enumerate(
         [("bfloat16", 2e-3, {0: "nhwc"}), ("float32", 1e-7, {}), ("bfloat16", 3e-3, {})]
     )
-)  # fmt: skip
+)
 PLACEMENT = Placement(
-    partitions=PARTS, estimated_us=30.0, measured_us=40.0,
+    partitions=PARTS,
+    estimated_us=30.0,
+    measured_us=40.0,
     conversions=(Conversion(node=0, source="nhwc", target="plain", us=1.5),),
-)  # fmt: skip
+)
 RUN = Run(
-    id="r1", name="", model={}, target="cpu", threads=1, toolchains=[], winner="collage",
+    id="r1",
+    name="",
+    model={},
+    target="cpu",
+    threads=1,
+    toolchains=[],
+    winner="collage",
     candidates=CandidateCounts(enumerated=9, distinct=8, measured=5, skipped=3, proven=3),
-    placement=PLACEMENT, baselines=[], max_abs_error=None, max_rel_error=4e-3, seconds={},
+    placement=PLACEMENT,
+    baselines=[],
+    max_abs_error=None,
+    max_rel_error=4e-3,
+    seconds={},
     pins=[PinVerdict(pin="conv*=onednn", state="honoured", price_us=2.0)],
     limits=[
         LimitVerdict(
-            constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=11.0,
+            constraint="max_runtimes",
+            text="at most 1 runtime",
+            state="honoured",
+            price_us=11.0,
             reason="at most 1 runtime: honoured, costs 11.0 us (2.0 %)",
         )
     ],
     accuracy=Accuracy(
-        precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=5e-3, float32_us=50.0,
+        precision="bfloat16",
+        tolerance=0.01,
+        samples=4,
+        max_rel_error=5e-3,
+        float32_us=50.0,
         float32_max_rel_error=1e-6,
     ),
     memory=MemoryUse(
         seen=MemorySeen(load_peak_bytes=2 << 20, run_peak_bytes=3 << 20, held={"onednn": 4096}),
-        weights_bytes=1024, artifact_bytes=5 << 20, library_bytes=4 << 20,
+        weights_bytes=1024,
+        artifact_bytes=5 << 20,
+        library_bytes=4 << 20,
     ),
     tuning=TuneCounts(workloads=7, tuned=3, tried=40, from_store=2, improved=1, seconds=12.0),
-)  # fmt: skip
+)
 
 
 def values(run: Run) -> dict[tuple[str, str], str]:
@@ -90,9 +119,12 @@ def test_a_run_that_promised_nothing_says_its_error() -> None:
 def test_limits_that_cannot_be_kept_say_why() -> None:
     reason = "no cover keeps to at most 1 MB"
     (fact,) = limit_facts(
-        [LimitVerdict(constraint="max_bytes", text="at most 1 MB", state="infeasible",
-                      reason=reason)]
-    )  # fmt: skip
+        [
+            LimitVerdict(
+                constraint="max_bytes", text="at most 1 MB", state="infeasible", reason=reason
+            )
+        ]
+    )
     assert fact.value == f"infeasible: {reason}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.measure.keys import KeyMaker
 from collage_engine.model.formats import (
     by_value,
     channels_last_border,
@@ -14,8 +13,8 @@ from collage_engine.model.formats import (
 )
 from collage_engine.partition.candidate import candidate_id, make_record
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
-from collage_engine.pipeline.conversions import wanted_conversions
-from collage_engine.pipeline.problem import best_placements, make_problem
+from collage_engine.planning.conversions import wanted_conversions
+from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import (
@@ -32,6 +31,7 @@ from collage_engine.records.graph import TensorType
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.coalesce import coalesce
+from collage_engine.store.keys import KeyMaker
 from tests.graphs import GraphBuilder, bert, instance
 
 IMAGE = (1, 8, 6, 6)

@@ -22,21 +22,29 @@ def baseline(name: str, kind: str, us: float | None) -> dict[str, Any]:
 
 
 DOCUMENT = {
-    "device": "NVIDIA H200", "winner": "collage", "warnings": [], "candidates": {}, "seconds": {},
+    "device": "NVIDIA H200",
+    "winner": "collage",
+    "warnings": [],
+    "candidates": {},
+    "seconds": {},
     "placement": {
         "partitions": [{"toolchain": "cudnn"}, {"toolchain": "tvm"}, {"toolchain": "cudnn"}],
-        "estimated_us": 95.0, "measured_us": 100.0, "additive_error_us": 5.0,
+        "estimated_us": 95.0,
+        "measured_us": 100.0,
+        "additive_error_us": 5.0,
     },
     "baselines": [
-        baseline("tvm", "whole-model", 180.0), baseline("cudnn", "whole-model", None),
-        baseline("greedy cudnn → tvm", "greedy", 125.0), baseline("tvm FuseOps", "fuseops", 170.0),
+        baseline("tvm", "whole-model", 180.0),
+        baseline("cudnn", "whole-model", None),
+        baseline("greedy cudnn → tvm", "greedy", 125.0),
+        baseline("tvm FuseOps", "fuseops", 170.0),
         baseline("greedy cudnn → cublas → tvm", "greedy", 110.0),
     ],
     "toolchains": [
         {"name": "tvm", "available": True, "version": "0.27", "reason": None},
         {"name": "tensorrt", "available": False, "version": None, "reason": "not installed"},
     ],
-}  # fmt: skip
+}
 
 
 class Lab:

@@ -9,19 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from collage_engine.candidates.host_offers import for_orphans, host_offers, on_host, pinned_to_host
+from collage_engine.candidates.pins import breaks_pin
 from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.measure.copies import LARGE, SMALL, measured
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_record
 from collage_engine.partition.offer import Offer
-from collage_engine.pipeline.devices import device_words
-from collage_engine.pipeline.host_offers import for_orphans, host_offers, on_host, pinned_to_host
-from collage_engine.pipeline.pins_of_cover import breaks_pin
-from collage_engine.pipeline.problem import best_placements, make_problem, pin_verdicts
-from collage_engine.placement import field
-from collage_engine.placement.build import CoverPart
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.planning.devices import device_words
+from collage_engine.planning.problem import best_placements, make_problem, pin_verdicts
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import HOST, PLAIN
@@ -29,6 +26,8 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import reuse, solve
+from collage_engine.transitions.copies import LARGE, SMALL, measured
+from collage_engine.trials import runner as field
 from tests.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -61,9 +60,11 @@ def record(
 
 
 def placed(
-    graph: DataflowGraph, records: list[CandidateRecord], constants: dict[str, float],
+    graph: DataflowGraph,
+    records: list[CandidateRecord],
+    constants: dict[str, float],
     *pins: Pin,
-) -> Any:  # fmt: skip
+) -> Any:
     problem = make_problem(graph.record, records, pins, constants, SETTINGS)
     search = reuse(problem, None)
     answer = solve(problem, previous=search)
@@ -79,8 +80,9 @@ def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateR
     graph = chain("abs", "exp", "tanh")
     records = [record(graph, GPU, (n,), 5.0 if n == 1 else 1.0) for n in range(3)]
     records += [record(graph, CPU, (n,), 1.0 if n == 1 else 5.0) for n in range(3)]
-    return graph, records if middle_on_device else [r for r in records if r.nodes != (1,)
-                                                    or r.instance is CPU]  # fmt: skip
+    return graph, records if middle_on_device else [
+        r for r in records if r.nodes != (1,) or r.instance is CPU
+    ]
 
 
 def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> None:
@@ -89,8 +91,9 @@ def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> Non
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
     assert answer.cost_us == pytest.approx(1 + 1 + 1 + 2 * 1.0)
     assert [(c.node, c.source, c.target, c.us) for c in placement.conversions] == [
-        (0, PLAIN, HOST, 1.0), (1, HOST, PLAIN, 1.0),
-    ]  # fmt: skip
+        (0, PLAIN, HOST, 1.0),
+        (1, HOST, PLAIN, 1.0),
+    ]
     assert [p.device_why for p in placement.partitions] == ["default", "cost", "default"]
     placement, answer = placed(graph, records, costs(2.5))
     assert {p.device for p in placement.partitions} == {"cuda:0"} and not placement.conversions
@@ -120,8 +123,9 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
 
 def test_the_models_inputs_are_copied_too_and_its_outputs_back() -> None:
     graph, records = three()
-    placement, answer = placed(graph, records, costs(0.25), Pin(kind="device", nodes=(0, 1, 2),
-                                                               device="cpu"))  # fmt: skip
+    placement, answer = placed(
+        graph, records, costs(0.25), Pin(kind="device", nodes=(0, 1, 2), device="cpu")
+    )
     assert {p.device for p in placement.partitions} == {"cpu"}
     assert answer.cost_us == pytest.approx(11 + 2 * 0.25)
     assert {p.device_why for p in placement.partitions} == {"pin"}
@@ -185,8 +189,15 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
 
 def test_rivals_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def device(gigabytes: int) -> CudaProbe:
-        entry = {"number": 0, "name": "one", "capability": [9, 0], "driver": 13000,
-                 "memory_bytes": gigabytes << 30, "multiprocessors": 1, "l2_bytes": 1}  # fmt: skip
+        entry = {
+            "number": 0,
+            "name": "one",
+            "capability": [9, 0],
+            "driver": 13000,
+            "memory_bytes": gigabytes << 30,
+            "multiprocessors": 1,
+            "l2_bytes": 1,
+        }
         return read_answer({"devices": [entry]})
 
     rooms = []
@@ -201,7 +212,7 @@ def test_pins_on_the_host_are_found() -> None:
         Pin(kind="device", nodes=(3, 1), device="cpu"),
         Pin(kind="never", nodes=(2,), toolchain="a"),
         Pin(kind="device", nodes=(4,), device="cuda:0"),
-    ]  # fmt: skip
+    ]
     assert pinned_to_host(pins) == (1, 3)
 
 
@@ -218,8 +229,13 @@ class Runtime:
             if name == "cudaMemcpyAsync":
                 size, kind = arguments[2].value, arguments[3].value
                 self.clock += (7e-6 + size * 1e-9) if kind == 2 else (4e-6 + size * 2e-9)
-            elif name in ("cudaMalloc", "cudaMallocHost", "cudaStreamCreateWithFlags",
-                          "cudaStreamEndCapture", "cudaGraphInstantiate"):  # fmt: skip
+            elif name in (
+                "cudaMalloc",
+                "cudaMallocHost",
+                "cudaStreamCreateWithFlags",
+                "cudaStreamEndCapture",
+                "cudaGraphInstantiate",
+            ):
                 out = arguments[1] if name == "cudaStreamEndCapture" else arguments[0]
                 ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = 64
             return 0

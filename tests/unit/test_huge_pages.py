@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.placement.loader import huge_pages
-from collage_engine.placement.loader.huge_pages import HugePages, extents, without
+from collage_engine.artifact.loader import huge_pages
+from collage_engine.artifact.loader.huge_pages import HugePages, extents, without
 from tests.huge_pages_cases import MIB, mappings, why_not
 
 FOLDER = Path(huge_pages.__file__).parent
@@ -93,10 +93,21 @@ def commands(tmp_path_factory):
         folder = tmp_path_factory.mktemp("huge")
         (folder / "host.cc").write_text("#include <algorithm>\n#include <cstdlib>\n" + CPP)
         subprocess.run(
-            [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{FOLDER}",
-             str(folder / "host.cc"), "-o", str(folder / "host")],
-            check=True, timeout=240,
-        )  # fmt: skip
+            [
+                compiler,
+                "-std=c++17",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                f"-I{FOLDER}",
+                str(folder / "host.cc"),
+                "-o",
+                str(folder / "host"),
+            ],
+            check=True,
+            timeout=240,
+        )
         found["c++"] = [str(folder / "host")]
     return found
 

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from collage_engine.measure.in_place import InPlace, Seen, fit, nonnegative_least_squares
 from collage_engine.records.cost import Cost, invalid
+from collage_engine.trials.in_model_costs import InPlace, Seen, fit, nonnegative_least_squares
 
 
 def true_time(toolchain: str, alone: float, weights: int, values: int, share: float) -> float:
@@ -26,9 +26,15 @@ def sightings(count: int = 60, noise: float = 0.0) -> list[Seen]:
         share = alone / 20_000
         us = true_time(name, alone, weights, values, share) * (1 + draw.uniform(-noise, noise))
         found.append(
-            Seen(toolchain=name, alone_us=alone, in_place_us=us, weight_bytes=weights,
-                 value_bytes=values, share=share)
-        )  # fmt: skip
+            Seen(
+                toolchain=name,
+                alone_us=alone,
+                in_place_us=us,
+                weight_bytes=weights,
+                value_bytes=values,
+                share=share,
+            )
+        )
     return found
 
 
@@ -43,10 +49,18 @@ def test_the_coefficients_come_back():
 def test_one_slow_moment_teaches_little():
     seen = sightings(noise=0.02)
     spoilt = [
-        Seen(toolchain=s.toolchain, alone_us=s.alone_us, in_place_us=s.in_place_us * 9,
-             weight_bytes=s.weight_bytes, value_bytes=s.value_bytes, share=s.share)
-        if number in (7, 21) else s for number, s in enumerate(seen)
-    ]  # fmt: skip
+        Seen(
+            toolchain=s.toolchain,
+            alone_us=s.alone_us,
+            in_place_us=s.in_place_us * 9,
+            weight_bytes=s.weight_bytes,
+            value_bytes=s.value_bytes,
+            share=s.share,
+        )
+        if number in (7, 21)
+        else s
+        for number, s in enumerate(seen)
+    ]
     model = fit(spoilt)
     for s in seen:
         told = s.alone_us + model.added_us(
@@ -57,9 +71,15 @@ def test_one_slow_moment_teaches_little():
 
 def test_a_toolchain_hardly_seen_is_as_the_others_are():
     few = [s for s in sightings() if s.toolchain == "tvm"] + [
-        Seen(toolchain="openvino", alone_us=10, in_place_us=11, weight_bytes=0, value_bytes=9,
-             share=0.0)
-    ]  # fmt: skip
+        Seen(
+            toolchain="openvino",
+            alone_us=10,
+            in_place_us=11,
+            weight_bytes=0,
+            value_bytes=9,
+            share=0.0,
+        )
+    ]
     model = fit(few)
     assert "openvino" not in model.toolchains
     assert model.added_us("openvino", 100, 0, 0, 0) == model.added_us("blas", 100, 0, 0, 0) > 0
@@ -86,9 +106,13 @@ def test_least_squares_stay_nonnegative_and_fit():
 
 
 MEASURED = Cost(
-    state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=3,
+    state="measured",
+    median_us=10.0,
+    low_us=9.0,
+    high_us=12.0,
+    count=3,
     repeats_us=(9.0, 10.0, 12.0),
-)  # fmt: skip
+)
 
 
 def test_a_cost_among_others_goes_back_to_what_it_was_alone():

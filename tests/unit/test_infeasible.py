@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.pipeline.infeasible import infeasible_details
+from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Infeasible
@@ -48,24 +48,42 @@ def test_a_node_without_a_measured_candidate():
 @pytest.mark.parametrize(
     ("pins", "nodes", "says"),
     [
-        ([pin("on", "b=onednn", toolchain="onednn")], (1,),
-         "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (argmax) "
-         "(onednn: oneDNN has no argmax)"),
-        ([pin("on", "b=x", toolchain="onnxruntime")], (1,),
-         "the pin 'b=x' cannot be honoured: onnxruntime is not among the toolchains of this run "
-         "(onednn, tvm)"),
-        ([pin("device", "b=@gpu", device="gpu")], (1,),
-         "the pin 'b=@gpu' cannot be honoured: no candidate for 'best' (argmax) is on the device "
-         "gpu; there is only cpu"),
-        ([pin("exactly", "b=exactly")], (1,),
-         "the pin 'b=exactly' cannot be honoured: no candidate is exactly these nodes"),
-        ([pin("together", "b=together")], (),
-         "the pin 'b=together' cannot be honoured: no candidate holds all of these nodes"),
-        ([pin("on", "b=tvm", toolchain="tvm"), pin("never", "b=!tvm", toolchain="tvm")], (1,),
-         "the pins 'b=tvm' and 'b=!tvm' cannot hold together: no candidate is left for 'best' "
-         "(argmax)"),
+        (
+            [pin("on", "b=onednn", toolchain="onednn")],
+            (1,),
+            "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (argmax) "
+            "(onednn: oneDNN has no argmax)",
+        ),
+        (
+            [pin("on", "b=x", toolchain="onnxruntime")],
+            (1,),
+            "the pin 'b=x' cannot be honoured: onnxruntime is not among the toolchains of this run "
+            "(onednn, tvm)",
+        ),
+        (
+            [pin("device", "b=@gpu", device="gpu")],
+            (1,),
+            "the pin 'b=@gpu' cannot be honoured: no candidate for 'best' (argmax) is on the "
+            "device gpu; there is only cpu",
+        ),
+        (
+            [pin("exactly", "b=exactly")],
+            (1,),
+            "the pin 'b=exactly' cannot be honoured: no candidate is exactly these nodes",
+        ),
+        (
+            [pin("together", "b=together")],
+            (),
+            "the pin 'b=together' cannot be honoured: no candidate holds all of these nodes",
+        ),
+        (
+            [pin("on", "b=tvm", toolchain="tvm"), pin("never", "b=!tvm", toolchain="tvm")],
+            (1,),
+            "the pins 'b=tvm' and 'b=!tvm' cannot hold together: no candidate is left for 'best' "
+            "(argmax)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_pins_are_quoted_and_explained(pins, nodes, says):
     assert reason(pins, nodes) == says
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collage_engine.pipeline.rivals import check_placements
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
@@ -13,16 +12,25 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.report.report import _headline
 from collage_engine.report.rows import EXPORTED, latency_rows
 from collage_engine.session.document import Document
+from collage_engine.trials.baselines import check_placements
 
 GRAPH = GraphRecord(
     nodes=(Node(index=0, form="call", op="add", onnx_nodes=("sum",)),),
-    inputs=(), outputs=(), input_names=(), output_names=(),
-)  # fmt: skip
+    inputs=(),
+    outputs=(),
+    input_names=(),
+    output_names=(),
+)
 
 
 def run(winner: str, measured: float) -> Run:
     return Run(
-        id="r1", name="", model={}, target="cpu", threads=1, toolchains=[],
+        id="r1",
+        name="",
+        model={},
+        target="cpu",
+        threads=1,
+        toolchains=[],
         candidates=CandidateCounts(),
         placement=Placement(partitions=(), estimated_us=1.0, measured_us=measured),
         baselines=[
@@ -30,9 +38,13 @@ def run(winner: str, measured: float) -> Run:
             Baseline(name="greedy a → b", kind="greedy", measured_us=9.0),
             Baseline(name="onednn", kind="whole-model", reason="cannot"),
         ],
-        winner=winner, pins=[], max_abs_error=None, max_rel_error=None, seconds={},
+        winner=winner,
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
         rivals=[Placement(partitions=(), estimated_us=1.0, measured_us=9.0)],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

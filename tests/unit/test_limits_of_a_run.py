@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.main import build_parser
 from collage_engine.cli.options import settings_from, size
 from collage_engine.drawing.words import memory_text
-from collage_engine.pipeline import limits
-from collage_engine.pipeline.infeasible import infeasible_details
-from collage_engine.placement.build import CoverPart
+from collage_engine.planning import limits
+from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.memory import MemorySeen, MemoryUse
@@ -42,9 +43,17 @@ def place(*more: str) -> argparse.Namespace:
 
 def test_options_become_settings():
     settings = settings_from(
-        place("--allow-runtimes", "tvm,onednn", "--max-runtimes", "1", "--max-artifact-size",
-              "200M", "--licences", "Apache-2.0, BSD")
-    )  # fmt: skip
+        place(
+            "--allow-runtimes",
+            "tvm,onednn",
+            "--max-runtimes",
+            "1",
+            "--max-artifact-size",
+            "200M",
+            "--licences",
+            "Apache-2.0, BSD",
+        )
+    )
     assert settings.allow_runtimes == ("tvm", "onednn") and settings.max_runtimes == 1
     assert settings.max_artifact_bytes == 200_000_000
     assert settings.licences == ("Apache-2.0", "BSD")
@@ -69,32 +78,38 @@ def toolchains(monkeypatch, tmp_path):
 
     known = {
         "ort": SimpleNamespace(
-            runtime_libraries=lambda: (library("ort", 3, "MIT"),), licence="MIT",
+            runtime_libraries=lambda: (library("ort", 3, "MIT"),),
+            licence="MIT",
             conflicts=("dnn", "absent"),
         ),
         "dnn": SimpleNamespace(
             runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
-            licence="", conflicts=(),
+            licence="",
+            conflicts=(),
         ),
         "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0", conflicts=()),
-    }  # fmt: skip
+    }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)
 
 
 def test_what_runtimes_bring_is_found(toolchains):
-    facts = limits.runtime_facts(toolchains, 100)
+    facts = runtime_facts(toolchains, 100)
     assert facts == {
         "weights-bytes": 100.0,
-        "runtime-bytes:ort": 3.0, "runtime-licence:ort:MIT": 1.0, "runtime-conflict:dnn:ort": 1.0,
-        "runtime-bytes:dnn": 5.0, "runtime-licence:dnn:BSD-3-Clause": 1.0,
+        "runtime-bytes:ort": 3.0,
+        "runtime-licence:ort:MIT": 1.0,
+        "runtime-conflict:dnn:ort": 1.0,
+        "runtime-bytes:dnn": 5.0,
+        "runtime-licence:dnn:BSD-3-Clause": 1.0,
         "runtime-licence:dnn:Apache-2.0": 1.0,
-        "runtime-bytes:tvm": 0.0, "runtime-licence:tvm:Apache-2.0": 1.0,
-    }  # fmt: skip
+        "runtime-bytes:tvm": 0.0,
+        "runtime-licence:tvm:Apache-2.0": 1.0,
+    }
 
 
 def test_settings_and_facts_become_constraints(toolchains):
-    facts = limits.runtime_facts(toolchains, 100) | {"launch": 0.3, "pair:tvm:ort": 1.0}
+    facts = runtime_facts(toolchains, 100) | {"launch": 0.3, "pair:tvm:ort": 1.0}
     found = limits.constraints_of(
         RunSettings(max_runtimes=2, max_artifact_bytes=104, licences=("bsd", "Apache-2.0")), facts
     )
@@ -113,7 +128,7 @@ def test_without_limits_there_are_no_constraints():
 
 
 def test_a_baseline_beyond_the_limits_is_barred(toolchains):
-    facts = limits.runtime_facts(toolchains, 100)
+    facts = runtime_facts(toolchains, 100)
     constraints = limits.constraints_of(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
     ort, tvm = ToolchainInstance(toolchain="ort"), ToolchainInstance(toolchain="tvm")
     dnn = ToolchainInstance(toolchain="dnn")
@@ -125,7 +140,7 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     assert said == (
         "beyond the limits: 2 runtimes; 0.000108 MB; dnn and ort cannot share a process"
     )
-    facts = limits.runtime_facts(toolchains, 100)
+    facts = runtime_facts(toolchains, 100)
     constraints = limits.constraints_of(RunSettings(licences=("MIT",)), facts)
     assert limits.barred([CoverPart(dnn, (0,))], constraints) == (
         "beyond the limits: dnn brings Apache-2.0, BSD-3-Clause"
@@ -143,11 +158,18 @@ def test_infeasible_limits_are_said_with_the_nodes():
     kind = TensorType((1,), "float32")
     graph = GraphRecord(
         nodes=(
-            Node(index=0, form="call", op="nn.conv2d", inputs=(), types=(kind,),
-                 onnx_nodes=("conv1",)),
+            Node(
+                index=0,
+                form="call",
+                op="nn.conv2d",
+                inputs=(),
+                types=(kind,),
+                onnx_nodes=("conv1",),
+            ),
         ),
-        inputs=(), outputs=(0,),
-    )  # fmt: skip
+        inputs=(),
+        outputs=(0,),
+    )
     found = Infeasible(
         reason="no cover keeps to at most 1 MB", nodes=(0,), constraints=("max_bytes",)
     )
@@ -169,13 +191,19 @@ def test_an_artifact_above_the_size_is_said():
 
 def test_memory_in_words():
     seen = MemorySeen(
-        peak_bytes=300 << 20, base_bytes=80 << 20, load_peak_bytes=300 << 20,
-        run_peak_bytes=150 << 20, held={"onednn": 40 << 20},
-    )  # fmt: skip
+        peak_bytes=300 << 20,
+        base_bytes=80 << 20,
+        load_peak_bytes=300 << 20,
+        run_peak_bytes=150 << 20,
+        held={"onednn": 40 << 20},
+    )
     use = MemoryUse(
-        seen=seen, weights_bytes=50 << 20, repeated_bytes=2 << 20, artifact_bytes=130 << 20,
+        seen=seen,
+        weights_bytes=50 << 20,
+        repeated_bytes=2 << 20,
+        artifact_bytes=130 << 20,
         library_bytes=70 << 20,
-    )  # fmt: skip
+    )
     assert memory_text(use) == (
         "at most 300 MiB while loading, 150 MiB while running; 80.0 MiB of it before the model is "
         "loaded; weights 50.0 MiB; held by onednn 40.0 MiB; 2.00 MiB of weights stored for two "

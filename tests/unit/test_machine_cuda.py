@@ -8,9 +8,14 @@ from collage_engine.machine import cuda
 from collage_engine.records.errors import UsageError
 
 H200 = {
-    "number": 0, "name": "NVIDIA H200", "capability": [9, 0], "memory_bytes": 150 << 30,
-    "multiprocessors": 132, "l2_bytes": 60 << 20, "driver": 13000,
-}  # fmt: skip
+    "number": 0,
+    "name": "NVIDIA H200",
+    "capability": [9, 0],
+    "memory_bytes": 150 << 30,
+    "multiprocessors": 132,
+    "l2_bytes": 60 << 20,
+    "driver": 13000,
+}
 
 
 def there_is(monkeypatch: pytest.MonkeyPatch, probe: cuda.CudaProbe) -> None:

@@ -60,8 +60,12 @@ def test_the_larger_of_theory_and_measurement_counts():
 
 
 def test_near_levels_are_as_wide_as_their_paths_and_far_ones_never_faster():
-    found = combine(1e9, {"float32": 1.0, "float64": 1.0}, [(0, 1.0), (10, 1.0), (20, 1e15)],
-                    frozenset({"avx512f"}))  # fmt: skip
+    found = combine(
+        1e9,
+        {"float32": 1.0, "float64": 1.0},
+        [(0, 1.0), (10, 1.0), (20, 1e15)],
+        frozenset({"avx512f"}),
+    )
     rates = [level.bytes_per_s for level in found.levels]
     assert rates == pytest.approx([192e9 * 1.05, 64e9 * 1.05, 64e9 * 1.05])
 

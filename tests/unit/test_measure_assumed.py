@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.measure.assumed import (
+from collage_engine.bounds.heuristic import (
     BEST,
     CALL,
     FEW,

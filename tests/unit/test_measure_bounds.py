@@ -6,17 +6,17 @@ import random
 
 import pytest
 
+from collage_engine.bounds.certified import lower_bound_us, machine_peaks, with_bounds
+from collage_engine.bounds.conv_windows import Window
+from collage_engine.bounds.work import WINOGRAD, WorkCounter
 from collage_engine.machine.peaks import Level, Peaks
-from collage_engine.measure.bounds import lower_bound_us, machine_peaks, with_bounds
-from collage_engine.measure.store import Store
-from collage_engine.measure.windows import Window
-from collage_engine.measure.work import WINOGRAD, WorkCounter
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import index_set
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.store import Store
 
 
 def graph(*nodes: Node) -> DataflowGraph:
@@ -30,14 +30,24 @@ def value(i: int, *shape: int, form: str = "parameter") -> Node:
 
 def call(i: int, op: str, inputs: tuple[int, ...], *shape: int, **attributes) -> Node:
     return Node(
-        index=i, form="call", op=op, inputs=inputs, types=(TensorType(shape, "float32"),),
+        index=i,
+        form="call",
+        op=op,
+        inputs=inputs,
+        types=(TensorType(shape, "float32"),),
         attributes=attributes,
-    )  # fmt: skip
+    )
 
 
 def conv(i: int, inputs: tuple[int, ...], *shape: int, **attributes) -> Node:
-    given = {"data_layout": "NCHW", "kernel_layout": "OIHW", "strides": [1, 1],
-             "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1} | attributes  # fmt: skip
+    given = {
+        "data_layout": "NCHW",
+        "kernel_layout": "OIHW",
+        "strides": [1, 1],
+        "padding": [0, 0, 0, 0],
+        "dilation": [1, 1],
+        "groups": 1,
+    } | attributes
     return call(i, "nn.conv2d", inputs, *shape, **given)
 
 
@@ -64,38 +74,43 @@ def test_matrix_product():
 
 def test_convolution_leaves_padding_out_and_allows_for_winograd():
     one = graph(
-        value(0, 1, 8, 7, 7), value(1, 16, 8, 1, 1, form="constant"),
+        value(0, 1, 8, 7, 7),
+        value(1, 16, 8, 1, 1, form="constant"),
         conv(2, (0, 1), 1, 16, 7, 7),
-    )  # fmt: skip
+    )
     assert WorkCounter(one).of(4).operations["float32"] == 2 * 8 * 16 * 49
     padded = graph(
-        value(0, 1, 8, 7, 7), value(1, 16, 8, 3, 3, form="constant"),
+        value(0, 1, 8, 7, 7),
+        value(1, 16, 8, 3, 3, form="constant"),
         conv(2, (0, 1), 1, 16, 7, 7, padding=[1, 1, 1, 1]),
-    )  # fmt: skip
+    )
     assert WorkCounter(padded).of(4).operations["float32"] == pytest.approx(
         2 * 8 * 16 * 19 * 19 / WINOGRAD
     )
     assert WorkCounter(padded, direct=True).of(4).operations["float32"] == 2 * 8 * 16 * 19 * 19
     depthwise = graph(
-        value(0, 1, 8, 9, 9), value(1, 8, 1, 3, 3, form="constant"),
+        value(0, 1, 8, 9, 9),
+        value(1, 8, 1, 3, 3, form="constant"),
         conv(2, (0, 1), 1, 8, 4, 4, groups=8, strides=[2, 2]),
-    )  # fmt: skip
+    )
     assert WorkCounter(depthwise).of(4).operations["float32"] == 2 * 8 * 16 * 9
 
 
 def test_a_strided_kernel_need_not_read_the_whole_image():
     g = graph(
-        value(0, 1, 8, 8, 8), value(1, 16, 8, 1, 1, form="constant"),
+        value(0, 1, 8, 8, 8),
+        value(1, 16, 8, 1, 1, form="constant"),
         conv(2, (0, 1), 1, 16, 4, 4, strides=[2, 2]),
-    )  # fmt: skip
+    )
     assert WorkCounter(g).of(4).read_bytes == 4 * 16 * 8
 
 
 def test_a_packed_layout_counts_nothing():
     g = graph(
-        value(0, 1, 1, 8, 8, 8), value(1, 2, 1, 1, 1, 8, 8, form="constant"),
+        value(0, 1, 1, 8, 8, 8),
+        value(1, 2, 1, 1, 1, 8, 8, form="constant"),
         conv(2, (0, 1), 1, 2, 8, 8, 8, data_layout="NCHW8c", kernel_layout="OIHW8i8o"),
-    )  # fmt: skip
+    )
     work = WorkCounter(g).of(4)
     assert work.operations == {} and work.read_bytes == work.write_bytes == 0
 
@@ -138,9 +153,11 @@ def test_what_rounds_to_eight_bits_may_be_computed_in_whole_numbers():
 def test_bounds_are_set_on_records():
     peaks = Peaks(flops={"float32": 1e9}, levels=(Level(0, 1e12),), hertz=1.0)
     g = graph(
-        value(0, 1, 8, 7, 7), value(1, 16, 8, 3, 3, form="constant"),
-        conv(2, (0, 1), 1, 16, 7, 7, padding=[1, 1, 1, 1]), call(3, "reshape", (2,), 784),
-    )  # fmt: skip
+        value(0, 1, 8, 7, 7),
+        value(1, 16, 8, 3, 3, form="constant"),
+        conv(2, (0, 1), 1, 16, 7, 7, padding=[1, 1, 1, 1]),
+        call(3, "reshape", (2,), 784),
+    )
     records = [
         CandidateRecord(
             id=f"{name}{nodes}", instance=ToolchainInstance(toolchain=name), nodes=nodes, label=""
@@ -170,7 +187,7 @@ def test_peaks_are_measured_once_and_kept(tmp_path, monkeypatch):
         made.append(1)
         return Peaks(flops={"float32": 5.0}, levels=(Level(0, 2.0), Level(9, 1.0)), hertz=1.0)
 
-    monkeypatch.setattr("collage_engine.measure.bounds.measure_peaks", measure)
+    monkeypatch.setattr("collage_engine.bounds.certified.measure_peaks", measure)
     with Store(tmp_path / "m.db") as store:
         first, second = machine_peaks(store), machine_peaks(store)
     assert first == second == measure() and len(made) == 2
@@ -178,7 +195,7 @@ def test_peaks_are_measured_once_and_kept(tmp_path, monkeypatch):
     def fail() -> Peaks:
         raise MeasureError("no compiler")
 
-    monkeypatch.setattr("collage_engine.measure.bounds.measure_peaks", fail)
+    monkeypatch.setattr("collage_engine.bounds.certified.measure_peaks", fail)
     assert machine_peaks(None) is None
 
 
@@ -186,9 +203,19 @@ def test_peaks_are_measured_once_and_kept(tmp_path, monkeypatch):
 def test_a_pooling_reads_whole_what_its_windows_cover(stride: int, out: int, read: int):
     """8×8 data, windows of 2×2: with a stride of three every third row is never looked at."""
     pool = call(
-        1, "nn.max_pool2d", (0,), 1, 1, out, out, layout="NCHW", pool_size=[2, 2],
-        strides=[stride, stride], dilation=[1, 1], padding=[0, 0, 0, 0],
-    )  # fmt: skip
+        1,
+        "nn.max_pool2d",
+        (0,),
+        1,
+        1,
+        out,
+        out,
+        layout="NCHW",
+        pool_size=[2, 2],
+        strides=[stride, stride],
+        dilation=[1, 1],
+        padding=[0, 0, 0, 0],
+    )
     # The result is written by an operator that is needed whole, so that the pooling is, too.
     after = call(2, "nn.relu", (1,), 1, 1, out, out)
     work = WorkCounter(graph(value(0, 1, 1, 8, 8), pool, after)).of(index_set([1, 2]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from collage_engine.measure.clock import timed, undisturbed
+from collage_engine.timing.clock import timed, undisturbed
 
 
 def taken_away() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from collage_engine.measure import job
-from collage_engine.measure.guard import LEAST, Guard, Reading, reference, slowness
-from collage_engine.measure.job import Answer, GroupRequest, Marker, OpenRequest, run_group
 from collage_engine.records.cost import Cost
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.timing import job
+from collage_engine.timing.job import Answer, GroupRequest, Marker, OpenRequest, run_group
+from collage_engine.timing.speed_probe import LEAST, Guard, Reading, reference, slowness
 
 
 class Machine:
@@ -93,9 +93,7 @@ class MadeBench:
     def __init__(self, disturbed: bool) -> None:
         self.disturbed = disturbed
 
-    def prepare(
-        self, nodes: tuple[int, ...], instance: ToolchainInstance, *_: object
-    ) -> Made:  # fmt: skip
+    def prepare(self, nodes: tuple[int, ...], instance: ToolchainInstance, *_: object) -> Made:
         return Made({"a": 100.0, "b": 104.0}[instance.toolchain], self.disturbed)
 
     def evict(self) -> None: ...

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.measure.handover import HandoverRequest, spread, transition_constants
-from collage_engine.measure.keys import KeyContext
-from collage_engine.measure.store import Store
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.keys import KeyContext
+from collage_engine.store.store import Store
+from collage_engine.transitions.hand_overs import HandoverRequest, spread, transition_constants
 
 A = ToolchainInstance(toolchain="a")
 A2 = ToolchainInstance(toolchain="a", config=(("level", "basic"),))

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage_engine.measure.keys import KeyContext, KeyMaker, canonical_form
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import index_set
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.keys import KeyContext, KeyMaker, canonical_form
 
 F = TensorType((1, 8), "float32")
 
@@ -35,9 +35,15 @@ def const(i: int, kind: TensorType = F) -> Node:
 
 def call(i: int, op: str, *inputs: int, kind: TensorType = F, **attributes) -> Node:
     return Node(
-        index=i, form="call", op=op, inputs=inputs, types=(kind,), attributes=attributes,
-        name=f"node_{i}", onnx_nodes=(f"onnx{i}",),
-    )  # fmt: skip
+        index=i,
+        form="call",
+        op=op,
+        inputs=inputs,
+        types=(kind,),
+        attributes=attributes,
+        name=f"node_{i}",
+        onnx_nodes=(f"onnx{i}",),
+    )
 
 
 def calls(g: DataflowGraph) -> int:
@@ -52,9 +58,15 @@ def form(*nodes: Node, outputs: tuple[int, ...] = ()) -> str:
 def test_does_not_depend_on_numbering_names_or_surroundings():
     small = form(param(0), const(1), call(2, "add", 0, 1), call(3, "relu", 2))
     g = graph(
-        const(0), param(1), call(2, "exp", 1), const(3), call(4, "mul", 2, 0),
-        call(5, "add", 4, 3), call(6, "relu", 5), call(7, "tanh", 6),
-    )  # fmt: skip
+        const(0),
+        param(1),
+        call(2, "exp", 1),
+        const(3),
+        call(4, "mul", 2, 0),
+        call(5, "add", 4, 3),
+        call(6, "relu", 5),
+        call(7, "tanh", 6),
+    )
     assert canonical_form(g, index_set([5, 6])) == small
     assert canonical_form(g, index_set([3, 5, 6])) == small, "closed or not is the same set"
     assert canonical_form(g, index_set([6, 7])) != small
@@ -105,9 +117,12 @@ def test_tuples_and_projections():
 
 def test_small_integers_and_scalars_take_part_by_value():
     g = graph(
-        param(0), const(1, TensorType((2,), "int64")), call(2, "gather", 0, 1),
-        const(3, TensorType((), "float32")), call(4, "pow", 2, 3),
-    )  # fmt: skip
+        param(0),
+        const(1, TensorType((2,), "int64")),
+        call(2, "gather", 0, 1),
+        const(3, TensorType((), "float32")),
+        call(4, "pow", 2, 3),
+    )
     values = {1: np.array([3, 4]), 3: np.float32(2.0)}
     one = KeyMaker(g, values.__getitem__).form(calls(g))
     assert "=[3, 4]" in one and "=2.0" in one
@@ -160,9 +175,12 @@ def test_any_topological_renumbering_has_the_same_form(seed):
 
 def test_key_depends_on_every_part():
     base = KeyContext(
-        tvm_version="0.27", target="llvm", fingerprint="f",
-        versions={"onednn": "3.2", "tvm": "0.27"}, sources={"onednn": "s"},
-    )  # fmt: skip
+        tvm_version="0.27",
+        target="llvm",
+        fingerprint="f",
+        versions={"onednn": "3.2", "tvm": "0.27"},
+        sources={"onednn": "s"},
+    )
     one = ToolchainInstance(toolchain="onednn")
     keys = {
         base.key("form", one),

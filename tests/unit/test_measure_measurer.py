@@ -7,21 +7,24 @@ import time
 
 import pytest
 
-from collage_engine.measure.measurer import Group, Measurer, group_candidates
-from collage_engine.measure.store import Store
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.store import Store
+from collage_engine.timing.measurer import Group, Measurer, group_candidates
 
 
 def candidate(name: str, *nodes: int, key: str = "", **config: str) -> CandidateRecord:
     instance = ToolchainInstance(toolchain=name, config=tuple(sorted(config.items())), threads=2)
     nodes = nodes or (0,)
     return CandidateRecord(
-        id=f"{instance.id}:{nodes}", instance=instance, nodes=nodes, label=f"{name}{nodes}",
+        id=f"{instance.id}:{nodes}",
+        instance=instance,
+        nodes=nodes,
+        label=f"{name}{nodes}",
         key=key or f"{instance.id}:{nodes}",
-    )  # fmt: skip
+    )
 
 
 class Bed:
@@ -32,9 +35,16 @@ class Bed:
         self.store = Store(tmp_path / "m.db")
         self.events: list = []
         self.measurer = Measurer(
-            model, shapes, tmp_path, store=self.store, job="tests.measure_targets:Job",
-            fingerprint="here", versions={"good": "1.0"}, model_hash="m", **options,
-        )  # fmt: skip
+            model,
+            shapes,
+            tmp_path,
+            store=self.store,
+            job="tests.measure_targets:Job",
+            fingerprint="here",
+            versions={"good": "1.0"},
+            model_hash="m",
+            **options,
+        )
 
     def measure(self, *candidates: CandidateRecord, **options):
         self.events.clear()
@@ -184,7 +194,7 @@ def test_budget_leaves_the_rest_unknown_in_the_callers_order(bed):
 
 
 def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypatch):
-    monkeypatch.setattr("collage_engine.measure.measurer.GRACE_S", 0.3)
+    monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
     found = bed.measure(candidate("slow", act="sleeps"), deadline=time.monotonic() + 0.3)
     assert found.costs == {} and found.skipped == 1
     assert bed.store.info().measurements == 0

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from collage_engine.measure.protocol import (
+from collage_engine.timing.protocol import (
     KEPT_REPEATS,
     ProtocolSettings,
     Timing,
@@ -278,9 +278,12 @@ def test_cold_runs_evict_and_warm_before_each_single_call():
         return next(times)
 
     median = time_cold(
-        rival, lambda: log.append("evict"), lambda: log.append("warm"),
-        rounds=3, about_to_run=lambda: log.append("mark"),
-    )  # fmt: skip
+        rival,
+        lambda: log.append("evict"),
+        lambda: log.append("warm"),
+        rounds=3,
+        about_to_run=lambda: log.append("mark"),
+    )
     assert median == 2.0 and log == ["evict", "warm", "mark", "run1"] * 3
 
 

@@ -12,24 +12,36 @@ import threading
 import pytest
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.measure.measurement import Measurement
-from collage_engine.measure.store import Store, remembered
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store, remembered
 
 INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
 
 
 def measured(key: str, us: float, when: str = "2026-01-02T03:04:05+00:00") -> Measurement:
     cost = Cost(
-        state="measured", median_us=us, low_us=us - 1, high_us=us + 1, count=3,
-        repeats_us=(us - 1, us, us + 1), threads=2, measured_at=when, fingerprint="f",
-    )  # fmt: skip
+        state="measured",
+        median_us=us,
+        low_us=us - 1,
+        high_us=us + 1,
+        count=3,
+        repeats_us=(us - 1, us, us + 1),
+        threads=2,
+        measured_at=when,
+        fingerprint="f",
+    )
     return Measurement(
-        key=key, cost=cost, label="conv+relu", instance=INSTANCE, device="a cpu",
-        versions={"onednn": "3.2"}, model="m.onnx",
-    )  # fmt: skip
+        key=key,
+        cost=cost,
+        label="conv+relu",
+        instance=INSTANCE,
+        device="a cpu",
+        versions={"onednn": "3.2"},
+        model="m.onnx",
+    )
 
 
 @pytest.fixture

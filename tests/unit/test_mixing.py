@@ -12,9 +12,13 @@ import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_record
-from collage_engine.pipeline import stage_accuracy
-from collage_engine.pipeline.hand_overs import hand_overs
-from collage_engine.pipeline.mixing import (
+from collage_engine.planning.hand_overs import hand_overs
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.stages import accuracy as stage_accuracy
+from collage_engine.trials.mixed_precision import (
     LEVELS,
     SMALLEST,
     burdens,
@@ -24,11 +28,7 @@ from collage_engine.pipeline.mixing import (
     products_of,
     to_mix,
 )
-from collage_engine.pipeline.promise import reduced_of, weighed
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.tolerance import reduced_of, weighed
 from tests.graphs import GraphBuilder
 
 DNN = in_bfloat16(ToolchainInstance(toolchain="dnn"))
@@ -51,9 +51,12 @@ EVERYTHING = tuple(range(6))
 
 
 def record(
-    instance: ToolchainInstance, nodes: Sequence[int], us: float = 10.0,
-    error: float | None = 1e-3, **more: Any,
-) -> CandidateRecord:  # fmt: skip
+    instance: ToolchainInstance,
+    nodes: Sequence[int],
+    us: float = 10.0,
+    error: float | None = 1e-3,
+    **more: Any,
+) -> CandidateRecord:
     made = make_record(GRAPH, instance, tuple(nodes), rule="region")
     cost = Cost(state="measured", median_us=us, max_rel_error=error)
     return msgspec.structs.replace(made, key=f"key of {made.id}", **{"cost": cost, **more})
@@ -119,11 +122,16 @@ def test_burdens_are_errors_as_they_arrive_and_efforts_those_of_the_smallest_par
     inside = products_of(MODEL)
     assert list(inside) == [0, 2, 4]
     records = [
-        record(DNN, (0,)), record(ORT, (0, 1)), record(DNN, (2, 3)), record(DNN, EVERYTHING),
-        record(FULL, (0,), lower_bound_us=4.0), record(FULL, (0, 1), lower_bound_us=5.0),
-        record(FULL, (2, 3), lower_bound_us=9.0), record(DNN, (4,), lower_bound_us=1.0),
+        record(DNN, (0,)),
+        record(ORT, (0, 1)),
+        record(DNN, (2, 3)),
+        record(DNN, EVERYTHING),
+        record(FULL, (0,), lower_bound_us=4.0),
+        record(FULL, (0, 1), lower_bound_us=5.0),
+        record(FULL, (2, 3), lower_bound_us=9.0),
+        record(DNN, (4,), lower_bound_us=1.0),
         record(FULL, EVERYTHING, lower_bound_us=99.0),
-    ]  # fmt: skip
+    ]
     errors = {one.id: 1e-3 for one in records} | {records[1].id: 5e-4, records[2].id: 2e-3}
     del errors[records[7].id]
     found = burdens(inside, records, errors, {inside[0]: 2.0, inside[2]: 0.5})
@@ -174,14 +182,21 @@ def test_only_what_fits_the_cover_and_was_measured_stands_in() -> None:
 
 
 def mixed(
-    partitions: Sequence[CandidateRecord], shares: Sequence[float],
-    burden: Mapping[int, float], known: Sequence[CandidateRecord] = (),
-) -> list[CandidateRecord]:  # fmt: skip
+    partitions: Sequence[CandidateRecord],
+    shares: Sequence[float],
+    burden: Mapping[int, float],
+    known: Sequence[CandidateRecord] = (),
+) -> list[CandidateRecord]:
     effort = dict.fromkeys(burden, 1.0)
     return mixed_records(
-        MODEL, [*partitions, *known], partitions, shares, burden, effort,
+        MODEL,
+        [*partitions, *known],
+        partitions,
+        shares,
+        burden,
+        effort,
         lambda form, instance: f"{instance.id} {len(form)}",
-    )  # fmt: skip
+    )
 
 
 def test_places_count_a_partitions_operators() -> None:
@@ -196,9 +211,12 @@ def test_places_count_a_partitions_operators() -> None:
 
 def test_formats_composites_and_device_stay() -> None:
     old = msgspec.structs.replace(
-        record(DNN, (2, 3, 4)), takes={1: "nhwc"}, gives={4: "nhwc"}, device="cuda:0",
+        record(DNN, (2, 3, 4)),
+        takes={1: "nhwc"},
+        gives={4: "nhwc"},
+        device="cuda:0",
         composites=(("dnn.matmul", (2, 3)),),
-    )  # fmt: skip
+    )
     (new,) = mixed([old], [0.5], {0: 9.0, 2: 1.0, 4: 3.0})
     assert (new.takes, new.gives, new.device) == ({1: "nhwc"}, {4: "nhwc"}, "cuda:0")
     assert new.composites == old.composites
@@ -295,14 +313,22 @@ def test_a_whole_model_within_the_tolerance_needs_no_more_in_float32() -> None:
 
 def test_an_instance_that_leaves_products_in_float32_hands_over_as_its_origin() -> None:
     kept = careful(DNN, [0])
-    constants = {"launch": 1.0, f"pair:{DNN.id}:tvm": 2.0, f"pair:{DNN.id}:{DNN.id}": 3.0,
-                 "pair:tvm:tvm": 4.0}  # fmt: skip
+    constants = {
+        "launch": 1.0,
+        f"pair:{DNN.id}:tvm": 2.0,
+        f"pair:{DNN.id}:{DNN.id}": 3.0,
+        "pair:tvm:tvm": 4.0,
+    }
     found = hand_overs(constants, [DNN, kept, ToolchainInstance(toolchain="tvm")])
     assert set(found) == {
-        (DNN.id, "tvm", 2.0), (kept.id, "tvm", 2.0), ("tvm", "tvm", 4.0),
-        (DNN.id, DNN.id, 3.0), (DNN.id, kept.id, 3.0), (kept.id, DNN.id, 3.0),
+        (DNN.id, "tvm", 2.0),
+        (kept.id, "tvm", 2.0),
+        ("tvm", "tvm", 4.0),
+        (DNN.id, DNN.id, 3.0),
+        (DNN.id, kept.id, 3.0),
+        (kept.id, DNN.id, 3.0),
         (kept.id, kept.id, 3.0),
-    }  # fmt: skip
+    }
     assert len(found) == len(set(found))
 
 

@@ -82,10 +82,18 @@ def test_einsum_that_is_no_matmul_has_no_plan(equation: str, shapes: list) -> No
 
 def test_kinds_are_relays() -> None:
     expected = {
-        "add": "broadcast", "nn.relu": "elementwise", "reshape": "injective", "mean": "reduction",
-        "nn.conv2d": "anchor", "nn.max_pool2d": "anchor", "concat": "injective",
-        "nn.layer_norm": "anchor", "topk": "opaque", "matmul": "anchor", "nn.softmax": "anchor",
-    }  # fmt: skip
+        "add": "broadcast",
+        "nn.relu": "elementwise",
+        "reshape": "injective",
+        "mean": "reduction",
+        "nn.conv2d": "anchor",
+        "nn.max_pool2d": "anchor",
+        "concat": "injective",
+        "nn.layer_norm": "anchor",
+        "topk": "opaque",
+        "matmul": "anchor",
+        "nn.softmax": "anchor",
+    }
     assert {op: kind_of(op) for op in expected} == expected
     assert kind_of("no.such.op") is None
 
@@ -97,10 +105,15 @@ def _embedding() -> DataflowGraph:
         Node(index=2, form="constant", types=(TensorType((7, 4), "float32"),)),
         Node(index=3, form="call", op="reshape", inputs=(0,), types=(TensorType((6,), "int64"),)),
         Node(
-            index=4, form="call", op="take", inputs=(2, 3), attributes={"axis": 0},
-            types=(TensorType((6, 4), "float32"),), is_output=True,
+            index=4,
+            form="call",
+            op="take",
+            inputs=(2, 3),
+            attributes={"axis": 0},
+            types=(TensorType((6, 4), "float32"),),
+            is_output=True,
         ),
-    )  # fmt: skip
+    )
     return DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1), outputs=(4,)))
 
 

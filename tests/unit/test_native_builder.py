@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native import builder
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from collage_engine.toolchains.runtime import builder
 
 TRIVIAL = '#include <cstdio>\nextern "C" int answer() { return 42; }\n'
 
@@ -152,7 +152,7 @@ def test_builders_at_the_same_time_compile_once(
     monkeypatch.setenv("CXX", str(compiler))
     script = f"""
         from pathlib import Path
-        from collage_engine.toolchains.native import builder
+        from collage_engine.toolchains.runtime import builder
         source = builder.RuntimeSource("toy", Path({str(source.main)!r}), 1, "1.0")
         assert builder.build(source).path.read_text() == "library\\n"
     """

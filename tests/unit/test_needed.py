@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from collage_engine.measure.measurer import Group
-from collage_engine.pipeline import lazily
-from collage_engine.pipeline.lazily import LOT, Needed
-from collage_engine.pipeline.problem import make_problem
+from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.stages import needed as lazily
+from collage_engine.run.stages.needed import LOT, Needed
 from collage_engine.search.api import solve
 from collage_engine.search.bounds import LazyResult
 from collage_engine.search.problem import Problem
+from collage_engine.timing.measurer import Group
 
 FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
 BLOCKS = 10
@@ -128,9 +128,15 @@ def test_why_nothing_is_certain_is_told_as_it_was(
 ) -> None:
     _, needed, problem = run(truth(slow_group_us=320.0), check=False)
     result = LazyResult(
-        problem=problem, measured=(), skipped=(), certified=False, ended=ended, rounds=1,
-        cost_us=100.0, lower_bound_us=97.5,
-    )  # fmt: skip
+        problem=problem,
+        measured=(),
+        skipped=(),
+        certified=False,
+        ended=ended,
+        rounds=1,
+        cost_us=100.0,
+        lower_bound_us=97.5,
+    )
     monkeypatch.setattr(lazily, "lazy", lambda *_, **__: result)
     needed._deadline = 0.0 if late else math.inf
     needed.certified = needed._settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collage_engine.placement.npz import read_npz, write_npz
+from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.records.errors import UsageError
 
 

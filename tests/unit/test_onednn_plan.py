@@ -43,9 +43,14 @@ class Graph:
 
     def conv(self, x: int, w: int, shape: tuple[int, ...], **attributes: Any) -> int:
         chosen = {
-            "strides": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups": 1,
-            "data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": "",
-        } | attributes  # fmt: skip
+            "strides": [1, 1],
+            "padding": [0, 0, 0, 0],
+            "dilation": [1, 1],
+            "groups": 1,
+            "data_layout": "NCHW",
+            "kernel_layout": "OIHW",
+            "out_layout": "",
+        } | attributes
         return self.call("nn.conv2d", shape, x, w, **chosen)
 
     def graph(self, *outputs: int) -> DataflowGraph:
@@ -203,10 +208,19 @@ def test_global_mean_is_a_pool_and_another_a_reduction() -> None:
 def test_deconvolution_takes_output_padding_as_less_padding() -> None:
     g = Graph()
     y = g.call(
-        "nn.conv2d_transpose", (1, 6, 20, 20), g.input(1, 8, 10, 10), g.weights(8, 6, 3, 3),
-        strides=[2, 2], padding=[1, 1, 1, 1], output_padding=[1, 1], dilation=[1, 1], groups=1,
-        data_layout="NCHW", kernel_layout="IOHW", out_layout="NCHW",
-    )  # fmt: skip
+        "nn.conv2d_transpose",
+        (1, 6, 20, 20),
+        g.input(1, 8, 10, 10),
+        g.weights(8, 6, 3, 3),
+        strides=[2, 2],
+        padding=[1, 1, 1, 1],
+        output_padding=[1, 1],
+        dilation=[1, 1],
+        groups=1,
+        data_layout="NCHW",
+        kernel_layout="IOHW",
+        out_layout="NCHW",
+    )
     step = next(s for s in g.plan(y) if s["op"] == "deconv")
     assert (step["pads_begin"], step["pads_end"]) == ([1, 1], [0, 0])
 
@@ -243,12 +257,17 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "norm axes": (
         lambda g: g.call(
-            "nn.layer_norm", (4, 4), g.input(4, 4), g.weights(4), g.weights(4), axes=[0],
+            "nn.layer_norm",
+            (4, 4),
+            g.input(4, 4),
+            g.weights(4),
+            g.weights(4),
+            axes=[0],
             epsilon=1e-5,
         ),
         "last axes",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

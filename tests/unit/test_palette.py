@@ -12,13 +12,22 @@ from collage_engine.toolchains.registry import all_names
 
 VISIONS = {
     "common": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
-                   [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
-                     [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
-                   [0.004733, 0.691367, 0.303900]],
-}  # fmt: skip
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
 """How linear red, green and blue are seen (Machado, Oliveira and Fernandes 2009, IEEE TVCG 15(6),
 severity 1)."""
 APART = 14.0
@@ -61,7 +70,9 @@ def test_every_toolchain_has_a_look_of_its_own() -> None:
 def test_tags_are_legible(name: str) -> None:
     """At least 4.5 to 1, as WCAG 2 asks of small text."""
     look = LOOKS[name]
-    shades = [float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) + 0.05
-              for c in (look.colour, look.text)]  # fmt: skip
+    shades = [
+        float(np.array([0.2126, 0.7152, 0.0722]) @ linear(c)) + 0.05
+        for c in (look.colour, look.text)
+    ]
     assert max(shades) / min(shades) >= 4.5
     assert look.text == text_on(look.colour)

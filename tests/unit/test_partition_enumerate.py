@@ -265,8 +265,12 @@ class TestAnchors:
         graph = b.build(b.call("mean", b.call("tanh", y)))
         calls = call_graph(graph)
         assert [tuple(members(e)) for e in epilogues(calls, 0)] == [
-            (0,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4),
-        ]  # fmt: skip
+            (0,),
+            (0, 1),
+            (0, 1, 2),
+            (0, 1, 2, 3),
+            (0, 1, 2, 3, 4),
+        ]
 
     def test_vertical_stops_at_a_cycle(self) -> None:
         b = GraphBuilder((1, 64, 8, 8))

@@ -69,10 +69,18 @@ class Graph:
     def conv(self, x: int, w: int) -> int:
         shape = self.nodes[x].type.shape
         return self.call(
-            "nn.conv2d", (1, self.nodes[w].type.shape[0], *shape[2:]), x, w, strides=[1, 1],
-            padding=[1, 1, 1, 1], dilation=[1, 1], groups=1, data_layout="NCHW",
-            kernel_layout="OIHW", out_layout="",
-        )  # fmt: skip
+            "nn.conv2d",
+            (1, self.nodes[w].type.shape[0], *shape[2:]),
+            x,
+            w,
+            strides=[1, 1],
+            padding=[1, 1, 1, 1],
+            dilation=[1, 1],
+            groups=1,
+            data_layout="NCHW",
+            kernel_layout="OIHW",
+            out_layout="",
+        )
 
     def bias(self, x: int, values: Any, scale: Any) -> int:
         whole = self.dequantize(self.const(values, "int32"), scale, np.zeros(len(values)))

@@ -184,8 +184,10 @@ class TestDefectsNotRepeated:
 
     def test_d2_one_producer_serves_both_fields(self) -> None:
         assert sets(self.same_field_twice(), by_kind(TupleArgument()), "normal") == {
-            (1,), (3,), (1, 2, 3),
-        }  # fmt: skip
+            (1,),
+            (3,),
+            (1, 2, 3),
+        }
 
     def test_d2_overlapping_producers_are_not_joined(self) -> None:
         rule = by_kind(AllSimple((A_TO_B, I_TO_I)), TupleArgument(), depth=8)

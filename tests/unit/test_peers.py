@@ -34,9 +34,14 @@ def entry(model: str = "net", **samples: list[tuple[float, float]]) -> PeerEntry
         for name, found in samples.items()
     )
     plain = PeerEntry(
-        model=model, threads=1, peers=times, samples=samples, estimated_us=100.0, placed_us=103.0,
+        model=model,
+        threads=1,
+        peers=times,
+        samples=samples,
+        estimated_us=100.0,
+        placed_us=103.0,
         toolchains={"onednn": 2, "tvm": 1},
-    )  # fmt: skip
+    )
     return peers.judged(plain)
 
 
@@ -84,13 +89,17 @@ def test_the_clock_follows_threads_and_load():
 
 def test_the_best_other_has_right_numbers_and_an_allowed_precision():
     samples = {
-        "collage": rounds(90.0, seed=1), "quick": rounds(50.0, seed=2),
-        "wrong": rounds(10.0, seed=3), "plain": rounds(100.0, seed=4),
-    }  # fmt: skip
+        "collage": rounds(90.0, seed=1),
+        "quick": rounds(50.0, seed=2),
+        "wrong": rounds(10.0, seed=3),
+        "plain": rounds(100.0, seed=4),
+    }
     times = [
-        PeerTime(name="collage"), PeerTime(name="quick", precision="bf16"),
-        PeerTime(name="wrong", reason="wrong numbers"), PeerTime(name="plain"),
-    ]  # fmt: skip
+        PeerTime(name="collage"),
+        PeerTime(name="quick", precision="bf16"),
+        PeerTime(name="wrong", reason="wrong numbers"),
+        PeerTime(name="plain"),
+    ]
     assert peers_stats.best_other(times, samples, "wall", ("float32",)) == "plain"
     assert peers_stats.best_other(times, samples, "wall", ("float32", "bf16")) == "quick"
     assert peers_stats.best_other(times[:1], samples, "wall", ("float32",)) is None
@@ -109,9 +118,10 @@ def test_an_entry_is_judged_against_the_best_other():
 
 def test_lower_precision_is_compared_twice():
     samples = {
-        "collage": rounds(50.0, seed=1), "openvino": rounds(100.0, seed=2),
+        "collage": rounds(50.0, seed=1),
+        "openvino": rounds(100.0, seed=2),
         "openvino bf16": rounds(52.0, seed=3),
-    }  # fmt: skip
+    }
     times = tuple(
         peers.timed(PeerTime(name=n, precision="bf16" if n != "openvino" else "float32"), s, "wall")
         for n, s in samples.items()

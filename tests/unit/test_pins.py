@@ -14,8 +14,15 @@ KNOWN = ("tvm", "onnxruntime", "onednn")
 def graph(*names: str) -> GraphRecord:
     nodes = [Node(index=0, form="parameter", name="x")]
     for k, name in enumerate(names):
-        nodes.append(Node(index=k + 1, form="call", op="nn.relu", inputs=(k,),
-                          onnx_nodes=tuple(name.split("+"))))  # fmt: skip
+        nodes.append(
+            Node(
+                index=k + 1,
+                form="call",
+                op="nn.relu",
+                inputs=(k,),
+                onnx_nodes=tuple(name.split("+")),
+            )
+        )
     return GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(len(names),))
 
 

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from collage_engine.machine.worker import RemoteError
-from collage_engine.pipeline import child
-from collage_engine.pipeline.client import PipelineClient, Ticket
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.run import child
+from collage_engine.service.run_client import PipelineClient, Ticket
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 

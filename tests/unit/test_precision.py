@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from collage_engine.bounds.certified import with_bounds
 from collage_engine.drawing.accuracy import accuracy_words
 from collage_engine.machine.peaks import Level, Peaks
-from collage_engine.measure.bounds import with_bounds
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import CandidateRecord
@@ -41,9 +41,7 @@ def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32
 
 def test_bounds_know_that_bfloat16_products_are_faster_and_their_weights_smaller() -> None:
     g = graph(value(0, 64, 8), value(1, 8, 16, form="constant"), call(2, "matmul", (0, 1), 64, 16))
-    peaks = Peaks(
-        flops={"float32": 1e9, "bfloat16": 2e9}, levels=(Level(0, 1e15),), hertz=1e9
-    )  # fmt: skip
+    peaks = Peaks(flops={"float32": 1e9, "bfloat16": 2e9}, levels=(Level(0, 1e15),), hertz=1e9)
     records = [
         CandidateRecord(id=str(k), instance=i, nodes=(0,), label="matmul")
         for k, i in enumerate((FULL, NARROW))
@@ -60,22 +58,44 @@ def test_bounds_know_that_bfloat16_products_are_faster_and_their_weights_smaller
 
 def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
     part = Partition(
-        id="p0", candidate="c", toolchain="lib", config={}, nodes=(0, 1), onnx_nodes=(),
-        estimated_us=measured, precision=precision, max_rel_error=2e-3,
-    )  # fmt: skip
+        id="p0",
+        candidate="c",
+        toolchain="lib",
+        config={},
+        nodes=(0, 1),
+        onnx_nodes=(),
+        estimated_us=measured,
+        precision=precision,
+        max_rel_error=2e-3,
+    )
     return Run(
-        id="r", name="", model={"nodes": 2}, target="cpu", threads=1, toolchains=[],
-        candidates=CandidateCounts(), baselines=[], winner="collage", pins=[],
+        id="r",
+        name="",
+        model={"nodes": 2},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        baselines=[],
+        winner="collage",
+        pins=[],
         placement=Placement(partitions=(part,), estimated_us=measured, measured_us=measured),
-        max_abs_error=None, max_rel_error=4e-3, seconds={}, accuracy=accuracy,
-    )  # fmt: skip
+        max_abs_error=None,
+        max_rel_error=4e-3,
+        seconds={},
+        accuracy=accuracy,
+    )
 
 
 def test_words_say_where_what_it_cost_and_what_it_won() -> None:
     about = Accuracy(
-        precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=4e-3, float32_us=3000.0,
+        precision="bfloat16",
+        tolerance=0.01,
+        samples=4,
+        max_rel_error=4e-3,
+        float32_us=3000.0,
         tried=(AccuracyTrial(estimated_us=1200.0, reduced=1, partitions=1, max_rel_error=0.02),),
-    )  # fmt: skip
+    )
     words = " | ".join(accuracy_words(run_of("bfloat16", 1500.0, about)))
     assert "1 of 1 partition (2 nodes) in bf16, each by itself within 2.0e-03" in words
     assert "largest error on 4 sets of inputs is 4.0e-03, the tolerance 0.01" in words
@@ -91,6 +111,13 @@ def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
 
 
 def test_partitions_of_older_sessions_are_float32() -> None:
-    old = {"id": "p0", "candidate": "c", "toolchain": "lib", "config": {}, "nodes": [0],
-           "onnx_nodes": [], "estimated_us": 1.0}  # fmt: skip
+    old = {
+        "id": "p0",
+        "candidate": "c",
+        "toolchain": "lib",
+        "config": {},
+        "nodes": [0],
+        "onnx_nodes": [],
+        "estimated_us": 1.0,
+    }
     assert msgspec.convert(old, Partition).precision == "float32"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from collage_engine.candidates.precision import check_precision, missing
+from collage_engine.kernels.cuda.precisions import has, math_of
 from collage_engine.lowering.accuracy import tolerance
-from collage_engine.pipeline.precision import check_precision, missing
 from collage_engine.records.errors import UsageError
 from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
-from collage_engine.toolchains.tvm.cuda.precisions import has, math_of
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 
 MODEL: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.placement.rival_job import LONGEST_S, QUIET_S, until_asleep
+from collage_engine.trials.runner_job import LONGEST_S, QUIET_S, until_asleep
 
 
 class Process:

@@ -12,8 +12,14 @@ from collage_engine.records.graph import GraphRecord, Node, TensorType
 
 def test_roundings_are_counted_along_the_longest_path() -> None:
     kind = (TensorType((4,), "uint8"),)
-    ops = [((), ""), ((0,), "quantize"), ((1,), "dequantize"), ((2,), "quantize"),
-           ((0,), "quantize"), ((3, 4), "concat")]  # fmt: skip
+    ops = [
+        ((), ""),
+        ((0,), "quantize"),
+        ((1,), "dequantize"),
+        ((2,), "quantize"),
+        ((0,), "quantize"),
+        ((3, 4), "concat"),
+    ]
     nodes = tuple(
         Node(index=i, form="call" if op else "parameter", op=op, inputs=inputs, types=kind)
         for i, (inputs, op) in enumerate(ops)

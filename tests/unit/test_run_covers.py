@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from collage_engine.pipeline import in_place
-from collage_engine.pipeline.in_place import Looked, RunCovers
-from collage_engine.placement.build import CoverPart
-from collage_engine.placement.built import BuiltModule, Kernel, Part
-from collage_engine.placement.rival import Outcome, Sample
-from collage_engine.placement.rival_job import KernelTime
+from collage_engine.build.built import BuiltModule, Kernel, Part
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials import calibration as in_place
+from collage_engine.trials.calibration import Looked, RunCovers
+from collage_engine.trials.rival import Outcome, Sample
+from collage_engine.trials.runner_job import KernelTime
 
 LIB = ToolchainInstance(toolchain="lib")
 TVM = ToolchainInstance(toolchain="tvm")
@@ -53,8 +53,11 @@ class Field:
                 for at, p in enumerate(parts)
                 if p.operators not in self.views
             ),
-            libraries=(), environment={}, threads=1, spin=False,
-        )  # fmt: skip
+            libraries=(),
+            environment={},
+            threads=1,
+            spin=False,
+        )
 
     def open(self, outcome: Outcome) -> None:
         self.tolerances.append(self.tolerance)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.machine import scratch
-from collage_engine.placement.whole_folder import tidy
+from collage_engine.machine.whole_folder import tidy
 
 OWNER = (
     "import time\nfrom collage_engine.machine.scratch import Scratch\n"
@@ -30,9 +30,11 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 def owner(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", OWNER],
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 

@@ -32,8 +32,12 @@ def test_reasons() -> None:
     # The pin draws its neighbours along: going back and forth would cost more than they lose.
     assert [places[n].device for n in range(5)] == ["cuda:0"] * 4 + ["cpu"]
     assert [places[n].why for n in range(5)] == [
-        "neighbour", "neighbour", "pin", "neighbour", "default",
-    ]  # fmt: skip
+        "neighbour",
+        "neighbour",
+        "pin",
+        "neighbour",
+        "default",
+    ]
     assert places[2].because == (0,) and places[0].because == (1, 2)
 
 

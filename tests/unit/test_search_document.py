@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.partition.candidate import make_record
-from collage_engine.pipeline.explain import explain_document
-from collage_engine.pipeline.problem import NOT_MEASURED, search_document
+from collage_engine.planning.explain import explain_document
+from collage_engine.planning.problem import NOT_MEASURED, search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord
@@ -67,17 +67,32 @@ def test_explaining_says_when_another_cover_was_exported():
     opened = document(together, *each, pin=FIRST_ALONE)
     opened.pins = []
     part = Partition(
-        id="p0", candidate=together.id, toolchain="onednn", config={}, nodes=(0, 1),
-        onnx_nodes=(), estimated_us=3.0,
-    )  # fmt: skip
+        id="p0",
+        candidate=together.id,
+        toolchain="onednn",
+        config={},
+        nodes=(0, 1),
+        onnx_nodes=(),
+        estimated_us=3.0,
+    )
     opened.runs = [
         Run(
-            id="r1", name="", model={}, target="cpu", threads=1, toolchains=[],
-            candidates=CandidateCounts(), placement=Placement(partitions=(part,), estimated_us=3.0),
-            baselines=[], winner="collage", pins=[], max_abs_error=0.0, max_rel_error=0.0,
+            id="r1",
+            name="",
+            model={},
+            target="cpu",
+            threads=1,
+            toolchains=[],
+            candidates=CandidateCounts(),
+            placement=Placement(partitions=(part,), estimated_us=3.0),
+            baselines=[],
+            winner="collage",
+            pins=[],
+            max_abs_error=0.0,
+            max_rel_error=0.0,
             seconds={},
         )
-    ]  # fmt: skip
+    ]
     told, _ = explain_document(opened, 0)
     assert told.words[0].startswith("The run exported another of the search's covers")
     assert "oneDNN (p0)" in told.words[0]

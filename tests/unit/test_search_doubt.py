@@ -102,8 +102,10 @@ def test_the_interval_holds_the_remeasured_median(count: int) -> None:
 
         def session(scale: float = scale) -> list[float]:
             drift = scale * rng.gauss(1.0, 0.01)
-            return [drift * rng.lognormvariate(0, 0.05) * (3 if rng.random() < 0.05 else 1)
-                    for _ in range(count)]  # fmt: skip
+            return [
+                drift * rng.lognormvariate(0, 0.05) * (3 if rng.random() < 0.05 else 1)
+                for _ in range(count)
+            ]
 
         low, high = median_interval(session())
         held += low <= median(session()) <= high

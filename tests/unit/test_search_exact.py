@@ -218,11 +218,15 @@ def test_searching_again_equals_searching_afresh(shape: str) -> None:
         pins = []
         for _ in range(rng.randint(0, 3)):
             some = rng.choice(bare.candidates)
-            pins.append(rng.choice([
-                {"nodes": [rng.choice(some.nodes)], "not_toolchain": some.toolchain},
-                {"nodes": list(some.nodes), "together": True},
-                {"nodes": [rng.choice(some.nodes)], "toolchain": some.toolchain},
-            ]))  # fmt: skip
+            pins.append(
+                rng.choice(
+                    [
+                        {"nodes": [rng.choice(some.nodes)], "not_toolchain": some.toolchain},
+                        {"nodes": list(some.nodes), "together": True},
+                        {"nodes": [rng.choice(some.nodes)], "toolchain": some.toolchain},
+                    ]
+                )
+            )
         if turn % 3 == 2:
             changed = rng.sample(range(len(bare.candidates)), 3)
             for index in changed:

@@ -9,21 +9,35 @@ from collage_engine.search.explain import RIVALS, Labels, explain_node, explain_
 from collage_engine.search.reading import problem_from
 
 DATA: dict[str, Any] = {
-    "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [1]},
-              {"id": 3, "inputs": [2]}],
+    "nodes": [
+        {"id": 0},
+        {"id": 1, "inputs": [0]},
+        {"id": 2, "inputs": [1]},
+        {"id": 3, "inputs": [2]},
+    ],
     "candidates": [
         {"id": "d", "nodes": [0, 1, 2], "toolchain": "onednn", "cost_us": 41.0, "spread_us": 2.0},
         {"id": "o", "nodes": [0, 1, 2], "toolchain": "onnxruntime", "cost_us": 53.0},
         {"id": "t", "nodes": [0, 1, 2, 3], "toolchain": "tvm", "cost_us": 49.0, "spread_us": 2.0},
         {"id": "s", "nodes": [3], "toolchain": "tvm", "cost_us": 5.0},
         {"id": "w", "nodes": [1], "toolchain": "openblas", "cost_us": 9.0},
-        {"id": "bad", "nodes": [0], "toolchain": "openvino", "state": "invalid",
-         "reason": "wrong numbers"},
-        {"id": "new", "nodes": [0, 1], "toolchain": "tvm", "state": "unknown",
-         "lower_bound_us": 30.0},
+        {
+            "id": "bad",
+            "nodes": [0],
+            "toolchain": "openvino",
+            "state": "invalid",
+            "reason": "wrong numbers",
+        },
+        {
+            "id": "new",
+            "nodes": [0, 1],
+            "toolchain": "tvm",
+            "state": "unknown",
+            "lower_bound_us": 30.0,
+        },
         {"id": "r", "nodes": [2], "toolchain": "tvm", "state": "unknown", "lower_bound_us": 21.0},
     ],
-}  # fmt: skip
+}
 LABELS = Labels(
     nodes={0: "conv3", 1: "bias", 2: "relu", 3: "add"},
     toolchains={"onednn": "oneDNN", "onnxruntime": "ONNX Runtime", "tvm": "TVM"},
@@ -34,8 +48,9 @@ def test_a_node_in_words() -> None:
     problem = problem_from(DATA)
     answer = solve(problem)
     rivals = k_best(problem, 2)
-    told = explain_node(problem, answer, 0, LABELS, refusals={"cublas": "no GPU"},
-                        runner_up=rivals[1])  # fmt: skip
+    told = explain_node(
+        problem, answer, 0, LABELS, refusals={"cublas": "no GPU"}, runner_up=rivals[1]
+    )
     assert told.chosen == "d"
     assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime"
     assert (
@@ -76,5 +91,12 @@ def test_an_infeasible_problem_is_explained() -> None:
 
 def test_amounts_read_well() -> None:
     assert [us(x) for x in (0.0, 0.423, 3.0, 41.26, 812.4, 1324.0, 25300.0, None)] == [
-        "0 µs", "0.42 µs", "3 µs", "41.3 µs", "812 µs", "1.32 ms", "25.3 ms", "unknown",
-    ]  # fmt: skip
+        "0 µs",
+        "0.42 µs",
+        "3 µs",
+        "41.3 µs",
+        "812 µs",
+        "1.32 ms",
+        "25.3 ms",
+        "unknown",
+    ]

@@ -70,17 +70,30 @@ def test_replay_on_models_chooses_the_same_cover(graph: object) -> None:
 
 
 def test_what_cannot_matter_is_certified_by_the_bounds() -> None:
-    problem = problem_from({
-        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
-        "candidates": [
-            {"id": "a", "nodes": [0], "toolchain": "t", "cost_us": 10},
-            {"id": "b", "nodes": [1], "toolchain": "t", "cost_us": 10},
-            {"id": "no", "nodes": [0, 1], "toolchain": "t", "state": "unknown",
-             "lower_bound_us": 20},
-            {"id": "yes", "nodes": [0], "toolchain": "u", "state": "unknown", "lower_bound_us": 4},
-            {"id": "blind", "nodes": [1], "toolchain": "u", "state": "unknown"},
-        ],
-    })  # fmt: skip
+    problem = problem_from(
+        {
+            "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+            "candidates": [
+                {"id": "a", "nodes": [0], "toolchain": "t", "cost_us": 10},
+                {"id": "b", "nodes": [1], "toolchain": "t", "cost_us": 10},
+                {
+                    "id": "no",
+                    "nodes": [0, 1],
+                    "toolchain": "t",
+                    "state": "unknown",
+                    "lower_bound_us": 20,
+                },
+                {
+                    "id": "yes",
+                    "nodes": [0],
+                    "toolchain": "u",
+                    "state": "unknown",
+                    "lower_bound_us": 4,
+                },
+                {"id": "blind", "nodes": [1], "toolchain": "u", "state": "unknown"},
+            ],
+        }
+    )
     assert cannot_matter(problem) == ["no"]  # 20, what is measured already
     seen = [o.candidate for o in outlook(problem)]
     assert seen == ["yes", "blind", "no"]

@@ -25,12 +25,18 @@ GOOD: dict[str, Any] = {
         {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 2.0},
         {"id": "b2", "nodes": [2], "toolchain": "b", "cost_us": 3.0, "state": "measured"},
         {"id": "b01", "nodes": [0, 1], "toolchain": "b", "cost_us": 6.5, "spread_us": [6.0, 7.1]},
-        {"id": "x", "nodes": [0, 1, 2], "toolchain": "b", "cost_us": None, "state": "invalid",
-         "reason": "crashed"},
+        {
+            "id": "x",
+            "nodes": [0, 1, 2],
+            "toolchain": "b",
+            "cost_us": None,
+            "state": "invalid",
+            "reason": "crashed",
+        },
         {"id": "u", "nodes": [1, 2], "toolchain": "b", "state": "unknown", "lower_bound_us": 4.0},
     ],
     "transitions": {"launch_us": 1.0, "pairs": [["a", "b", 0.5], ["b", "b", 0.25]]},
-}  # fmt: skip
+}
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -58,8 +64,11 @@ def test_answer_in_the_public_format() -> None:
 
 
 def test_infeasible_in_the_public_format() -> None:
-    pins = [{"nodes": [0], "toolchain": "b"}, {"nodes": [1], "toolchain": "a"},
-            {"nodes": [2], "toolchain": "b"}]  # fmt: skip
+    pins = [
+        {"nodes": [0], "toolchain": "b"},
+        {"nodes": [1], "toolchain": "a"},
+        {"nodes": [2], "toolchain": "b"},
+    ]
     answer = main_search(json.dumps(changed(pins=pins)))
     assert answer["infeasible"]["pins"] == [0, 1]
     assert answer["infeasible"]["nodes"] == [0]
@@ -142,8 +151,10 @@ MALFORMED = [
     (json.dumps(candidate(gives={"2": "nhwc"})), "candidates[3].gives"),
     (json.dumps(changed(transitions={"launch_us": -1})), "transitions.launch_us"),
     (json.dumps(changed(transitions={"pairs": [["a", "b"]]})), "transitions.pairs[0]"),
-    (json.dumps(changed(transitions={"pairs": [["a", "b", 1], ["a", "b", 2]]})),
-     "transitions.pairs[1]"),
+    (
+        json.dumps(changed(transitions={"pairs": [["a", "b", 1], ["a", "b", 2]]})),
+        "transitions.pairs[1]",
+    ),
     (json.dumps(changed(transitions={"formats": [[9, "a", "b", 1]]})), "transitions.formats[0]"),
     (json.dumps(changed(priority=["a", "a"])), "priority"),
     (json.dumps(changed(pins=[{"nodes": [0]}])), "pins[0]: it says nothing"),
@@ -151,7 +162,7 @@ MALFORMED = [
     (json.dumps(changed(pins=[{"nodes": [5], "toolchain": "a"}])), "pins[0].nodes"),
     (json.dumps(changed(pins=[{"nodes": [0], "toolchain": "a", "device": "cpu"}])), "pins[0]"),
     (json.dumps(changed(pins=[{"nodes": [0], "unsplit": True}])), "pins[0].nodes"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "place"), MALFORMED)
@@ -165,10 +176,8 @@ def test_malformed_problems_say_where(text: str, place: str) -> None:
 def test_the_largest_costs_are_summed_and_larger_ones_are_refused() -> None:
     data: dict[str, Any] = {
         "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
-        "candidates": [
-            {"id": n, "nodes": [n], "toolchain": "a", "cost_us": 1e15} for n in (0, 1)
-        ],
-    }  # fmt: skip
+        "candidates": [{"id": n, "nodes": [n], "toolchain": "a", "cost_us": 1e15} for n in (0, 1)],
+    }
     assert solve(problem_from(data)).cost_us == 2e15
     for much in (1.1e15, 1e50, 1e300):
         data["candidates"][1]["cost_us"] = much

@@ -36,11 +36,14 @@ def program(data: dict[str, Any], forced: Any = None) -> float | None:
     for pin in data.get("pins", []):
         wanted = set(pin["nodes"])
         usable = [
-            c for c in usable
+            c
+            for c in usable
             if not wanted & set(c["nodes"])
-            or not ((pin.get("together") and not wanted <= set(c["nodes"]))
-                    or pin.get("not_toolchain") == c["toolchain"])
-        ]  # fmt: skip
+            or not (
+                (pin.get("together") and not wanted <= set(c["nodes"]))
+                or pin.get("not_toolchain") == c["toolchain"]
+            )
+        ]
     if forced is not None and forced not in [c["id"] for c in usable]:
         return None  # a pin rules it out
     nodes = [n["id"] for n in data["nodes"]]
@@ -105,16 +108,21 @@ def program(data: dict[str, Any], forced: Any = None) -> float | None:
                             terms[chosen[i]] = terms.get(chosen[i], 0.0) + 1.0
                     terms[crossing[key]] = -1.0
                     row(-infinity, 1.0, terms)
-            forms = {(usable[i].get("takes") or {}).get(str(producer), "plain")
-                     for i in holding[node["id"]]}  # fmt: skip
+            forms = {
+                (usable[i].get("takes") or {}).get(str(producer), "plain")
+                for i in holding[node["id"]]
+            }
             for want in forms:
                 takers = [
-                    i for i in holding[node["id"]]
+                    i
+                    for i in holding[node["id"]]
                     if (usable[i].get("takes") or {}).get(str(producer), "plain") == want
                     and producer not in usable[i]["nodes"]
-                ]  # fmt: skip
-                for have in {(usable[i].get("gives") or {}).get(str(producer), "plain")
-                             for i in holding[producer]} - {want}:  # fmt: skip
+                ]
+                for have in {
+                    (usable[i].get("gives") or {}).get(str(producer), "plain")
+                    for i in holding[producer]
+                } - {want}:
                     key = (producer, have, want)
                     if key not in converting:
                         us = formats.get(key)
@@ -128,8 +136,9 @@ def program(data: dict[str, Any], forced: Any = None) -> float | None:
                     terms[converting[key]] = -1.0
                     row(-infinity, 1.0, terms)
     for output in set(data["outputs"]):
-        for have in {(usable[i].get("gives") or {}).get(str(output), "plain")
-                     for i in holding[output]} - {"plain"}:  # fmt: skip
+        for have in {
+            (usable[i].get("gives") or {}).get(str(output), "plain") for i in holding[output]
+        } - {"plain"}:
             key = (output, have, "plain")
             if key not in converting:
                 us = formats.get(key)
@@ -157,13 +166,18 @@ def enriched(data: dict[str, Any], seed: int) -> dict[str, Any]:
             continue
         inside = set(c["nodes"])
         c["gives"] = {str(n): "blocked" for n in c["nodes"] if n in valued}
-        c["takes"] = {str(p): "blocked" for n in c["nodes"] for p in inputs[n]
-                      if p in valued and p not in inside}  # fmt: skip
+        c["takes"] = {
+            str(p): "blocked"
+            for n in c["nodes"]
+            for p in inputs[n]
+            if p in valued and p not in inside
+        }
     data["transitions"]["formats"] = [
         [n, a, b, round(rng.uniform(1.0, 9.0), 2)]
-        for n in valued for a, b in (("plain", "blocked"), ("blocked", "plain"))
+        for n in valued
+        for a, b in (("plain", "blocked"), ("blocked", "plain"))
         if rng.random() < 0.9
-    ]  # fmt: skip
+    ]
     some = data["candidates"][rng.randrange(len(data["candidates"]))]
     data["pins"] = [
         {"nodes": [rng.randrange(len(inputs))], "not_toolchain": rng.choice(["tvm", "onednn"])},
@@ -195,8 +209,12 @@ def test_equals_the_integer_program(shape: str, seed: int) -> None:
 
 def test_the_program_sees_cycles_too() -> None:
     data: dict[str, Any] = {
-        "nodes": [{"id": 0, "inputs": []}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": []},
-                  {"id": 3, "inputs": [2]}],
+        "nodes": [
+            {"id": 0, "inputs": []},
+            {"id": 1, "inputs": [0]},
+            {"id": 2, "inputs": []},
+            {"id": 3, "inputs": [2]},
+        ],
         "outputs": [1, 3],
         "candidates": [
             {"id": "p", "nodes": [0, 3], "toolchain": "a", "cost_us": 1.0},
@@ -204,6 +222,6 @@ def test_the_program_sees_cycles_too() -> None:
             *({"id": n, "nodes": [n], "toolchain": "a", "cost_us": 5.0} for n in range(4)),
         ],
         "transitions": {},
-    }  # fmt: skip
+    }
     assert program(data) == pytest.approx(11.0)
     assert solve(problem_from(data)).cost_us == 11.0

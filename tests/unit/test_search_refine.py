@@ -53,9 +53,12 @@ def inside(problem: Problem, seed: int) -> Callable[..., dict[CandidateId, float
 
     def look(cover: Sequence[CandidateId]) -> dict[CandidateId, float]:
         return {
-            name: (known[name].cost_us or 0.0) * factor[known[name].toolchain] * own[name]
-            * noise.gauss(1.0, 0.03) for name in cover
-        }  # fmt: skip
+            name: (known[name].cost_us or 0.0)
+            * factor[known[name].toolchain]
+            * own[name]
+            * noise.gauss(1.0, 0.03)
+            for name in cover
+        }
 
     return look
 
@@ -93,9 +96,12 @@ def test_looking_inside_teaches_more_with_few_measurements() -> None:
         before = truth(problem, seed, start)
         for looks in gains:
             found = refine(
-                problem, [start], machine(problem, seed), trials=8,
+                problem,
+                [start],
+                machine(problem, seed),
+                trials=8,
                 inside=inside(problem, seed) if looks else None,
-            )  # fmt: skip
+            )
             assert all(bool(t.inside) == looks for t in found.trials[:8])
             gains[looks].append(1 - truth(problem, seed, found.cover) / before)
     blind, looking = (sum(g) / len(g) for g in gains.values())
@@ -202,12 +208,16 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
             made = (proposal.toolchain, proposal.takes, proposal.gives)
             assert (frozenset(proposal.nodes), *made) not in have
             assert len(proposal.parts) >= 2
-            data["candidates"].append({
-                "id": "merged", "nodes": list(proposal.nodes), "cost_us": 0.0,
-                "toolchain": proposal.toolchain,
-                "takes": {str(n): name for n, name in proposal.takes.items()},
-                "gives": {str(n): name for n, name in proposal.gives.items()},
-            })  # fmt: skip
+            data["candidates"].append(
+                {
+                    "id": "merged",
+                    "nodes": list(proposal.nodes),
+                    "cost_us": 0.0,
+                    "toolchain": proposal.toolchain,
+                    "takes": {str(n): name for n, name in proposal.takes.items()},
+                    "gives": {str(n): name for n, name in proposal.gives.items()},
+                }
+            )
             for rival in rivals:
                 if set(proposal.parts) <= set(rival.cover):
                     cover = [c for c in rival.cover if c not in proposal.parts]
@@ -222,13 +232,20 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
 
 def test_merges_stop_at_what_would_wait_for_each_other() -> None:
     """Upstream's defect D4: a→{b,d}, c→{b,d} with a, b on one toolchain and c, d on another."""
-    problem = problem_from({
-        "nodes": [{"id": 0}, {"id": 1}, {"id": 2, "inputs": [0, 1]}, {"id": 3, "inputs": [0, 1]}],
-        "candidates": [
-            {"id": n, "nodes": [i], "toolchain": t, "cost_us": 1.0}
-            for n, i, t in (("a", 0, "s"), ("c", 1, "t"), ("b", 2, "s"), ("d", 3, "t"))
-        ],
-    })  # fmt: skip
+    problem = problem_from(
+        {
+            "nodes": [
+                {"id": 0},
+                {"id": 1},
+                {"id": 2, "inputs": [0, 1]},
+                {"id": 3, "inputs": [0, 1]},
+            ],
+            "candidates": [
+                {"id": n, "nodes": [i], "toolchain": t, "cost_us": 1.0}
+                for n, i, t in (("a", 0, "s"), ("c", 1, "t"), ("b", 2, "s"), ("d", 3, "t"))
+            ],
+        }
+    )
     found = {p.parts for p in coalesce(problem, [["a", "c", "b", "d"]])}
     # Either merge alone is fine, so both are offered; as candidates, the search keeps them apart.
     assert found == {("a", "b"), ("c", "d")}

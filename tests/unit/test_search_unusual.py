@@ -24,45 +24,68 @@ CROSSED = [candidate(0, [0, 3], 1), candidate(1, [1, 2], 1)]
 FEASIBLE: dict[str, tuple[dict[str, Any], float, set[Any]]] = {
     "nothing": ({"nodes": [], "candidates": []}, 0, set()),
     "a node that reaches no output": (
-        {"nodes": nodes([], [0], [0]), "outputs": [1], "candidates": [*ONES,
-                                                                     candidate(2, [2], 5)]},
-        7, {0, 1, 2},
+        {"nodes": nodes([], [0], [0]), "outputs": [1], "candidates": [*ONES, candidate(2, [2], 5)]},
+        7,
+        {0, 1, 2},
     ),
     "a toolchain that hands over to itself at a price": (
-        {"nodes": CHAIN, "candidates": [*ONES, candidate(2, [0, 1], 5)],
-         "transitions": {"pairs": [["a", "a", 10]]}},
-        5, {2},
+        {
+            "nodes": CHAIN,
+            "candidates": [*ONES, candidate(2, [0, 1], 5)],
+            "transitions": {"pairs": [["a", "a", 10]]},
+        },
+        5,
+        {2},
     ),
     "one value taken twice is handed over once": (
-        {"nodes": nodes([], [0, 0]), "candidates": [ONES[0], {**ONES[1], "toolchain": "b"}],
-         "transitions": {"pairs": [["a", "b", 10]], "launch_us": 2}},
-        16, {0, 1},
+        {
+            "nodes": nodes([], [0, 0]),
+            "candidates": [ONES[0], {**ONES[1], "toolchain": "b"}],
+            "transitions": {"pairs": [["a", "b", 10]], "launch_us": 2},
+        },
+        16,
+        {0, 1},
     ),
     "two nodes that have nothing to do with each other": (
         {"nodes": nodes([], []), "candidates": [*ONES, candidate("both", [0, 1], 1.5)]},
-        1.5, {"both"},
+        1.5,
+        {"both"},
     ),
     "the cheap pair waits for each other": (
-        {"nodes": nodes([], [], [0], [1]),
-         "candidates": [*CROSSED, candidate(2, [0], 9), candidate(3, [3], 9)]},
-        19, {1, 2, 3},
+        {
+            "nodes": nodes([], [], [0], [1]),
+            "candidates": [*CROSSED, candidate(2, [0], 9), candidate(3, [3], 9)],
+        },
+        19,
+        {1, 2, 3},
     ),
     "an edge kept whole, ends in any order": (
-        {"nodes": CHAIN, "candidates": [*ONES, candidate(2, [0, 1], 9)],
-         "pins": [{"nodes": [1, 0], "unsplit": True}]},
-        9, {2},
+        {
+            "nodes": CHAIN,
+            "candidates": [*ONES, candidate(2, [0, 1], 9)],
+            "pins": [{"nodes": [1, 0], "unsplit": True}],
+        },
+        9,
+        {2},
     ),
     "the host, where nothing says otherwise": (
-        {"nodes": CHAIN, "candidates": [*ONES, candidate("g", [1], 0.5, device="cuda:0")],
-         "pins": [{"nodes": [1], "device": "cpu"}]},
-        2, {0, 1},
+        {
+            "nodes": CHAIN,
+            "candidates": [*ONES, candidate("g", [1], 0.5, device="cuda:0")],
+            "pins": [{"nodes": [1], "device": "cpu"}],
+        },
+        2,
+        {0, 1},
     ),
     "ids below zero": (
-        {"nodes": [{"id": -5}, {"id": -2, "inputs": [-5]}],
-         "candidates": [candidate(0, [-5], 1), candidate(1, [-2], 1)]},
-        2, {0, 1},
+        {
+            "nodes": [{"id": -5}, {"id": -2, "inputs": [-5]}],
+            "candidates": [candidate(0, [-5], 1), candidate(1, [-2], 1)],
+        },
+        2,
+        {0, 1},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FEASIBLE)
@@ -75,28 +98,45 @@ def test_unusual_but_feasible(name: str) -> None:
 INFEASIBLE: dict[str, tuple[dict[str, Any], list[int], list[int]]] = {
     "no candidates": ({"nodes": CHAIN, "candidates": []}, [], [0, 1]),
     "none that may be chosen": (
-        {"nodes": nodes([]), "candidates": [
-            candidate(0, [0], 1, state="invalid"), candidate(1, [0], 1, state="unknown")]},
-        [], [0],
+        {
+            "nodes": nodes([]),
+            "candidates": [
+                candidate(0, [0], 1, state="invalid"),
+                candidate(1, [0], 1, state="unknown"),
+            ],
+        },
+        [],
+        [0],
     ),
     "a partition that nobody offers": (
         {"nodes": CHAIN, "candidates": ONES, "pins": [{"nodes": [0, 1], "exactly": True}]},
-        [0], [0, 1],
+        [0],
+        [0, 1],
     ),
     "alone and together": (
-        {"nodes": CHAIN, "candidates": [*ONES, candidate(2, [0, 1], 1)], "pins": [
-            {"nodes": [1], "toolchain": "a"}, {"nodes": [0], "exactly": True},
-            {"nodes": [0, 1], "together": True}]},
-        [1, 2], [0, 1],
+        {
+            "nodes": CHAIN,
+            "candidates": [*ONES, candidate(2, [0, 1], 1)],
+            "pins": [
+                {"nodes": [1], "toolchain": "a"},
+                {"nodes": [0], "exactly": True},
+                {"nodes": [0, 1], "together": True},
+            ],
+        },
+        [1, 2],
+        [0, 1],
     ),
     "a device that is not there": (
         {"nodes": CHAIN, "candidates": ONES, "pins": [{"nodes": [1], "device": "cuda:0"}]},
-        [0], [1],
+        [0],
+        [1],
     ),
     "only such as wait for each other": (
-        {"nodes": nodes([], [], [0], [1]), "candidates": CROSSED}, [], [0],
+        {"nodes": nodes([], [], [0], [1]), "candidates": CROSSED},
+        [],
+        [0],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", INFEASIBLE)

@@ -30,8 +30,9 @@ class FakeEngine:
         if method == "hello":
             if params.version != p.VERSION:
                 raise UsageError("another version")
-            return p.HelloAnswer(version=p.VERSION, engine="0", host="h",
-                                 device=Device(name="cpu", description="d"))  # fmt: skip
+            return p.HelloAnswer(
+                version=p.VERSION, engine="0", host="h", device=Device(name="cpu", description="d")
+            )
         if method == "run.cancel":
             self.cancelled.set()
             return None
@@ -110,10 +111,13 @@ def test_wrong_version_is_refused(talk):
         ({"jsonrpc": "2.0", "id": 2}, -32600, "no method"),
         (request(2, "fly"), -32601, "known are hello"),
         (request(2, "run.search", {}), -32602, "document"),
-        (request(2, "pins.set", {"document": "d", "pins": [{"kind": "maybe", "nodes": []}]}),
-         -32602, "$.pins[0].kind"),
+        (
+            request(2, "pins.set", {"document": "d", "pins": [{"kind": "maybe", "nodes": []}]}),
+            -32602,
+            "$.pins[0].kind",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_messages_get_an_error_that_says_where(talk, message, code, says):
     answers = talk(HELLO, message)
     error = answers[1]["error"]
@@ -126,8 +130,10 @@ def test_an_engine_error_keeps_its_kind_and_details(talk):
     assert answer["id"] == 2
     assert answer["error"]["message"] == "no placement exists"
     assert answer["error"]["data"] == {
-        "kind": "InfeasibleError", "exit_status": 1, "details": {"pins": [0]},
-    }  # fmt: skip
+        "kind": "InfeasibleError",
+        "exit_status": 1,
+        "details": {"pins": [0]},
+    }
 
 
 def test_a_defect_is_an_error_not_a_silence(talk, capsys):
@@ -138,9 +144,10 @@ def test_a_defect_is_an_error_not_a_silence(talk, capsys):
 
 def test_a_cancel_is_served_while_a_long_request_runs(talk):
     answers = talk(
-        HELLO, request(2, "graph.get", {"document": "d"}),
+        HELLO,
+        request(2, "graph.get", {"document": "d"}),
         request(3, "run.cancel", {"document": "d"}),
-    )  # fmt: skip
+    )
     assert [a["id"] for a in answers] == [1, 3, 2]
 
 

@@ -24,38 +24,81 @@ F32 = (TensorType((1, 4), "float32"),)
 def a_document() -> Document:
     nodes = (
         Node(index=0, form="parameter", name="x", types=F32),
-        Node(index=1, form="call", op="nn.relu", inputs=(0,), types=F32, kind="elementwise",
-             name="relu", onnx_nodes=("relu",), attributes={"a": [1, 2.5, "z"]}, is_output=True),
-    )  # fmt: skip
+        Node(
+            index=1,
+            form="call",
+            op="nn.relu",
+            inputs=(0,),
+            types=F32,
+            kind="elementwise",
+            name="relu",
+            onnx_nodes=("relu",),
+            attributes={"a": [1, 2.5, "z"]},
+            is_output=True,
+        ),
+    )
     instance = ToolchainInstance(toolchain="onednn", config=(("k", "v"),), threads=2)
     placement = Placement(
         partitions=(
-            Partition(id="p0", candidate="c", toolchain="onednn", config={"k": "v"}, nodes=(0,),
-                      onnx_nodes=("relu",), estimated_us=3.0),
+            Partition(
+                id="p0",
+                candidate="c",
+                toolchain="onednn",
+                config={"k": "v"},
+                nodes=(0,),
+                onnx_nodes=("relu",),
+                estimated_us=3.0,
+            ),
         ),
-        estimated_us=4.0, measured_us=5.0, additive_error_us=1.0,
-    )  # fmt: skip
+        estimated_us=4.0,
+        measured_us=5.0,
+        additive_error_us=1.0,
+    )
     run = Run(
-        id="r1", name="first", model={"nodes": 1}, target="cpu", threads=2, toolchains=[],
-        candidates=CandidateCounts(enumerated=2), placement=placement, baselines=[],
-        winner="collage", pins=[], max_abs_error=0.0, max_rel_error=0.0, seconds={"total": 1.0},
-    )  # fmt: skip
+        id="r1",
+        name="first",
+        model={"nodes": 1},
+        target="cpu",
+        threads=2,
+        toolchains=[],
+        candidates=CandidateCounts(enumerated=2),
+        placement=placement,
+        baselines=[],
+        winner="collage",
+        pins=[],
+        max_abs_error=0.0,
+        max_rel_error=0.0,
+        seconds={"total": 1.0},
+    )
     return Document(
         model=ModelRecord(path="m.onnx", sha256="00", nodes=1),
-        graph=GraphRecord(nodes=nodes, inputs=(0,), outputs=(1,), input_names=("x",),
-                          output_names=("y",)),
+        graph=GraphRecord(
+            nodes=nodes, inputs=(0,), outputs=(1,), input_names=("x",), output_names=("y",)
+        ),
         candidates=[
-            CandidateRecord(id="c", instance=instance, nodes=(0,), label="nn.relu", key="k1",
-                            cost=Cost(state="measured", median_us=3.0, repeats_us=(3.0, 3.1))),
-            CandidateRecord(id="d", instance=instance, nodes=(0,), label="nn.relu", key="k2",
-                            cost=invalid("wrong numbers")),
+            CandidateRecord(
+                id="c",
+                instance=instance,
+                nodes=(0,),
+                label="nn.relu",
+                key="k1",
+                cost=Cost(state="measured", median_us=3.0, repeats_us=(3.0, 3.1)),
+            ),
+            CandidateRecord(
+                id="d",
+                instance=instance,
+                nodes=(0,),
+                label="nn.relu",
+                key="k2",
+                cost=invalid("wrong numbers"),
+            ),
         ],
         not_offered={"onednn": {0: "no such operator"}},
         pins=[Pin(kind="on", nodes=(0,), toolchain="onednn", text="relu=onednn")],
         runs=[run],
         settings=RunSettings(threads=2, toolchains=("onednn",)),
         constants={"launch": 0.4},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", ["a.collage", "model #2?.collage", "ré%20sumé.collage"])
@@ -131,9 +174,14 @@ def test_runs_go_by_id_name_number_and_last():
     third = msgspec.structs.replace(kept, id="rc", name="")
     document.runs = [first, second, third]
     for name, run in {
-        "ra": first, "1": first, "Run 1": first, "run 2": second, "3": second, "rc": third,
+        "ra": first,
+        "1": first,
+        "Run 1": first,
+        "run 2": second,
+        "3": second,
+        "rc": third,
         "last": third,
-    }.items():  # fmt: skip
+    }.items():
         assert document.run(name) is run, name
     for name in ("0", "4", "run", "Run", "rd", "²"):
         assert document.run(name) is None, name

@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from collage_engine.measure.in_place import InPlace
+from collage_engine.control import cancel
+from collage_engine.control.progress import StageReport
 from collage_engine.partition.candidate import make_record
-from collage_engine.pipeline import cancel, stage_in_place
-from collage_engine.pipeline.in_place import Looked
-from collage_engine.pipeline.problem import make_problem
-from collage_engine.pipeline.stage_in_place import _Settling, ids
-from collage_engine.pipeline.stage_search import find_covers
-from collage_engine.pipeline.stages import StageReport
-from collage_engine.placement.build import CoverPart
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.planning.problem import make_problem
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.stages import calibrate as stage_in_place
+from collage_engine.run.stages.calibrate import _Settling, ids
+from collage_engine.run.stages.search import find_covers
 from collage_engine.search.api import check
 from collage_engine.search.problem import Problem
+from collage_engine.trials.calibration import Looked
+from collage_engine.trials.in_model_costs import InPlace
 from tests.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -40,12 +40,19 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
     made = make_record(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
     repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
-    cost = Cost(state="measured", median_us=us, low_us=repeats[1], high_us=repeats[3],
-                count=5, repeats_us=repeats)  # fmt: skip
+    cost = Cost(
+        state="measured",
+        median_us=us,
+        low_us=repeats[1],
+        high_us=repeats[3],
+        count=5,
+        repeats_us=repeats,
+    )
     return CandidateRecord(
         **{f: getattr(made, f) for f in made.__struct_fields__ if f not in ("cost", "key")},
-        cost=cost, key=made.id,
-    )  # fmt: skip
+        cost=cost,
+        key=made.id,
+    )
 
 
 @dataclass
@@ -208,8 +215,9 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into(
     assert len(found.settling.failed) == 1
     assert found.detail.startswith(f"{len(run)} covers run")
     # The best of those that ran is confirmed beside the search's own.
-    assert any(cover_of(p) == min(run, key=lambda c: sum(truth[k] for k in c)) for p in
-               found.placements)  # fmt: skip
+    assert any(
+        cover_of(p) == min(run, key=lambda c: sum(truth[k] for k in c)) for p in found.placements
+    )
 
 
 def test_after_the_last_look_the_search_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:

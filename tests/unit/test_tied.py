@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from collage_engine.cli import output
-from collage_engine.pipeline.findings import Findings
-from collage_engine.placement.rival import Difference
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.report.rows import latency_rows
+from collage_engine.run.run_document import Findings
+from collage_engine.trials.rival import Difference
 
 
 def outcome(name: str, kind: str) -> Any:
@@ -17,9 +17,13 @@ def outcome(name: str, kind: str) -> Any:
 
 
 def test_only_intervals_around_nought_are_ties() -> None:
-    rivals = [outcome("collage", "collage"), outcome("collage 2", "collage"),
-              outcome("tvm", "whole-model"), outcome("openvino", "whole-model"),
-              outcome("onednn", "whole-model")]  # fmt: skip
+    rivals = [
+        outcome("collage", "collage"),
+        outcome("collage 2", "collage"),
+        outcome("tvm", "whole-model"),
+        outcome("openvino", "whole-model"),
+        outcome("onednn", "whole-model"),
+    ]
     apart = {
         "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0),
         "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0),
@@ -35,13 +39,24 @@ def test_only_intervals_around_nought_are_ties() -> None:
 
 def a_run(**fields: Any) -> Run:
     run = Run(
-        id="r1", name="", model={"nodes": 3}, target="cpu", threads=1, toolchains=[],
-        candidates=CandidateCounts(), winner="collage", pins=[], max_abs_error=None,
+        id="r1",
+        name="",
+        model={"nodes": 3},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        winner="collage",
+        pins=[],
+        max_abs_error=None,
         placement=Placement(partitions=(), estimated_us=90.0, measured_us=100.0),
-        max_rel_error=None, seconds={},
-        baselines=[Baseline(name="tvm", kind="whole-model", measured_us=99.0),
-                   Baseline(name="onednn", kind="whole-model", measured_us=150.0)],
-    )  # fmt: skip
+        max_rel_error=None,
+        seconds={},
+        baselines=[
+            Baseline(name="tvm", kind="whole-model", measured_us=99.0),
+            Baseline(name="onednn", kind="whole-model", measured_us=150.0),
+        ],
+    )
     for name, value in fields.items():
         setattr(run, name, value)
     return run
@@ -50,8 +65,10 @@ def a_run(**fields: Any) -> Run:
 def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
     tied = a_run(tied=["tvm"])
     assert {row.name: row.tied for row in latency_rows(tied)} == {
-        "Collage": False, "tvm": True, "onednn": False,
-    }  # fmt: skip
+        "Collage": False,
+        "tvm": True,
+        "onednn": False,
+    }
     output.print_run(tied)
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "99.0" in line]

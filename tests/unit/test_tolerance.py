@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from collage_engine.pipeline.accuracy import TRIES, Kept, Wider, keep_tolerance
 from collage_engine.search.problem import (
     CandidateId,
     Problem,
@@ -19,6 +18,7 @@ from collage_engine.search.problem import (
 )
 from collage_engine.search.reading import problem_from
 from collage_engine.search.tolerance import BurdenedSearch
+from collage_engine.trials.accuracy import TRIES, Kept, Wider, keep_tolerance
 from tests.search_graphs import problem_on, residual
 from tests.search_instances import BruteForce, random_problem
 
@@ -152,9 +152,12 @@ def test_procedure_keeps_the_tolerance_when_errors_arrive_unequally(seed: int) -
 def test_float32_remains_when_nothing_else_keeps_the_tolerance() -> None:
     problem, errors = in_two_precisions(12, 1)
     found = keep_tolerance(
-        problem, errors, errors, 1e-6,
+        problem,
+        errors,
+        errors,
+        1e-6,
         lambda cover: 1e-7 if not any(name in errors for name in cover) else 0.5,
-    )  # fmt: skip
+    )
     assert found.full is not None and found.within == (found.full,)
     assert not set(found.full.cover) & set(errors)
 
@@ -165,9 +168,12 @@ def test_a_cover_that_cannot_be_run_is_passed_over() -> None:
     assert free is not None
     broken = frozenset(free.cover)
     found = keep_tolerance(
-        problem, errors, errors, 1.0,
+        problem,
+        errors,
+        errors,
+        1.0,
         lambda cover: "it crashed" if frozenset(cover) == broken else 1e-3,
-    )  # fmt: skip
+    )
     assert found.tried[0].reason == "it crashed"
     assert found.within and frozenset(found.within[0].cover) != broken
 
@@ -286,9 +292,12 @@ def test_where_refused_whole_models_are_all_there_is_more_is_asked_for() -> None
 
 def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> None:
     problem = two_nodes(
-        offer("full", 10.0), offer("low", 4.0), offer("low:0", 3.0, (0,)),
-        offer("full:0", 5.0, (0,)), offer("full:1", 6.0, (1,)),
-    )  # fmt: skip
+        offer("full", 10.0),
+        offer("low", 4.0),
+        offer("low:0", 3.0, (0,)),
+        offer("full:0", 5.0, (0,)),
+        offer("full:1", 6.0, (1,)),
+    )
     errors: dict[CandidateId, float] = {"low": 0.03, "low:0": 0.009, "mixed": 0.0095}
     asked = Asked(problem, errors, [offer("mixed", 5.0)])
     asked.covers[frozenset({"mixed"})] = 0.02

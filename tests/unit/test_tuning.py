@@ -11,16 +11,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.measure.keys import KeyContext
-from collage_engine.measure.store import Store
-from collage_engine.measure.tuning_records import TuningRecords
-from collage_engine.pipeline import cancel
-from collage_engine.pipeline import tuning_turns as turns
-from collage_engine.pipeline.problem import make_placement
-from collage_engine.pipeline.tuned_tables import put_tables_back, tables_of
-from collage_engine.pipeline.tuning import Tuning, together, told, worth_tuning
-from collage_engine.pipeline.tuning import tunable as tunable_of
-from collage_engine.pipeline.tuning_choice import (
+from collage_engine.control import cancel
+from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
+from collage_engine.kernels.tuning.climb import climb, name_of
+from collage_engine.planning.problem import make_placement
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.placement import CandidateCounts, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
+from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
+from collage_engine.store.keys import KeyContext
+from collage_engine.store.store import Store
+from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.tuning import turns
+from collage_engine.tuning.choice import (
     Hope,
     apart,
     can_be_tuned,
@@ -31,17 +39,9 @@ from collage_engine.pipeline.tuning_choice import (
     tuned_instance,
     with_tuned_pairs,
 )
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, ToolchainError
-from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.placement import CandidateCounts, Run
-from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
-from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
-from collage_engine.toolchains.tvm.choices import Choices, digest_of, read_table, write_table
-from collage_engine.toolchains.tvm.tuning.climb import climb, name_of
+from collage_engine.tuning.tables import put_tables_back, tables_of
+from collage_engine.tuning.tuning import Tuning, together, told, worth_tuning
+from collage_engine.tuning.tuning import tunable as tunable_of
 from tests import tuning_targets
 
 TVM = ToolchainInstance(toolchain="tvm")
@@ -55,9 +55,14 @@ def record(
     name = f"{instance.id}:{'-'.join(map(str, nodes))}"
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
     return CandidateRecord(
-        id=name, instance=instance, nodes=nodes, label=name, key=f"key {name}", cost=cost,
+        id=name,
+        instance=instance,
+        nodes=nodes,
+        label=name,
+        key=f"key {name}",
+        cost=cost,
         lower_bound_us=bound,
-    )  # fmt: skip
+    )
 
 
 def problem_of(candidates: list[CandidateRecord]) -> Problem:
@@ -70,13 +75,16 @@ def problem_of(candidates: list[CandidateRecord]) -> Problem:
         outputs=(NODES - 1,),
         candidates=tuple(
             ProblemCandidate(
-                id=c.id, nodes=c.nodes, toolchain=c.instance.id,
-                cost_us=c.cost.median_us if c.cost.usable else None, state=c.cost.state,
+                id=c.id,
+                nodes=c.nodes,
+                toolchain=c.instance.id,
+                cost_us=c.cost.median_us if c.cost.usable else None,
+                state=c.cost.state,
                 lower_bound_us=c.lower_bound_us,
             )
             for c in candidates
         ),
-    )  # fmt: skip
+    )
 
 
 def singles(us: float, other_us: float, bound: float | None = None) -> list[CandidateRecord]:
@@ -90,9 +98,15 @@ def task(workload: str, kind: Any = "plan", weight: float = 1.0) -> TuneTask:
 
 def done(workload: str, gain: float = 0.0, complete: bool = True) -> TuneRecord:
     return TuneRecord(
-        workload=workload, toolchain="tvm", kind="plan", choice={"block": 2} if gain else {},
-        default_us=100.0, tuned_us=100.0 * (1 - gain), complete=complete, tried=("block=1",),
-    )  # fmt: skip
+        workload=workload,
+        toolchain="tvm",
+        kind="plan",
+        choice={"block": 2} if gain else {},
+        default_us=100.0,
+        tuned_us=100.0 * (1 - gain),
+        complete=complete,
+        tried=("block=1",),
+    )
 
 
 # What is worth tuning ------------------------------------------------------------------------
@@ -222,15 +236,20 @@ def test_climbing_finds_the_bottom_and_tries_nothing_twice():
 def test_climbing_stops_when_told_and_goes_on_from_there():
     budget = iter(range(3))
     first = climb(
-        {"x": 0, "y": 0}, around, lambda a, b: bowl(a) / bowl(b),
+        {"x": 0, "y": 0},
+        around,
+        lambda a, b: bowl(a) / bowl(b),
         stop=lambda: next(budget, None) is None,
-    )  # fmt: skip
+    )
     assert not first.complete and first.tried < 4
     again: list[str] = []
     climb(
-        first.best, around, lambda a, b: bowl(a) / bowl(b), tried=first.seen,
+        first.best,
+        around,
+        lambda a, b: bowl(a) / bowl(b),
+        tried=first.seen,
         about_to_try=lambda plan: again.append(name_of(plan)),
-    )  # fmt: skip
+    )
     assert not first.seen & set(again)
 
 
@@ -269,10 +288,22 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     assert part.tuning == digest and part.instance == tuned.instance.id
     write_table({"conv a": {"block": 3}})  # what was found later
     run = Run(
-        id="r1", name="", model={}, target="cpu", threads=1, toolchains=[], winner="collage",
-        candidates=CandidateCounts(), placement=placement, baselines=[], pins=[],
-        max_abs_error=None, max_rel_error=None, seconds={}, tables=tables_of(placement),
-    )  # fmt: skip
+        id="r1",
+        name="",
+        model={},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        winner="collage",
+        candidates=CandidateCounts(),
+        placement=placement,
+        baselines=[],
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
+        tables=tables_of(placement),
+    )
     kept = msgspec.json.decode(msgspec.json.encode(run), type=Run)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "another machine"))
     put_tables_back(kept)
@@ -291,8 +322,10 @@ def context(**changes: Any) -> KeyContext:
 def test_records_hold_for_their_versions_and_survive(tmp_path):
     records = TuningRecords(Store(tmp_path / "s.db"), context(), "tvm")
     assert records.records(["w"]) == {} and not records.any()
-    records.put_tasks("key", [task("w"), msgspec.structs.replace(
-        task("k", "trace"), description={"function": "long"})])  # fmt: skip
+    records.put_tasks(
+        "key",
+        [task("w"), msgspec.structs.replace(task("k", "trace"), description={"function": "long"})],
+    )
     assert not records.any(), "a list of kernels is no finding"
     records.put(done("w", 0.2))
     assert records.any()
@@ -345,10 +378,15 @@ def tune(
     bench: Any = Bench(store)
     told: list[str] = []
     tuning = Tuning(
-        bench, FakeMenu(), RunSettings(tune_budget_s=budget_s, threads=1), bench,  # type: ignore
-        SimpleNamespace(progress=lambda *a: None), problem_of, told.append,  # type: ignore
+        bench,
+        FakeMenu(),
+        RunSettings(tune_budget_s=budget_s, threads=1),
+        bench,  # type: ignore
+        SimpleNamespace(progress=lambda *a: None),
+        problem_of,
+        told.append,  # type: ignore
         job=f"{tuning_targets.__name__}:{job.__name__}",
-    )  # fmt: skip
+    )
     try:
         menu, found = tuning.run(candidates or singles(100.0, 90.0))
     finally:
@@ -372,8 +410,9 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
     assert len({r.id for r in found}) == len(found) == 3 * NODES, "the untuned stay"
     assert [o.instance.id for o in menu.offers] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
     assert read_table(tuned[0].instance.tuning) == {
-        "kernel 0": {"block": 2}, "kernel 1": {"block": 2},
-    }  # fmt: skip
+        "kernel 0": {"block": 2},
+        "kernel 1": {"block": 2},
+    }
     counts = tuning.counts
     assert (counts.workloads, counts.tuned, counts.improved, counts.candidates) == (2, 2, 2, NODES)
     assert counts.seconds < 25.0, "nothing was left to do, so it ended before its budget"
@@ -392,8 +431,9 @@ def test_another_choice_is_another_measurement(store):
     _, _, found, _, _ = tune(store, tuning_targets.Scripted, 30.0)
     keys = {r.id: r.key for r in found if r.instance.config}
     records = TuningRecords(store, context(), "tvm")
-    records.put(msgspec.structs.replace(
-        records.records(["kernel 0"])["kernel 0"], choice={"block": 3}))  # fmt: skip
+    records.put(
+        msgspec.structs.replace(records.records(["kernel 0"])["kernel 0"], choice={"block": 3})
+    )
     _, _, found, _, _ = tune(store, tuning_targets.Scripted, 0.0)
     later = {r.id: r.key for r in found if r.instance.config}
     assert [keys[i] == later[i] for i in sorted(keys)] == [False, True, False, True]
@@ -459,9 +499,15 @@ def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
 
     def found(workload: str, tuned: float, kind: Any = "plan") -> TuneRecord:
         return TuneRecord(
-            workload=workload, toolchain="tvm", kind=kind, choice={"of": workload},
-            default_us=10.0, tuned_us=tuned, tried=("a",), complete=True,
-        )  # fmt: skip
+            workload=workload,
+            toolchain="tvm",
+            kind=kind,
+            choice={"of": workload},
+            default_us=10.0,
+            tuned_us=tuned,
+            tried=("a",),
+            complete=True,
+        )
 
     assert optimistic_us(candidate, [plan, trace], {}) == optimistic_us(candidate, [plan], {})
     assert optimistic_us(candidate, [plan, trace, loops], {}) == pytest.approx(

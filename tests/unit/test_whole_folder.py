@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.placement import whole_folder
-from collage_engine.placement.whole_folder import tidy, write_whole
+from collage_engine.machine import whole_folder
+from collage_engine.machine.whole_folder import tidy, write_whole
 
 
 def filling(text: str, *names: str) -> Callable[[Path], None]:

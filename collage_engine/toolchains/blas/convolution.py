@@ -101,14 +101,22 @@ def convolution(
             return (own[0], *inner)
 
         return {
-            "images": shape.images, "groups": shape.groups, "filters": shape.filters,
-            "channels": shape.channels, "channels_last": int(shape.channels_last),
-            **_pair("", "h", "w", shape.data), **_pair("out_", "h", "w", shape.out),
-            **_pair("kernel_", "h", "w", shape.kernel), **_pair("stride_", "h", "w", shape.strides),
-            **_pair("dilation_", "h", "w", shape.dilation), **_pair("pad_", "h", "w", shape.begin),
-            "x": x.place(), "weights": filters.place(), "y": step.out.place(),
+            "images": shape.images,
+            "groups": shape.groups,
+            "filters": shape.filters,
+            "channels": shape.channels,
+            "channels_last": int(shape.channels_last),
+            **_pair("", "h", "w", shape.data),
+            **_pair("out_", "h", "w", shape.out),
+            **_pair("kernel_", "h", "w", shape.kernel),
+            **_pair("stride_", "h", "w", shape.strides),
+            **_pair("dilation_", "h", "w", shape.dilation),
+            **_pair("pad_", "h", "w", shape.begin),
+            "x": x.place(),
+            "weights": filters.place(),
+            "y": step.out.place(),
             "post": [p.as_json(strides(p.strides) if p.strides else ()) for p in step.posts],
-        }  # fmt: skip
+        }
 
     return plan.emit("convolution", dims, [plan.dense(data), weights], describe, (pixels,))
 

@@ -10,10 +10,18 @@ from collage_engine.records.graph import Node
 from collage_engine.toolchains.blas.plan import Post, View
 
 UNARY: dict[str, str] = {
-    "nn.relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "sqrt": "sqrt",
-    "square": "square", "abs": "abs", "erf": "erf", "nn.gelu": "gelu_erf",
-    "nn.gelu_tanh": "gelu_tanh", "nn.silu": "silu",
-}  # fmt: skip
+    "nn.relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "exp": "exp",
+    "sqrt": "sqrt",
+    "square": "square",
+    "abs": "abs",
+    "erf": "erf",
+    "nn.gelu": "gelu_erf",
+    "nn.gelu_tanh": "gelu_tanh",
+    "nn.silu": "silu",
+}
 BINARY: dict[str, tuple[str, str]] = {
     "add": ("add", "add"),
     "subtract": ("subtract", "subtract_from"),

@@ -10,9 +10,9 @@ from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.blas.supports import reason_against
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.pattern_table import anchor_patterns
-from collage_engine.toolchains.native.supported import against_match, against_sub_graph
+from collage_engine.toolchains.runtime import chains
+from collage_engine.toolchains.runtime.pattern_table import anchor_patterns
+from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.blas.toolchain import BlasToolchain

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -58,7 +58,12 @@ class BlasToolchain(NativeToolchain):
         from collage_engine.toolchains.blas.generate import generate
 
         plan = generate(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-            function.takes, function.gives,
-        )  # fmt: skip
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
+            function.takes,
+            function.gives,
+        )
         return plan.as_json(), bytes(plan.blob)

@@ -10,8 +10,8 @@ import numpy as np
 
 from collage_engine.partition.patterns import Pattern, anything
 from collage_engine.toolchains.blas.plan import Post
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.claims import Claim, Claims
+from collage_engine.toolchains.runtime import chains
+from collage_engine.toolchains.runtime.claims import Claim, Claims
 
 Scalar = Callable[[int], float | None]
 

@@ -8,10 +8,10 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.cuda import generation
-from collage_engine.toolchains.native.places import Constants, Places
-from collage_engine.toolchains.native.products import (
+from collage_engine.toolchains.runtime import chains
+from collage_engine.toolchains.runtime.cuda import generation
+from collage_engine.toolchains.runtime.places import Constants, Places
+from collage_engine.toolchains.runtime.products import (
     Dialect,
     Product,
     layout_of,
@@ -20,16 +20,22 @@ from collage_engine.toolchains.native.products import (
 )
 
 COMPUTE = {
-    "float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32",
-    "int8": "int32", "float8_e4m3fn": "float32", "float8_e5m2": "float32",
-}  # fmt: skip
+    "float32": "float32",
+    "float64": "float64",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "float8_e4m3fn": "float32",
+    "float8_e5m2": "float32",
+}
 """Element type → what it is accumulated in."""
 ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
 """A run's precision → how float32 is multiplied: its operands are rounded inside."""
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 RESULTS = {
-    "int8": ("int32",), **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
-}  # fmt: skip
+    "int8": ("int32",),
+    **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
+}
 """Element type → results where they differ from the operands'."""
 MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
 """Element type → what sizes must be multiples of: of 8 bits rows are read in words, or in 16 bytes.
@@ -98,15 +104,22 @@ def plan_of(
             raise UnsupportedError("matmul: a float32 bias of floats of 8 bits")
         step: dict[str, Any] = {
             "name": result.name or f"matmul {result.index}",
-            "m": layout.m, "n": layout.n, "k": layout.k, "batch": layout.batch,
-            "dtype": kind, "dtype_b": graph.nodes[product.right].type.dtype,
+            "m": layout.m,
+            "n": layout.n,
+            "k": layout.k,
+            "batch": layout.batch,
+            "dtype": kind,
+            "dtype_b": graph.nodes[product.right].type.dtype,
             "out_dtype": result.type.dtype,
             "compute": ROUNDED.get(precision, kind) if kind == "float32" else COMPUTE[kind],
-            "transpose_a": product.transpose_left, "transpose_b": by_columns,
-            "a": places.read(product.left), "b": b,
-            "d": places.write(product.result), "epilogue": product.epilogue,
+            "transpose_a": product.transpose_left,
+            "transpose_b": by_columns,
+            "a": places.read(product.left),
+            "b": b,
+            "d": places.write(product.result),
+            "epilogue": product.epilogue,
             **{f"stride_{name}": stride for name, stride in layout.strides.items()},
-        }  # fmt: skip
+        }
         if product.bias is not None:
             step["bias"] = places.read(product.bias)
         if product.residual is not None:
@@ -115,9 +128,7 @@ def plan_of(
     return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
 
 
-def _right(
-    places: Places, product: Product, kind: str, batch: int
-) -> tuple[dict[str, Any], bool]:  # fmt: skip
+def _right(places: Places, product: Product, kind: str, batch: int) -> tuple[dict[str, Any], bool]:
     """The right operand, and whether its rows are the product's columns."""
     if kind not in MULTIPLES or product.transpose_right:
         if kind in MULTIPLES and product.transpose_left:

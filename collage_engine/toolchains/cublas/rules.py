@@ -11,8 +11,8 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cublas.products import DIALECT
-from collage_engine.toolchains.native import chains, taken_along
-from collage_engine.toolchains.native.products import refusal
+from collage_engine.toolchains.runtime import chains, taken_along
+from collage_engine.toolchains.runtime.products import refusal
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cublas.toolchain import CublasToolchain

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource
-from collage_engine.toolchains.native.cuda import (
+from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
     LICENCE,
     ProductToolchain,
@@ -66,9 +66,13 @@ class CublasToolchain(ProductToolchain):
         from collage_engine.toolchains.cublas.products import plan_of
 
         return plan_of(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
             function.instance.precision,
-        )  # fmt: skip
+        )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         library = self.carried(self.library(), name=self.library_name)

@@ -1,10 +1,10 @@
-"""Attention by one cuDNN engine; what is one says native/attention.py."""
+"""Attention by one cuDNN engine; what is one says runtime/attention.py."""
 
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.toolchains.cudnn.plan import Plan, View
-from collage_engine.toolchains.native.attention import Attention
+from collage_engine.toolchains.runtime.attention import Attention
 
 HALF = ("float16", "bfloat16")
 HEAD_MULTIPLE = 8

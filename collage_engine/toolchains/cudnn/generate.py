@@ -24,19 +24,27 @@ from collage_engine.toolchains.cudnn.spatial import (
     with_row,
     with_row_post,
 )
-from collage_engine.toolchains.native import attention as written_out
-from collage_engine.toolchains.native.places import Constants, blank
+from collage_engine.toolchains.runtime import attention as written_out
+from collage_engine.toolchains.runtime.places import Constants, blank
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
 POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 UNARY = {
-    "nn.relu": {"mode": "relu"}, "sigmoid": {"mode": "sigmoid"}, "tanh": {"mode": "tanh"},
-    "nn.silu": {"mode": "swish"}, "nn.gelu": {"mode": "gelu"},
-    "nn.gelu_tanh": {"mode": "gelu_tanh"}, "nn.softplus": {"mode": "softplus"},
-    "exp": {"mode": "exp"}, "sqrt": {"mode": "sqrt"}, "rsqrt": {"mode": "rsqrt"},
-    "erf": {"mode": "erf"}, "abs": {"mode": "abs"}, "negative": {"mode": "negative"},
-}  # fmt: skip
+    "nn.relu": {"mode": "relu"},
+    "sigmoid": {"mode": "sigmoid"},
+    "tanh": {"mode": "tanh"},
+    "nn.silu": {"mode": "swish"},
+    "nn.gelu": {"mode": "gelu"},
+    "nn.gelu_tanh": {"mode": "gelu_tanh"},
+    "nn.softplus": {"mode": "softplus"},
+    "exp": {"mode": "exp"},
+    "sqrt": {"mode": "sqrt"},
+    "rsqrt": {"mode": "rsqrt"},
+    "erf": {"mode": "erf"},
+    "abs": {"mode": "abs"},
+    "negative": {"mode": "negative"},
+}
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
@@ -130,12 +138,20 @@ class Generator:
             strides, dilation = (1, *strides), (1, *dilation)
             begin, end = (0, *begin), (0, *end)
         plan.emit(
-            "deconv" if transposed else "conv", node.name or f"{node.op} {node.index}",
-            x=x.as_json(), w=w.as_json(), y=y.as_json(), pre=list(begin), post=list(end),
-            stride=list(strides), dilation=list(dilation), groups=groups,
-            posts=[{k: v.as_json() if isinstance(v, View) else v for k, v in p.items()}
-                   for p in posts],
-        )  # fmt: skip
+            "deconv" if transposed else "conv",
+            node.name or f"{node.op} {node.index}",
+            x=x.as_json(),
+            w=w.as_json(),
+            y=y.as_json(),
+            pre=list(begin),
+            post=list(end),
+            stride=list(strides),
+            dilation=list(dilation),
+            groups=groups,
+            posts=[
+                {k: v.as_json() if isinstance(v, View) else v for k, v in p.items()} for p in posts
+            ],
+        )
 
     def _posts(self, node: Node) -> tuple[Node, list[dict[str, Any]]]:
         """What follows an anchor and nobody else reads: bias, residual, activation."""
@@ -178,9 +194,10 @@ class Generator:
         if any(d not in (1, full) for d, full in sizes):
             return None
         return {
-            "mode": node.op, "other": other_view,
+            "mode": node.op,
+            "other": other_view,
             "swapped": node.inputs[1] == source and node.op not in COMMUTATIVE,
-        }  # fmt: skip
+        }
 
     def _pointwise(self, node: Node) -> None:
         source = node.inputs[0]

@@ -11,7 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
-from collage_engine.toolchains.native.places import Constants
+from collage_engine.toolchains.runtime.places import Constants
 
 ALIGN = 256
 """Bytes; what cuDNN's fastest engines want of addresses."""
@@ -40,9 +40,11 @@ class View:
 
     def permuted(self, axes: Ints) -> View:
         return View(
-            self.place, tuple(self.dims[a] for a in axes), tuple(self.strides[a] for a in axes),
+            self.place,
+            tuple(self.dims[a] for a in axes),
+            tuple(self.strides[a] for a in axes),
             self.dtype,
-        )  # fmt: skip
+        )
 
     def reshaped(self, dims: Ints) -> View:
         """Other sizes over dense memory; ``UnsupportedError`` when it is not dense."""
@@ -59,9 +61,11 @@ class View:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            **self.place, "dims": list(self.dims), "strides": list(self.strides),
+            **self.place,
+            "dims": list(self.dims),
+            "strides": list(self.strides),
             "dtype": self.dtype,
-        }  # fmt: skip
+        }
 
 
 def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:

@@ -18,7 +18,7 @@ from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.plan import Plan, View
 from collage_engine.toolchains.cudnn.spatial import ints, pads
-from collage_engine.toolchains.native.requantized import LARGEST_FLOAT, Requantized, requantized
+from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
 KINDS: tuple[Kind, ...] = ("conv",)
 CHANNEL_MULTIPLE = 4
@@ -79,12 +79,19 @@ def emit(plan: Plan, found: Quantized) -> None:
     y = image(plan.result(found.root))
     posts = _posts(plan, made, found, image, small=last.dtype == "int8")
     plan.emit(
-        "conv", node.name or f"{node.op} {node.index}", x=x.as_json(),
-        w=stored.permuted((0, 3, 1, 2)).as_json(), y=y.as_json(), pre=list(begin), post=list(end),
+        "conv",
+        node.name or f"{node.op} {node.index}",
+        x=x.as_json(),
+        w=stored.permuted((0, 3, 1, 2)).as_json(),
+        y=y.as_json(),
+        pre=list(begin),
+        post=list(end),
         stride=list(ints(node.attributes["strides"], 2)),
         dilation=list(ints(node.attributes["dilation"], 2)),
-        groups=1, sums="int32", posts=posts,
-    )  # fmt: skip
+        groups=1,
+        sums="int32",
+        posts=posts,
+    )
 
 
 def _posts(

@@ -21,8 +21,8 @@ from collage_engine.toolchains.cudnn.generate import (
     VIEWS,
     dry_plan,
 )
-from collage_engine.toolchains.native import attention as written_out
-from collage_engine.toolchains.native import taken_along
+from collage_engine.toolchains.runtime import attention as written_out
+from collage_engine.toolchains.runtime import taken_along
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain

@@ -33,9 +33,11 @@ def in_order(view: View, layout: str, logical: str, op: str) -> View:
 def with_row(view: View) -> View:
     dims, strides = view.dims, view.strides
     return View(
-        view.place, (*dims[:2], 1, dims[2]), (*strides[:2], strides[2] * dims[2], strides[2]),
+        view.place,
+        (*dims[:2], 1, dims[2]),
+        (*strides[:2], strides[2] * dims[2], strides[2]),
         view.dtype,
-    )  # fmt: skip
+    )
 
 
 def with_row_post(post: dict[str, Any]) -> dict[str, Any]:

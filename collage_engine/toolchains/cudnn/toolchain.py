@@ -10,8 +10,8 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource
-from collage_engine.toolchains.native.cuda import (
+from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.cuda import (
     LICENCE,
     RuledCudaToolchain,
     cudart_library,
@@ -30,9 +30,10 @@ class CudnnToolchain(RuledCudaToolchain):
     licence = "LicenseRef-NVIDIA-cuDNN"
     install = "pip install 'collage-explorer[cuda]'"
     depends = (
-        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+        "collage_engine.partition.quantized",
+        "collage_engine.partition.quantized_numbers",
         "collage_engine.partition.patterns",
-    )  # fmt: skip
+    )
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
 
@@ -63,10 +64,14 @@ class CudnnToolchain(RuledCudaToolchain):
         from collage_engine.toolchains.cudnn.generate import plan_of
 
         return plan_of(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
             formats={**function.takes, **function.gives},
             strict=function.instance.precision == "float32",
-        )  # fmt: skip
+        )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         libraries = [self.carried(path) for path in self.parts()]

@@ -1,4 +1,4 @@
-"""Attention by one kernel of CUTLASS; what is one says native/attention.py."""
+"""Attention by one kernel of CUTLASS; what is one says runtime/attention.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import WHOLE, Family
 from collage_engine.toolchains.cutlass.steps import LARGEST, Generator, Ints
-from collage_engine.toolchains.native.attention import Attention
+from collage_engine.toolchains.runtime.attention import Attention
 
 HEADS_INSIDE = (0, 2, 1, 3)
 """A result [batch, queries, heads, size], as the kernel writes it."""
@@ -43,15 +43,17 @@ def emit(g: Generator, found: Attention) -> None:
     kind = node.type.dtype
     sizes, steps = folded
     fields: dict[str, Any] = {
-        "a": g.plain(found.q.node), "b": g.plain(found.k.node), "v": g.plain(found.v.node),
-        "scale": found.scale(g.places.constants), **sizes, **steps,
-    }  # fmt: skip
+        "a": g.plain(found.q.node),
+        "b": g.plain(found.k.node),
+        "v": g.plain(found.v.node),
+        "scale": found.scale(g.places.constants),
+        **sizes,
+        **steps,
+    }
     if found.mask is not None:
         fields["c"] = g.plain(found.mask)
     elif found.selected:
-        fields["c"] = g.places.constant(
-            found.added_mask(g.places.constants, kind, g.places.dry)
-        )  # fmt: skip
+        fields["c"] = g.places.constant(found.added_mask(g.places.constants, kind, g.places.dry))
     g.step("attention", node, Family("attention", kind, "rows", "none", WHOLE[kind]), fields)
     g.steps[-1]["d"] = g.plain(found.root, write=True)
 
@@ -77,9 +79,13 @@ def _folded(graph: DataflowGraph, found: Attention) -> tuple[dict[str, int], dic
             each[1:] = [0, each[1]]
         batch, heads = batch * heads, 1
     sizes = {
-        "batch": batch, "heads": heads, "queries": queries, "keys": keys, "head_size": size,
+        "batch": batch,
+        "heads": heads,
+        "queries": queries,
+        "keys": keys,
+        "head_size": size,
         "head_size_v": size_v,
-    }  # fmt: skip
+    }
     flat = {
         f"{name}_{what}": step
         for name, each in steps.items()

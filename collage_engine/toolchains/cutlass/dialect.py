@@ -5,8 +5,8 @@ from __future__ import annotations
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.products import Dialect, layout_of
+from collage_engine.toolchains.runtime import chains
+from collage_engine.toolchains.runtime.products import Dialect, layout_of
 
 TYPES = ("float32", "float16", "bfloat16")
 
@@ -51,11 +51,14 @@ DIALECT = Dialect(
     name="CUTLASS",
     check=_check,
     activations={
-        "nn.relu": "relu", "nn.gelu": "gelu", "nn.gelu_tanh": "gelu_tanh", "nn.silu": "silu",
+        "nn.relu": "relu",
+        "nn.gelu": "gelu",
+        "nn.gelu_tanh": "gelu_tanh",
+        "nn.silu": "silu",
     },
     chains=(("gelu_tanh", chains.gelu_tanh), ("gelu", chains.gelu_erf), ("silu", chains.silu)),
     channel_axes={
         "matmul": lambda node: len(node.type.shape) - 1,
         "nn.conv2d": lambda node: layout(node).index("C"),
     },
-)  # fmt: skip
+)

@@ -15,9 +15,13 @@ from collage_engine.toolchains.cutlass import headers
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 """Epilogues of families in floating point."""
 ALIGNMENTS = {
-    "float16": (8, 2), "bfloat16": (8, 2), "tf32": (4, 1), "float32": (1,), "int8": (16, 4),
+    "float16": (8, 2),
+    "bfloat16": (8, 2),
+    "tf32": (4, 1),
+    "float32": (1,),
+    "int8": (16, 4),
     "uint8": (16, 4),
-}  # fmt: skip
+}
 """Mathematics → elements that operands may be read by at once, the best first."""
 WHOLE = {"float16": 8, "bfloat16": 8, "float32": 4}
 """Elements of 16 bytes, by type."""

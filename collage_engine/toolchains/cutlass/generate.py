@@ -12,9 +12,9 @@ from collage_engine.toolchains.cutlass import attention, quantized
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.steps import Generator, Ints
-from collage_engine.toolchains.native import attention as written_out
-from collage_engine.toolchains.native.places import Constants, Places, blank
-from collage_engine.toolchains.native.products import products
+from collage_engine.toolchains.runtime import attention as written_out
+from collage_engine.toolchains.runtime.places import Constants, Places, blank
+from collage_engine.toolchains.runtime.products import products
 
 
 def plan_of(

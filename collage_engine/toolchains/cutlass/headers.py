@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import find_in_wheel
+from collage_engine.toolchains.runtime.builder import find_in_wheel
 
 WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
 """Distributions that carry CUTLASS's headers, the newer first."""

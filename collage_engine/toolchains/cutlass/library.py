@@ -25,8 +25,8 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.cutlass.headers import all_folders, version
 from collage_engine.toolchains.cutlass.sources import source_of
-from collage_engine.toolchains.native.builder import build_folder, lock
-from collage_engine.toolchains.native.nvcc import need_nvcc, nvcc_version
+from collage_engine.toolchains.runtime.builder import build_folder, lock
+from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
 
 SOURCES = Path(__file__).resolve().parent / "src"
 KERNELS = SOURCES / "kernels"
@@ -57,10 +57,19 @@ def options(architecture: str) -> list[str]:
     """What nvcc is told beside files; NDEBUG, since assertions make it serialise wgmma."""
     number = architecture.removeprefix("sm_")
     return [
-        "-std=c++17", "-O3", "-DNDEBUG", "-w", "--expt-relaxed-constexpr",
-        "-gencode", f"arch=compute_{number},code=sm_{number}",
-        "-Xcompiler", "-fPIC,-fvisibility=hidden", "-shared", "-cudart", "shared",
-    ]  # fmt: skip
+        "-std=c++17",
+        "-O3",
+        "-DNDEBUG",
+        "-w",
+        "--expt-relaxed-constexpr",
+        "-gencode",
+        f"arch=compute_{number},code=sm_{number}",
+        "-Xcompiler",
+        "-fPIC,-fvisibility=hidden",
+        "-shared",
+        "-cudart",
+        "shared",
+    ]
 
 
 def file_name(share: Share, architecture: str) -> str:
@@ -142,16 +151,28 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
         code, result = Path(scratch) / "kernels.cu", Path(scratch) / library.name
         code.write_text(source)
         command = [
-            need_nvcc(), *options(architecture), *(f"-I{folder}" for folder in all_folders()),
-            f"-I{KERNELS}", f"-I{KERNELS / 'absent'}", str(code), "-o", str(result),
-            "-Xlinker", f"-soname={library.name}", "-Xlinker", "-rpath=$ORIGIN",
-        ]  # fmt: skip
+            need_nvcc(),
+            *options(architecture),
+            *(f"-I{folder}" for folder in all_folders()),
+            f"-I{KERNELS}",
+            f"-I{KERNELS / 'absent'}",
+            str(code),
+            "-o",
+            str(result),
+            "-Xlinker",
+            f"-soname={library.name}",
+            "-Xlinker",
+            "-rpath=$ORIGIN",
+        ]
         log = Path(scratch) / "log"
         with open(log, "wb") as written:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=written, stderr=written,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             try:
                 status = _wait(child, stop)
             finally:
@@ -194,7 +215,7 @@ def put_beside(libraries: Iterable[Path], folder: Path) -> None:
 
 def open_library(library: Path) -> ctypes.CDLL:
     """Known to this process by its SONAME from now on, wherever the runtime was loaded from."""
-    from collage_engine.toolchains.native.cuda import cuda_runtime
+    from collage_engine.toolchains.runtime.cuda import cuda_runtime
 
     ctypes.CDLL(str(cuda_runtime()[1]))  # it asks for it by name
     return ctypes.CDLL(str(library))

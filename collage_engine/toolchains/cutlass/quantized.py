@@ -20,7 +20,7 @@ from collage_engine.toolchains.cutlass.steps import (
     filters_of,
     row_alignment,
 )
-from collage_engine.toolchains.native.requantized import LARGEST_FLOAT, Requantized, requantized
+from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
 KINDS: tuple[Kind, ...] = ("conv", "matmul")
 

@@ -18,8 +18,8 @@ from collage_engine.toolchains.cutlass import attention
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.generate import dry_plan
 from collage_engine.toolchains.cutlass.quantized import KINDS
-from collage_engine.toolchains.native import attention as written_out
-from collage_engine.toolchains.native import chains, taken_along
+from collage_engine.toolchains.runtime import attention as written_out
+from collage_engine.toolchains.runtime import chains, taken_along
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain

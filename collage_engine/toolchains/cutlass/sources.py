@@ -14,14 +14,20 @@ from collage_engine.toolchains.cutlass.families import (
 )
 
 ELEMENTS = {
-    "float16": "cutlass::half_t", "bfloat16": "cutlass::bfloat16_t", "float32": "float",
-    "int8": "int8_t", "uint8": "uint8_t",
-}  # fmt: skip
+    "float16": "cutlass::half_t",
+    "bfloat16": "cutlass::bfloat16_t",
+    "float32": "float",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+}
 ORDERS = {"rows": "cutlass::layout::RowMajor", "columns": "cutlass::layout::ColumnMajor"}
 FUNCTORS = {
-    "none": "Identity", "relu": "ReLu", "gelu": "GELU", "gelu_tanh": "GELU_taylor",
+    "none": "Identity",
+    "relu": "ReLu",
+    "gelu": "GELU",
+    "gelu_tanh": "GELU_taylor",
     "silu": "SiLu",
-}  # fmt: skip
+}
 """Epilogue → the functor of cutlass::epilogue::thread."""
 MOST_STORED = {"int8": 8, "uint8": 8, "float32": 4}
 """Elements of a result of 8-bit operands that are stored at once."""
@@ -34,25 +40,27 @@ def source_of(share: Share) -> str:
     for number, tile in enumerate(share.tiles):
         aliases.append(f"using Kernel{number} = {_kernel(family, tile)};")
         entries.append(f'    collage::Entry<Kernel{number}>::Make("{tile.name}"),')
-    return "\n".join([
-        f'#include "{family.op}_{share.generation}.h"',
-        "",
-        "namespace {",
-        "",
-        f"using Element = {ELEMENTS[family.dtype]};",
-        "template <typename T>",
-        f"using Activation = cutlass::epilogue::thread::{FUNCTORS[family.activation]}<T>;",
-        *aliases,
-        "",
-        "const CollageKernel kKernels[] = {",
-        *entries,
-        "};",
-        "",
-        "}  // namespace",
-        "",
-        f'COLLAGE_LIBRARY("{family.name}", kKernels)',
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f'#include "{family.op}_{share.generation}.h"',
+            "",
+            "namespace {",
+            "",
+            f"using Element = {ELEMENTS[family.dtype]};",
+            "template <typename T>",
+            f"using Activation = cutlass::epilogue::thread::{FUNCTORS[family.activation]}<T>;",
+            *aliases,
+            "",
+            "const CollageKernel kKernels[] = {",
+            *entries,
+            "};",
+            "",
+            "}  // namespace",
+            "",
+            f'COLLAGE_LIBRARY("{family.name}", kKernels)',
+            "",
+        ]
+    )
 
 
 def _kernel(family: Family, tile: AnyTile) -> str:
@@ -106,9 +114,11 @@ def _shape(m: int, n: int, k: int) -> str:
 
 
 def _cute(*sizes: int | str) -> str:
-    return "cute::Shape<" + ", ".join(
-        size if isinstance(size, str) else f"cute::Int<{size}>" for size in sizes
-    ) + ">"  # fmt: skip
+    return (
+        "cute::Shape<"
+        + ", ".join(size if isinstance(size, str) else f"cute::Int<{size}>" for size in sizes)
+        + ">"
+    )
 
 
 def _wide_gemm(family: Family, tile: WideTile) -> str:

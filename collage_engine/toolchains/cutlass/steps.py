@@ -13,8 +13,8 @@ from collage_engine.records.format import NHWC, TO_STORED, differs
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cutlass.dialect import groups, layout
 from collage_engine.toolchains.cutlass.families import ALIGNMENTS, Family, alignment
-from collage_engine.toolchains.native.places import Places
-from collage_engine.toolchains.native.products import Product, layout_of_product
+from collage_engine.toolchains.runtime.places import Places
+from collage_engine.toolchains.runtime.products import Product, layout_of_product
 
 LARGEST = 1 << 31
 """Sizes and, for convolutions, bytes of a tensor stay below: the kernels count in 32 bits."""
@@ -55,13 +55,23 @@ class Convolved:
     def fields(self) -> dict[str, int]:
         n, h, w, c = self.image
         return {
-            "images": n, "height": h, "width": w, "channels": c, "filters": self.filters,
-            "kernel_h": self.kernel[0], "kernel_w": self.kernel[1],
-            "out_h": self.result[1], "out_w": self.result[2],
-            "pad_h": self.padding[0], "pad_w": self.padding[1],
-            "stride_h": self.stride[0], "stride_w": self.stride[1],
-            "dilation_h": self.dilation[0], "dilation_w": self.dilation[1], "groups": self.groups,
-        }  # fmt: skip
+            "images": n,
+            "height": h,
+            "width": w,
+            "channels": c,
+            "filters": self.filters,
+            "kernel_h": self.kernel[0],
+            "kernel_w": self.kernel[1],
+            "out_h": self.result[1],
+            "out_w": self.result[2],
+            "pad_h": self.padding[0],
+            "pad_w": self.padding[1],
+            "stride_h": self.stride[0],
+            "stride_w": self.stride[1],
+            "dilation_h": self.dilation[0],
+            "dilation_w": self.dilation[1],
+            "groups": self.groups,
+        }
 
 
 def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
@@ -115,9 +125,12 @@ class Generator:
         sizes = layout_of_product(self.graph, product)
         b, order = self._right(product, sizes.batch)
         fields = {
-            "m": sizes.m, "n": sizes.n, "k": sizes.k, "batch": sizes.batch,
+            "m": sizes.m,
+            "n": sizes.n,
+            "k": sizes.k,
+            "batch": sizes.batch,
             **{f"stride_{name}": stride for name, stride in sizes.strides.items()},
-        }  # fmt: skip
+        }
         family = self._family("gemm", node, product, order, sizes.k, sizes.n)
         self.gemm(node, family, fields, {"a": self.plain(product.left), "b": b})
         self._ends(product, self.plain)
@@ -154,9 +167,15 @@ class Generator:
     def step(self, op: str, node: Node, family: Family, fields: dict[str, Any]) -> None:
         self.families.add(family)
         self.steps.append(
-            {"op": op, "name": node.name or f"{node.op} {node.index}", "family": family.name,
-             "dtype": node.type.dtype, "epilogue": family.activation, **fields}
-        )  # fmt: skip
+            {
+                "op": op,
+                "name": node.name or f"{node.op} {node.index}",
+                "family": family.name,
+                "dtype": node.type.dtype,
+                "epilogue": family.activation,
+                **fields,
+            }
+        )
 
     def _ends(self, product: Product, read: Callable[[int], Place]) -> None:
         if product.bias is not None:
@@ -193,8 +212,10 @@ class Generator:
             raise UnsupportedError(f"{node.op}: groups in float32 without tensor cores")
         taken, given = sizes.channels // sizes.groups, sizes.filters // sizes.groups
         family = self._family("group", node, product, "columns", taken, given)
-        if not any(t.n % given == 0 if t.several else given % t.n == 0  # type: ignore[union-attr]
-                   for t in family.tiles("sm80")):  # fmt: skip
+        if not any(
+            t.n % given == 0 if t.several else given % t.n == 0  # type: ignore[union-attr]
+            for t in family.tiles("sm80")
+        ):
             raise UnsupportedError(f"{node.op}: groups of {given} filters fit in no block")
         return family
 
@@ -260,9 +281,17 @@ class Generator:
     ) -> None:
         what = node.name or node.op or "an input"
         self.steps.append(
-            {"op": "transpose", "name": f"{what}, other order of axes", "dtype": node.type.dtype,
-             "batch": batch, "rows": rows, "columns": columns, "a": source, "d": target}
-        )  # fmt: skip
+            {
+                "op": "transpose",
+                "name": f"{what}, other order of axes",
+                "dtype": node.type.dtype,
+                "batch": batch,
+                "rows": rows,
+                "columns": columns,
+                "a": source,
+                "d": target,
+            }
+        )
 
 
 def row_alignment(node: Node, math: str, *rows: int) -> int:

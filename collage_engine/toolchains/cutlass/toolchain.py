@@ -10,14 +10,14 @@ from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.native.cuda import (
+from collage_engine.toolchains.runtime import builder
+from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
     ProductToolchain,
     cudart_library,
     generation,
 )
-from collage_engine.toolchains.native.nvcc import need_nvcc
+from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -35,9 +35,10 @@ class CutlassToolchain(ProductToolchain):
     licence = "BSD-3-Clause"
     install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'"
     depends = (
-        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
+        "collage_engine.partition.quantized",
+        "collage_engine.partition.quantized_numbers",
         "collage_engine.partition.patterns",
-    )  # fmt: skip
+    )
     whole_model = False
     direct_convolutions = True
 
@@ -84,9 +85,14 @@ class CutlassToolchain(ProductToolchain):
         from collage_engine.toolchains.cutlass.generate import plan_of
 
         plan, weights, families = plan_of(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-            function.instance.precision, {**function.takes, **function.gives},
-        )  # fmt: skip
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
+            function.instance.precision,
+            {**function.takes, **function.gives},
+        )
         built = self.kernels(families, function.instance.architecture)
         for step in plan["steps"]:
             if "family" in step:
@@ -119,16 +125,21 @@ class CutlassToolchain(ProductToolchain):
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """The runtime, and the kernels that these functions may choose from."""
         from collage_engine.toolchains.cutlass.generate import plan_of
-        from collage_engine.toolchains.native.places import blank
+        from collage_engine.toolchains.runtime.places import blank
 
         found: dict[str, RuntimeLibrary] = {}
         for function in functions:
             try:
                 _, _, families = plan_of(
-                    function.graph, function.nodes, function.inputs, function.outputs,
-                    blank(function.graph), function.instance.precision,
-                    {**function.takes, **function.gives}, dry=True,
-                )  # fmt: skip
+                    function.graph,
+                    function.nodes,
+                    function.inputs,
+                    function.outputs,
+                    blank(function.graph),
+                    function.instance.precision,
+                    {**function.takes, **function.gives},
+                    dry=True,
+                )
             except UnsupportedError:
                 continue  # nothing of it was compiled
             for libraries in self.kernels(families, function.instance.architecture).values():

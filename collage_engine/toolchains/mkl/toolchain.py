@@ -9,7 +9,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
 
 PACKAGE = "mkl"
 HEADERS = "mkl-include"
@@ -58,9 +58,12 @@ class MklToolchain(BlasToolchain):
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         libraries = (
             RuntimeLibrary(
-                file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                file=str(file),
+                name=file.name,
+                toolchain=self.name,
+                version=self.version(),
                 licence=self.licence,
             )
             for file in self._libraries()
-        )  # fmt: skip
+        )
         return (*libraries, self.own_library())

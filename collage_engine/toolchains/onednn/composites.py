@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.partition.patterns import Match, Pattern, anything
-from collage_engine.toolchains.native import chains
-from collage_engine.toolchains.native.claims import Claims
 from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
 from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.runtime import chains
+from collage_engine.toolchains.runtime.claims import Claims
 
 Build = Callable[[Plan, Match], int | None]
 """Emits the composite; None when its constants are not the expected ones."""

@@ -12,8 +12,21 @@ from collections import Counter
 
 from collage_engine.toolchains.onednn.steps import Plan, PostOp, Step
 
-ANCHORS = {"conv", "deconv", "matmul", "pool", "softmax", "layer_norm", "batch_norm", "reduce",
-           "eltwise", "binary", "prelu", "concat", "resize"}  # fmt: skip
+ANCHORS = {
+    "conv",
+    "deconv",
+    "matmul",
+    "pool",
+    "softmax",
+    "layer_norm",
+    "batch_norm",
+    "reduce",
+    "eltwise",
+    "binary",
+    "prelu",
+    "concat",
+    "resize",
+}
 HEAVY = {"conv", "deconv", "matmul"}
 TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Where another tensor may be a post-op. oneDNN 3.2 takes one in pooling and softmax too, and
@@ -98,8 +111,14 @@ def _join(
     _, at, posts = best
     host = steps[at]
     assert host is not None
-    merged = Step(host.op, step.out, step.dims, host.fields, [*host.posts, *posts, *step.posts],
-                  host.nodes + step.nodes)  # fmt: skip
+    merged = Step(
+        host.op,
+        step.out,
+        step.dims,
+        host.fields,
+        [*host.posts, *posts, *step.posts],
+        host.nodes + step.nodes,
+    )
     return at, merged
 
 
@@ -108,9 +127,12 @@ def _misread(plan: Plan, host: Step, post: PostOp) -> bool:
     broadcast over the batch, to images of one pixel."""
     batch, spatial = host.dims[0], host.dims[2:]
     return (
-        post.kind == "binary" and batch > 1 and bool(spatial) and set(spatial) == {1}
+        post.kind == "binary"
+        and batch > 1
+        and bool(spatial)
+        and set(spatial) == {1}
         and plan.dims[post.value] != host.dims
-    )  # fmt: skip
+    )
 
 
 def _eltwise_posts(step: Step) -> list[PostOp]:

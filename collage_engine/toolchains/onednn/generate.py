@@ -12,7 +12,6 @@ from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.native.claims import Claim
 from collage_engine.toolchains.onednn import composites, quantized, quantized_scales
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
@@ -20,6 +19,7 @@ from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
 from collage_engine.toolchains.onednn.steps import TYPES, Constants, Plan
+from collage_engine.toolchains.runtime.claims import Claim
 
 
 def _filled(value: float) -> Callable[[Plan, Node], int]:
@@ -30,9 +30,14 @@ def _filled(value: float) -> Callable[[Plan, Node], int]:
 
 
 LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
-    **SPATIAL, **POINTWISE, **SHAPING, **LINEAR, **quantized_scales.QUANTIZED,
-    "ones_like": _filled(1.0), "zeros_like": _filled(0.0),
-}  # fmt: skip
+    **SPATIAL,
+    **POINTWISE,
+    **SHAPING,
+    **LINEAR,
+    **quantized_scales.QUANTIZED,
+    "ones_like": _filled(1.0),
+    "zeros_like": _filled(0.0),
+}
 FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
     "split": split_field,
     "nn.batch_norm": batch_norm_field,

@@ -30,9 +30,13 @@ FUNCTIONS: dict[str, tuple[str, float, float]] = {
 """Relax operator → (oneDNN function, alpha, beta)."""
 
 BINARY = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div",
-    "maximum": "max", "minimum": "min",
-}  # fmt: skip
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "maximum": "max",
+    "minimum": "min",
+}
 
 
 def function(plan: Plan, node: Node) -> int:

@@ -15,13 +15,13 @@ from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.native.claims import Claim
 from collage_engine.toolchains.onednn.composites import Composite
 from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
 from collage_engine.toolchains.onednn.quantized_scales import Lower, entry, rescale, single
 from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.spatial import SPATIAL, convolve, image
 from collage_engine.toolchains.onednn.steps import Plan, PostOp
+from collage_engine.toolchains.runtime.claims import Claim
 
 
 def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Claim[Composite]]:
@@ -70,8 +70,9 @@ def _build(found: Quantized, alone: bool, plan: Plan, _match: object) -> int | N
 
 def _activation(node: Node) -> PostOp:
     if node.op == "clip":
-        return PostOp("eltwise", "clip", float(node.attributes["min"]),
-                      float(node.attributes["max"]))  # fmt: skip
+        return PostOp(
+            "eltwise", "clip", float(node.attributes["min"]), float(node.attributes["max"])
+        )
     if node.op == "nn.leakyrelu":
         return PostOp("eltwise", "relu", float(node.attributes["alpha"]))
     return PostOp("eltwise", *FUNCTIONS[node.op])
@@ -127,9 +128,14 @@ def _conv(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
         entry(plan, "weights", scales, 0, 3 if grouped else 1),
     ]
     out = convolve(
-        plan, node, plan.tensor(found["data"]), plan.constant(weights, "int8"),
-        dtype=dtype, scaling=scaling, **fields,
-    )  # fmt: skip
+        plan,
+        node,
+        plan.tensor(found["data"]),
+        plan.constant(weights, "int8"),
+        dtype=dtype,
+        scaling=scaling,
+        **fields,
+    )
     step = next(s for s in reversed(plan.steps) if s.op == "conv")
     step.posts.extend(posts)
     return out
@@ -158,9 +164,14 @@ def _matmul(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
         entry(plan, "weights", scales, 0, 2),
     ]
     out = plan.emit(
-        "matmul", (rows, columns), dtype=dtype, src=plan.reshape(data, (rows, weights.shape[0])),
-        weights=plan.constant(weights, "int8"), scaling=scaling, **fields,
-    )  # fmt: skip
+        "matmul",
+        (rows, columns),
+        dtype=dtype,
+        src=plan.reshape(data, (rows, weights.shape[0])),
+        weights=plan.constant(weights, "int8"),
+        scaling=scaling,
+        **fields,
+    )
     plan.steps[-1].posts.extend(posts)
     return plan.reshape(out, node.type.shape)
 
@@ -217,9 +228,14 @@ def _binary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
     posts.append(PostOp("eltwise", "linear", 1.0 / scale, offset / scale + zero))
     scaling = [entry(plan, "src", a), entry(plan, "other", b)]
     out = plan.emit(
-        "small_binary", node.type.shape, dtype=result.dtype, alg=BINARY[node.op], src=left,
-        other=right, scaling=scaling,
-    )  # fmt: skip
+        "small_binary",
+        node.type.shape,
+        dtype=result.dtype,
+        alg=BINARY[node.op],
+        src=left,
+        other=right,
+        scaling=scaling,
+    )
     plan.steps[-1].posts.extend(posts)
     return out
 
@@ -272,11 +288,12 @@ def _unary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | Non
     as_activation = Quantized(
         found.kind,
         type(found.match)(
-            found.match.root, found.match.nodes,
+            found.match.root,
+            found.match.nodes,
             {**found.match.bindings, "activation": found["anchor"]},
         ),
         found.nodes,
-    )  # fmt: skip
+    )
     if not _saturates(Numbers(plan.graph, as_activation, numbers.constants), result):
         return None
     return rescale(plan, plan.tensor(found["data"]), numbers.of("data"), result)
@@ -289,6 +306,12 @@ def _requantize(
 
 
 _KINDS: dict[str, Callable[[Plan, Numbers, Quantized, Scaling | None], int | None]] = {
-    "conv": _conv, "matmul": _matmul, "binary": _binary, "pool": _pool, "view": _view,
-    "concat": _concat, "unary": _unary, "requantize": _requantize,
-}  # fmt: skip
+    "conv": _conv,
+    "matmul": _matmul,
+    "binary": _binary,
+    "pool": _pool,
+    "view": _view,
+    "concat": _concat,
+    "unary": _unary,
+    "requantize": _requantize,
+}

@@ -91,6 +91,8 @@ def refusal(graph: DataflowGraph, node: Node) -> str | None:
 QUANTIZED: dict[str, Lower] = {"quantize": quantize, "dequantize": dequantize}
 
 ON_INTEGERS = {
-    *SHAPING, *(f"nn.max_pool{d}d" for d in (1, 2, 3)), *QUANTIZED,
-} - {"broadcast_to", "nn.dropout"}  # fmt: skip
+    *SHAPING,
+    *(f"nn.max_pool{d}d" for d in (1, 2, 3)),
+    *QUANTIZED,
+} - {"broadcast_to", "nn.dropout"}
 """Operators that also run on 8-bit values as they are."""

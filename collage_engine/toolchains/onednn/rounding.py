@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_engine.toolchains.native.rounding import balanced
+from collage_engine.kernels.rounding import balanced
 from collage_engine.toolchains.onednn.steps import Plan, Step
 
 VIEWS = {"reshape", "permute"}

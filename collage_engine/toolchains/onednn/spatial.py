@@ -90,9 +90,16 @@ def convolve(plan: Plan, node: Node, data: int, filters: int, **fields: Any) -> 
             for d in range(rank)
         ]
     out = plan.emit(
-        "deconv" if transposed else "conv", dims, src=src, weights=weights, strides=strides,
-        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=end, **fields,
-    )  # fmt: skip
+        "deconv" if transposed else "conv",
+        dims,
+        src=src,
+        weights=weights,
+        strides=strides,
+        dilation=[d - 1 for d in dilation],
+        pads_begin=begin,
+        pads_end=end,
+        **fields,
+    )
     return plan.permute(out, undo)
 
 
@@ -118,9 +125,16 @@ def pool(plan: Plan, node: Node) -> int:
         raise UnsupportedError(f"{node.op}: the last windows count elements beyond the padding")
     alg = "max" if not average else "avg_include" if include else "avg"
     out = plan.emit(
-        "pool", dims, src=src, alg=alg, kernel=kernel, strides=strides,
-        dilation=[d - 1 for d in dilation], pads_begin=begin, pads_end=needed,
-    )  # fmt: skip
+        "pool",
+        dims,
+        src=src,
+        alg=alg,
+        kernel=kernel,
+        strides=strides,
+        dilation=[d - 1 for d in dilation],
+        pads_begin=begin,
+        pads_end=needed,
+    )
     return plan.permute(out, undo)
 
 
@@ -130,9 +144,16 @@ def global_pool(plan: Plan, value: int, alg: str) -> int:
     space = list(dims[2:])
     zeros, ones = [0] * len(space), [1] * len(space)
     return plan.emit(
-        "pool", (*dims[:2], *ones), src=value, alg=alg, kernel=space, strides=ones,
-        dilation=zeros, pads_begin=zeros, pads_end=zeros,
-    )  # fmt: skip
+        "pool",
+        (*dims[:2], *ones),
+        src=value,
+        alg=alg,
+        kernel=space,
+        strides=ones,
+        dilation=zeros,
+        pads_begin=zeros,
+        pads_end=zeros,
+    )
 
 
 def adaptive_pool(plan: Plan, node: Node) -> int:

@@ -13,8 +13,8 @@ from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel
-from collage_engine.toolchains.native.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -38,9 +38,11 @@ class OneDnnToolchain(NativeToolchain):
     careful = True
     install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
     depends = (
-        "collage_engine.partition.patterns", "collage_engine.partition.quantized",
+        "collage_engine.kernels.rounding",
+        "collage_engine.partition.patterns",
+        "collage_engine.partition.quantized",
         "collage_engine.partition.quantized_numbers",
-    )  # fmt: skip
+    )
 
     def version(self) -> str:
         """oneDNN's own version, from its header: the wheel is numbered by year."""
@@ -104,9 +106,14 @@ class OneDnnToolchain(NativeToolchain):
         from collage_engine.toolchains.onednn.generate import generate
 
         plan, inputs, outputs = generate(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-            function.takes, function.gives,
-        )  # fmt: skip
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
+            function.takes,
+            function.gives,
+        )
         narrow = function.instance.precision == BFLOAT16
         if narrow:
             keep_in_bfloat16(plan, function.left_full)
@@ -126,7 +133,10 @@ class OneDnnToolchain(NativeToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         library = RuntimeLibrary(
-            file=str(self.library()), name="libdnnl.so.3", toolchain=self.name,
-            version=self.version(), licence=self.licence,
-        )  # fmt: skip
+            file=str(self.library()),
+            name="libdnnl.so.3",
+            toolchain=self.name,
+            version=self.version(),
+            licence=self.licence,
+        )
         return library, self.own_library()

@@ -9,9 +9,9 @@ from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.native.pattern_table import anchor_patterns, chain_patterns
-from collage_engine.toolchains.native.supported import against_match, against_sub_graph
 from collage_engine.toolchains.onnxruntime.supports import reason_against
+from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
+from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
@@ -32,9 +32,10 @@ def partition_spec(
     table += [
         (label, pattern, _takes)
         for label, pattern in (
-            *anchor_patterns(name, residual=True), *chain_patterns(name),
+            *anchor_patterns(name, residual=True),
+            *chain_patterns(name),
         )
-    ]  # fmt: skip
+    ]
     rule = union_rules(
         name,
         byoc_rules(table, "NoFusion", max_depth=8, name=name, supports=reason_against),

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collage_engine.toolchains.native.supported import against_onnx
+from collage_engine.toolchains.runtime.supported import against_onnx
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
 
 TYPES = {
-    "float32", "float16", "float64", "bool", "int8", "uint8", "int16", "uint16", "int32",
-    "uint32", "int64", "uint64",
-}  # fmt: skip
+    "float32",
+    "float16",
+    "float64",
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+}
 """Element types that most CPU kernels take; bfloat16 has none."""
 
 

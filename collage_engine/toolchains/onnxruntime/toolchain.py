@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
-from collage_engine.toolchains.native.toolchain import NativeToolchain
 from collage_engine.toolchains.onnxruntime import supports
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -97,7 +97,10 @@ class OnnxRuntimeToolchain(NativeToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         library = RuntimeLibrary(
-            file=str(self.library()), name="libonnxruntime.so.1", toolchain=self.name,
-            version=self.version(), licence=self.licence,
-        )  # fmt: skip
+            file=str(self.library()),
+            name="libonnxruntime.so.1",
+            toolchain=self.name,
+            version=self.version(),
+            licence=self.licence,
+        )
         return library, self.own_library()

@@ -7,7 +7,7 @@ from pathlib import Path
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
-from collage_engine.toolchains.native.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
 
 PACKAGE = "scipy-openblas32"
 LIBRARY = "libscipy_openblas.so"
@@ -49,13 +49,16 @@ class OpenBlasToolchain(BlasToolchain):
         return (
             *(
                 RuntimeLibrary(
-                    file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                    file=str(file),
+                    name=file.name,
+                    toolchain=self.name,
+                    version=self.version(),
                     licence=_licence(file.name),
                 )
                 for file in self._libraries()
             ),
             self.own_library(),
-        )  # fmt: skip
+        )
 
 
 def _licence(name: str) -> str:

@@ -66,9 +66,15 @@ def read_ir(data: bytes, xml_bytes: int) -> Any:
 
 
 _NOISE = (
-    "Exception from ", "Check '", "[", "FrontEnd API failed", "Model wasn't fully converted",
-    "Summary", "To facilitate", "While validating",
-)  # fmt: skip
+    "Exception from ",
+    "Check '",
+    "[",
+    "FrontEnd API failed",
+    "Model wasn't fully converted",
+    "Summary",
+    "To facilitate",
+    "While validating",
+)
 
 
 def reason_of(error: Exception) -> str:

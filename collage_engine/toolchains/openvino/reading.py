@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 MISREAD: dict[str, int | None] = {
-    "Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "ReduceL1": None, "ReduceLogSumExp": None,
+    "Softmax": 13,
+    "LogSoftmax": 13,
+    "Hardmax": 13,
+    "ReduceL1": None,
+    "ReduceLogSumExp": None,
     "LRN": None,
-}  # fmt: skip
+}
 """ONNX operators, and the opset from which on OpenVINO 2026.4 reads them right (None: never).
 
 It takes Softmax's axis of old opsets for that of new ones, reduces over all axes in ReduceL1 and

@@ -14,8 +14,8 @@ from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.native.supported import against_sub_graph
 from collage_engine.toolchains.openvino.supports import reason_against
+from collage_engine.toolchains.runtime.supported import against_sub_graph
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain

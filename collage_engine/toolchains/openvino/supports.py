@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.machine.device import processor
-from collage_engine.toolchains.native.supported import against_onnx
+from collage_engine.toolchains.runtime.supported import against_onnx
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
 
 TYPES = {
-    "float32", "float16", "bfloat16", "bool", "int8", "uint8", "int16", "uint16", "int32", "int64",
-}  # fmt: skip
+    "float32",
+    "float16",
+    "bfloat16",
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+}
 """Element types that the CPU plugin computes in, or converts without loss of what models use:
 float16 is computed in float32, int64 in int32."""
 

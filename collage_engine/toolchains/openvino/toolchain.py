@@ -9,9 +9,9 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native.builder import RuntimeSource
-from collage_engine.toolchains.native.toolchain import NativeToolchain
 from collage_engine.toolchains.openvino import supports, wheel
+from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -88,9 +88,12 @@ class OpenVinoToolchain(NativeToolchain):
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         shipped = tuple(
             RuntimeLibrary(
-                file=str(file), name=file.name, toolchain=self.name, version=self.version(),
+                file=str(file),
+                name=file.name,
+                toolchain=self.name,
+                version=self.version(),
                 licence=wheel.LICENCES.get(file.name, self.licence),
             )
             for file in wheel.runtime_files()
-        )  # fmt: skip
+        )
         return *shipped, self.own_library()

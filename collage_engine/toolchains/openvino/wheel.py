@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.builder import find_in_wheel, wheel_version
 
 PACKAGE = "openvino"
 VERSIONED = ("openvino", "openvino_c", "openvino_ir_frontend")

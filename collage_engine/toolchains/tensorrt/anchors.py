@@ -207,13 +207,19 @@ def _attention(c: Converter, node: Node, inputs: list[Any]) -> Any:
 # ---- images ------------------------------------------------------------------------------------
 
 ROUNDING = {
-    "": "HALF_DOWN", "round": "HALF_DOWN", "round_prefer_floor": "HALF_DOWN",
-    "round_prefer_ceil": "HALF_UP", "floor": "FLOOR", "ceil": "CEIL",
-}  # fmt: skip
+    "": "HALF_DOWN",
+    "round": "HALF_DOWN",
+    "round_prefer_floor": "HALF_DOWN",
+    "round_prefer_ceil": "HALF_UP",
+    "floor": "FLOOR",
+    "ceil": "CEIL",
+}
 COORDINATES = {
-    "half_pixel": "HALF_PIXEL", "pytorch_half_pixel": "HALF_PIXEL", "asymmetric": "ASYMMETRIC",
+    "half_pixel": "HALF_PIXEL",
+    "pytorch_half_pixel": "HALF_PIXEL",
+    "asymmetric": "ASYMMETRIC",
     "align_corners": "ALIGN_CORNERS",
-}  # fmt: skip
+}
 METHODS = {"nearest_neighbor": "NEAREST", "linear": "LINEAR", "cubic": "CUBIC"}
 SAMPLING = {"bilinear": "LINEAR", "nearest": "NEAREST", "bicubic": "CUBIC"}
 BORDERS = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}

@@ -25,15 +25,39 @@ from collage_engine.toolchains.tensorrt.network import Net, numpy_type
 from collage_engine.toolchains.tensorrt.supports import reason_against
 
 LAYERS: dict[str, Layer] = {
-    **elementwise.LAYERS, **shaping.LAYERS, **reductions.LAYERS, **anchors.LAYERS,
+    **elementwise.LAYERS,
+    **shaping.LAYERS,
+    **reductions.LAYERS,
+    **anchors.LAYERS,
     **quantised.LAYERS,
-}  # fmt: skip
+}
 
-FULL = frozenset({
-    "nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm", "nn.group_norm",
-    "nn.instance_norm", "nn.batch_norm", "mean", "sum", "prod", "variance", "std", "cumsum",
-    "exp", "log", "power", "log_add_exp", "nn.softplus", "sqrt", "rsqrt", "quantize", "dequantize",
-})  # fmt: skip
+FULL = frozenset(
+    {
+        "nn.softmax",
+        "nn.log_softmax",
+        "nn.layer_norm",
+        "nn.rms_norm",
+        "nn.group_norm",
+        "nn.instance_norm",
+        "nn.batch_norm",
+        "mean",
+        "sum",
+        "prod",
+        "variance",
+        "std",
+        "cumsum",
+        "exp",
+        "log",
+        "power",
+        "log_add_exp",
+        "nn.softplus",
+        "sqrt",
+        "rsqrt",
+        "quantize",
+        "dequantize",
+    }
+)
 """Operators that stay in single precision where the rest is computed in half: they add many
 numbers, or give numbers that half precision has no room for."""
 
@@ -56,9 +80,13 @@ class Converter:
     """
 
     def __init__(
-        self, api: Api, network: Any, graph: DataflowGraph, constants: Constants,
+        self,
+        api: Api,
+        network: Any,
+        graph: DataflowGraph,
+        constants: Constants,
         half: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.api = api
         self.net = Net(api, network)
         self.graph = graph

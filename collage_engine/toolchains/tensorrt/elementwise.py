@@ -17,18 +17,46 @@ Layer = Callable[["Converter", Node, list[Any]], Any]
 """(converter, call, its operands as tensors) → its value, or one per field of a tuple."""
 
 UNARY = {
-    "abs": "ABS", "acos": "ACOS", "acosh": "ACOSH", "asin": "ASIN", "asinh": "ASINH",
-    "atan": "ATAN", "atanh": "ATANH", "ceil": "CEIL", "cos": "COS", "cosh": "COSH", "erf": "ERF",
-    "exp": "EXP", "floor": "FLOOR", "isinf": "ISINF", "log": "LOG",
-    "logical_not": "NOT", "negative": "NEG", "round": "ROUND", "sign": "SIGN", "sin": "SIN",
-    "sinh": "SINH", "sqrt": "SQRT", "tan": "TAN",
-}  # fmt: skip
+    "abs": "ABS",
+    "acos": "ACOS",
+    "acosh": "ACOSH",
+    "asin": "ASIN",
+    "asinh": "ASINH",
+    "atan": "ATAN",
+    "atanh": "ATANH",
+    "ceil": "CEIL",
+    "cos": "COS",
+    "cosh": "COSH",
+    "erf": "ERF",
+    "exp": "EXP",
+    "floor": "FLOOR",
+    "isinf": "ISINF",
+    "log": "LOG",
+    "logical_not": "NOT",
+    "negative": "NEG",
+    "round": "ROUND",
+    "sign": "SIGN",
+    "sin": "SIN",
+    "sinh": "SINH",
+    "sqrt": "SQRT",
+    "tan": "TAN",
+}
 ACTIVATIONS = {"nn.relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH"}
 BINARY = {
-    "add": "SUM", "subtract": "SUB", "multiply": "PROD", "divide": "DIV", "maximum": "MAX",
-    "minimum": "MIN", "power": "POW", "equal": "EQUAL", "greater": "GREATER", "less": "LESS",
-    "logical_and": "AND", "logical_or": "OR", "logical_xor": "XOR",
-}  # fmt: skip
+    "add": "SUM",
+    "subtract": "SUB",
+    "multiply": "PROD",
+    "divide": "DIV",
+    "maximum": "MAX",
+    "minimum": "MIN",
+    "power": "POW",
+    "equal": "EQUAL",
+    "greater": "GREATER",
+    "less": "LESS",
+    "logical_and": "AND",
+    "logical_or": "OR",
+    "logical_xor": "XOR",
+}
 
 
 def _unary(name: str) -> Layer:
@@ -166,8 +194,9 @@ def _gelu(kind: str) -> Layer:
         else:
             cube = net.binary("PROD", net.binary("PROD", x, x), x)
             cube = net.binary("PROD", cube, net.scalar(0.044715, x))
-            scaled = net.binary("PROD", net.binary("SUM", x, cube),
-                                net.scalar((2 / np.pi) ** 0.5, x))  # fmt: skip
+            scaled = net.binary(
+                "PROD", net.binary("SUM", x, cube), net.scalar((2 / np.pi) ** 0.5, x)
+            )
             inner = net.activation("TANH", scaled)
         gate = net.binary("SUM", inner, net.scalar(1.0, x))
         return net.binary("PROD", net.binary("PROD", x, net.scalar(0.5, x)), gate)

@@ -16,7 +16,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.native.builder import build_folder, lock
+from collage_engine.toolchains.runtime.builder import build_folder, lock
 from collage_engine.toolchains.tensorrt.convert import Constants, Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
@@ -42,9 +42,15 @@ class Engine:
 
 
 def build_engine(
-    graph: DataflowGraph, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...],
-    constants: Constants, architecture: str, precision: str = "", tf32: bool = False,
-) -> Engine:  # fmt: skip
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    constants: Constants,
+    architecture: str,
+    precision: str = "",
+    tf32: bool = False,
+) -> Engine:
     """Build the engine of a function; ``precision``: empty, fp16 or bf16.
 
     ``UnsupportedError`` names a call that has no layers; ``ToolchainError`` says why TensorRT
@@ -68,10 +74,14 @@ def build_engine(
     if len(timings) > MOST_CARRIED:
         timings = b""
     about = {
-        "library": found.flavour.module, "title": found.flavour.title, "version": found.version,
-        "architecture": bare(architecture), "layers": network.num_layers,
-        "strongly_typed": found.strongly_typed, "precision": half or "as the model says",
-    }  # fmt: skip
+        "library": found.flavour.module,
+        "title": found.flavour.title,
+        "version": found.version,
+        "architecture": bare(architecture),
+        "layers": network.num_layers,
+        "strongly_typed": found.strongly_typed,
+        "precision": half or "as the model says",
+    }
     return Engine(bytes(serialised), timings, about)
 
 
@@ -87,9 +97,13 @@ class Network:
 
 
 def network_of(
-    graph: DataflowGraph, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...],
-    constants: Constants, precision: str = "",
-) -> Network:  # fmt: skip
+    graph: DataflowGraph,
+    nodes: IndexSet,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    constants: Constants,
+    precision: str = "",
+) -> Network:
     """The network of a function; raises as ``build_engine``."""
     found = api()
     log = logger(found)

@@ -27,9 +27,11 @@ LEAST = (8, 5)
 """The first release with ``enqueueV3``."""
 
 _MODULES = (
-    ("tensorrt", False), ("tensorrt_bindings", False),
-    ("tensorrt_rtx", True), ("tensorrt_rtx_bindings", True),
-)  # fmt: skip
+    ("tensorrt", False),
+    ("tensorrt_bindings", False),
+    ("tensorrt_rtx", True),
+    ("tensorrt_rtx_bindings", True),
+)
 _PACKAGES = ("tensorrt_libs", "tensorrt", "tensorrt_bindings")
 _RTX_PACKAGES = ("tensorrt_rtx_libs", "tensorrt_rtx", "tensorrt_rtx_bindings")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/tensorrt/lib")

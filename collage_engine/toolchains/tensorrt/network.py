@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 Ints = Sequence[int]
 
 NAMES = {
-    "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int8": "INT8", "uint8": "UINT8",
-    "int32": "INT32", "int64": "INT64", "bool": "BOOL",
-}  # fmt: skip
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "bfloat16": "BF16",
+    "int8": "INT8",
+    "uint8": "UINT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "bool": "BOOL",
+}
 """Element type → name in TensorRT's ``DataType``."""
 
 
@@ -163,9 +169,14 @@ class Net:
         return sum(1 << axis for axis in {last(x, a) for a in axes})
 
     def slice(
-        self, x: Any, start: Ints, size: Ints, stride: Ints | None = None, mode: str = "",
+        self,
+        x: Any,
+        start: Ints,
+        size: Ints,
+        stride: Ints | None = None,
+        mode: str = "",
         fill: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """A strided part; a mode says what lies beyond the borders (FILL, CLAMP, REFLECT, WRAP)."""
         steps = tuple(stride) if stride is not None else (1,) * len(size)
         layer = self.network.add_slice(x, tuple(start), tuple(size), steps)

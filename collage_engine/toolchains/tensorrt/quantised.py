@@ -123,9 +123,14 @@ def dequantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
 
 
 def _constant(
-    c: Converter, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int,
-    offset: int | None, dtype: str,
-) -> Any:  # fmt: skip
+    c: Converter,
+    values: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray,
+    axis: int,
+    offset: int | None,
+    dtype: str,
+) -> Any:
     """Weights: 8-bit ones stay that, so that TensorRT computes with them; the rest is folded."""
     shape = [1] * max(values.ndim, 1)
     if scale.size > 1:

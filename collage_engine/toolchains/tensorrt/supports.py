@@ -14,18 +14,65 @@ MOST_AXES = 8
 FLOATS = ("float32", "float16", "bfloat16")
 NO_FLOATS = {"int8", "uint8"}
 WHOLE = ("int32", "int64")
-SMALL_READERS = frozenset({
-    "quantize", "dequantize", "astype", "reshape", "flatten", "squeeze", "expand_dims",
-    "permute_dims", "concat", "nn.batch_flatten", "nn.dropout",
-})  # fmt: skip
+SMALL_READERS = frozenset(
+    {
+        "quantize",
+        "dequantize",
+        "astype",
+        "reshape",
+        "flatten",
+        "squeeze",
+        "expand_dims",
+        "permute_dims",
+        "concat",
+        "nn.batch_flatten",
+        "nn.dropout",
+    }
+)
 """Operators whose operands or results may be 8-bit values."""
-BOOLEAN = frozenset({
-    "logical_and", "logical_or", "logical_xor", "logical_not", "equal", "not_equal", "where",
-    "astype", "concat", "tril", "triu", "zeros", "ones", "full", "zeros_like", "ones_like",
-    "full_like", "take", "broadcast_to", "permute_dims", "reshape", "expand_dims", "squeeze",
-    "flatten", "strided_slice", "split", "nn.batch_flatten", "greater", "greater_equal", "less",
-    "less_equal", "isnan", "isinf", "isfinite", "one_hot", "flip", "tile", "repeat", "nn.dropout",
-})  # fmt: skip
+BOOLEAN = frozenset(
+    {
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "equal",
+        "not_equal",
+        "where",
+        "astype",
+        "concat",
+        "tril",
+        "triu",
+        "zeros",
+        "ones",
+        "full",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "take",
+        "broadcast_to",
+        "permute_dims",
+        "reshape",
+        "expand_dims",
+        "squeeze",
+        "flatten",
+        "strided_slice",
+        "split",
+        "nn.batch_flatten",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "one_hot",
+        "flip",
+        "tile",
+        "repeat",
+        "nn.dropout",
+    }
+)
 """Operators whose operands or results may be truth values."""
 
 

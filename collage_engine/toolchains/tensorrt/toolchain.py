@@ -11,9 +11,9 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.native import builder
-from collage_engine.toolchains.native.builder import RuntimeSource
-from collage_engine.toolchains.native.cuda import (
+from collage_engine.toolchains.runtime import builder
+from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.cuda import (
     SHARED,
     CudaToolchain,
     cuda_includes,
@@ -59,17 +59,26 @@ class TensorrtToolchain(CudaToolchain):
         headers = library.headers()
         if headers is None:
             return RuntimeSource(
-                toolchain="tensorrt_python", main=folder / "tensorrt_python.cc", plan_version=1,
-                library_version="", includes=cuda_includes(), links=(cudart,), shared=(SHARED,),
+                toolchain="tensorrt_python",
+                main=folder / "tensorrt_python.cc",
+                plan_version=1,
+                library_version="",
+                includes=cuda_includes(),
+                links=(cudart,),
+                shared=(SHARED,),
                 beside=(("libcudart.so.13", cudart),),
-            )  # fmt: skip
+            )
         file = library.library_file()
         return RuntimeSource(
-            toolchain=self.name, main=folder / "tensorrt_module.cc", plan_version=1,
-            library_version=self.version(), includes=(*cuda_includes(), headers),
-            links=(file, cudart), shared=(SHARED,),
+            toolchain=self.name,
+            main=folder / "tensorrt_module.cc",
+            plan_version=1,
+            library_version=self.version(),
+            includes=(*cuda_includes(), headers),
+            links=(file, cudart),
+            shared=(SHARED,),
             beside=((library.soname(file), file), ("libcudart.so.13", cudart)),
-        )  # fmt: skip
+        )
 
     def probe(self) -> ToolchainState:
         """Without a device only TensorRT-RTX builds engines; TensorRT times them on it."""
@@ -88,9 +97,13 @@ class TensorrtToolchain(CudaToolchain):
                 builder.find_compiler()
         except ToolchainError as error:
             return ToolchainState(
-                name=self.name, available=False, version=version, reason=str(error),
-                licence=self.licence, install=self.install,
-            )  # fmt: skip
+                name=self.name,
+                available=False,
+                version=version,
+                reason=str(error),
+                licence=self.licence,
+                install=self.install,
+            )
         reason = found.reason
         if not found.devices:
             reason = (
@@ -112,9 +125,12 @@ class TensorrtToolchain(CudaToolchain):
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(
-                toolchain=self.name, config=options, precision=lowest, device="cuda:0",
+                toolchain=self.name,
+                config=options,
+                precision=lowest,
+                device="cuda:0",
                 architecture=architecture,
-            )  # fmt: skip
+            )
 
         lower = [
             instance(_LOWEST[option], ("precision", option))
@@ -151,9 +167,15 @@ class TensorrtToolchain(CudaToolchain):
         instance = function.instance
         rounded = instance.precision == TF32
         engine = build_engine(
-            function.graph, function.nodes, function.inputs, function.outputs, function.constant,
-            instance.architecture, "" if rounded else instance.option("precision"), rounded,
-        )  # fmt: skip
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
+            instance.architecture,
+            "" if rounded else instance.option("precision"),
+            rounded,
+        )
         plan = {
             **engine.about,
             "engine_bytes": len(engine.plan),
@@ -183,14 +205,20 @@ class TensorrtToolchain(CudaToolchain):
         own = self.own_library()
         if not self.has_headers():
             part = RuntimeLibrary(
-                file=str(Path(__file__).parent / "python_runtime.py"), name=PYTHON_PART,
-                toolchain=self.name, version=self.version(), licence="Apache-2.0",
+                file=str(Path(__file__).parent / "python_runtime.py"),
+                name=PYTHON_PART,
+                toolchain=self.name,
+                version=self.version(),
+                licence="Apache-2.0",
                 python=library.flavour().module,
-            )  # fmt: skip
+            )
             return part, cudart_library(self.name), own
         file = library.library_file()
         shipped = RuntimeLibrary(
-            file=str(file), name=library.soname(file), toolchain=self.name,
-            version=self.version(), licence=self.licence,
-        )  # fmt: skip
+            file=str(file),
+            name=library.soname(file),
+            toolchain=self.name,
+            version=self.version(),
+            licence=self.licence,
+        )
         return shipped, cudart_library(self.name), own

@@ -21,21 +21,21 @@ from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from collage_engine.records.precision import PRODUCTS
-from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
-from collage_engine.toolchains.tvm.emit import product
-from collage_engine.toolchains.tvm.halves import real, rounded, widened
-from collage_engine.toolchains.tvm.legalize import conv
-from collage_engine.toolchains.tvm.legalize.bfloat16 import FEW, Sizes
-from collage_engine.toolchains.tvm.legalize.common import (
+from collage_engine.kernels.cpu.legalize import conv
+from collage_engine.kernels.cpu.legalize.bfloat16 import FEW, Sizes
+from collage_engine.kernels.cpu.legalize.common import (
     ANCHOR,
     const,
     constant_of,
     dtype_of,
     static_shape,
 )
-from collage_engine.toolchains.tvm.schedules import winograd_plan
-from collage_engine.toolchains.tvm.target import Cpu
+from collage_engine.kernels.cpu.schedules import winograd_plan
+from collage_engine.kernels.emit import product
+from collage_engine.kernels.halves import real, rounded, widened
+from collage_engine.kernels.target import Cpu
+from collage_engine.records.precision import PRODUCTS
+from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
 
 ROUNDED = "collage.rounded_but"
@@ -137,9 +137,14 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[Sizes, np.ndarray] | None:
         return None
     co, ci = geometry.co_group, geometry.ci_group
     sizes = Sizes(
-        geometry.data, geometry.out_shape, weight.shape, geometry.groups, geometry.strides,
-        geometry.padding, geometry.dilation,
-    )  # fmt: skip
+        geometry.data,
+        geometry.out_shape,
+        weight.shape,
+        geometry.groups,
+        geometry.strides,
+        geometry.padding,
+        geometry.dilation,
+    )
     if co < FEW or (ci < FEW and not sizes.merged):
         return None
     if geometry.takes_winograd(cpu) and winograd_plan.beats_bfloat16(cpu, co, ci, geometry.out):
@@ -203,9 +208,12 @@ class _Rounding(PyExprMutator):
             return call
         sizes, weight = found
         return self.builder_.call_te(
-            sizes.sums, self._half(call.args[0]), const(sizes.packed(weight, self.cpu)),
-            primfunc_name_hint=hint, primfunc_attrs=ANCHOR,
-        )  # fmt: skip
+            sizes.sums,
+            self._half(call.args[0]),
+            const(sizes.packed(weight, self.cpu)),
+            primfunc_name_hint=hint,
+            primfunc_attrs=ANCHOR,
+        )
 
     def _kernel(self, body: Any, argument: Any, name: str) -> Any:
         builder = self.builder_
@@ -221,6 +229,8 @@ class _Rounding(PyExprMutator):
         """A depthwise convolution in float32 over data held in bfloat16."""
         return self.builder_.call_te(
             lambda x, w: geometry.compute(lambda *i: real(x(*i)), w, "depthwise"),
-            self._half(call.args[0]), const(geometry.pack(weight, "depthwise", self.cpu)),
-            primfunc_name_hint="conv2d", primfunc_attrs=ANCHOR,
-        )  # fmt: skip
+            self._half(call.args[0]),
+            const(geometry.pack(weight, "depthwise", self.cpu)),
+            primfunc_name_hint="conv2d",
+            primfunc_attrs=ANCHOR,
+        )

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
+from collage_engine.kernels.cpu.legalize.common import constant_of, dtype_of, static_shape
 from collage_engine.toolchains.tvm.channels_last_operators import (
     TO_FIRST,
     TO_LAST,
@@ -24,7 +25,6 @@ from collage_engine.toolchains.tvm.channels_last_operators import (
     is_convolution,
     name_of,
 )
-from collage_engine.toolchains.tvm.legalize.common import constant_of, dtype_of, static_shape
 
 MANY = 8
 """Convolutions from which the conversions at the border no longer show."""

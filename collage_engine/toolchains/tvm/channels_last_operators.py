@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op, Tuple
 
-from collage_engine.toolchains.tvm.legalize.common import constant_of, static_shape
+from collage_engine.kernels.cpu.legalize.common import constant_of, static_shape
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST = (0, 2, 3, 1)
@@ -113,10 +113,17 @@ class Operators:
     def _conv(self, call: Call) -> Any:
         a = call.attrs
         return relax.op.nn.conv2d(
-            self._to_last(call.args[0]), call.args[1], list(a.strides), list(a.padding),
-            list(a.dilation), int(a.groups), "NHWC", str(a.kernel_layout), "NHWC",
+            self._to_last(call.args[0]),
+            call.args[1],
+            list(a.strides),
+            list(a.padding),
+            list(a.dilation),
+            int(a.groups),
+            "NHWC",
+            str(a.kernel_layout),
+            "NHWC",
             a.out_dtype or None,
-        )  # fmt: skip
+        )
 
     def _conv_transpose(self, call: Call) -> Any:
         found = sub_pixels(call, last=True)
@@ -173,9 +180,16 @@ class Operators:
             else relax.op.nn.avg_pool2d
         )
         return make(
-            data, list(a.pool_size), list(a.strides), list(a.padding), list(a.dilation),
-            bool(a.ceil_mode), bool(a.count_include_pad), "NHWC", "NHWC",
-        )  # fmt: skip
+            data,
+            list(a.pool_size),
+            list(a.strides),
+            list(a.padding),
+            list(a.dilation),
+            bool(a.ceil_mode),
+            bool(a.count_include_pad),
+            "NHWC",
+            "NHWC",
+        )
 
     def _axis(self, axis: int) -> int:
         return TO_LAST.index(axis % 4)
@@ -236,10 +250,18 @@ class Operators:
             return None
         a = call.attrs
         return relax.op.image.resize2d(
-            self.last[call.args[0]], call.args[1], [float(v) for v in a.roi], "NHWC", a.method,
-            a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha,
-            a.cubic_exclude, a.extrapolation_value, a.out_dtype or None,
-        )  # fmt: skip
+            self.last[call.args[0]],
+            call.args[1],
+            [float(v) for v in a.roi],
+            "NHWC",
+            a.method,
+            a.coordinate_transformation_mode,
+            a.rounding_method,
+            a.cubic_alpha,
+            a.cubic_exclude,
+            a.extrapolation_value,
+            a.out_dtype or None,
+        )
 
     def _pad(self, call: Call) -> Any:
         if not self._is_last(call.args[0]):

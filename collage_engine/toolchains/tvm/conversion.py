@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
+from collage_engine.kernels.kernels import Kernel
+from collage_engine.kernels.target import cpu
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type
 from collage_engine.records.graph import TensorType
-from collage_engine.toolchains.tvm.kernels import Kernel
 from collage_engine.toolchains.tvm.lowering import lower_module
-from collage_engine.toolchains.tvm.target import cpu
 
 
 def conversion(
@@ -21,7 +21,7 @@ def conversion(
     where it is long enough; on an NVIDIA device of that architecture in shared memory.
     """
     if architecture:
-        from collage_engine.toolchains.tvm.cuda.transpose import converted
+        from collage_engine.kernels.cuda.transpose import converted
 
         function, plain = (
             f.without_attr("global_symbol") if "global_symbol" in f.attrs else f

@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
+from collage_engine.kernels.kernels import REASON, SCHEDULE
 from collage_engine.toolchains.base import MODULES
-from collage_engine.toolchains.tvm.kernels import REASON, SCHEDULE
 
 
 def describe(module: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def llvm_source(module: Any, name: str, kind: str = "ll") -> str:
     """LLVM IR (``ll``) or assembly (``asm``) of one kernel, compiled for this machine."""
     import tvm
 
-    from collage_engine.toolchains.tvm.target import cpu_target
+    from collage_engine.kernels.target import cpu_target
 
     for variable, function in module.functions.items():
         if str(variable.name_hint) == name and isinstance(function, tirx.PrimFunc):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
+from collage_engine.kernels.cpu.legalize.table import table
+from collage_engine.kernels.kernels import Kernel, kernel_for
+from collage_engine.kernels.target import Cpu
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
-from collage_engine.toolchains.tvm.kernels import Kernel, kernel_for
-from collage_engine.toolchains.tvm.legalize.table import table
-from collage_engine.toolchains.tvm.target import Cpu
 
 
 @dataclass

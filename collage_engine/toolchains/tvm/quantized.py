@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relax
 
+from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
@@ -20,7 +21,6 @@ from collage_engine.records.graph import Node
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized_activations import NoForm
 from collage_engine.toolchains.tvm.quantized_writer import Writer, permuted
-from collage_engine.toolchains.tvm.target import Cpu, cpu
 
 
 class Integers:

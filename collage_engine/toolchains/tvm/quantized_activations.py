@@ -8,8 +8,8 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Expr
 
+from collage_engine.kernels.cpu.legalize.quantized import f32
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.tvm.legalize.quantized import f32
 
 
 class NoForm(Exception):

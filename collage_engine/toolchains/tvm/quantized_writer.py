@@ -9,13 +9,13 @@ import numpy as np
 from tvm import relax, te
 from tvm.ir import Call, Expr
 
+from collage_engine.kernels.cpu.legalize import quantized as compute
+from collage_engine.kernels.cpu.legalize.common import ANCHOR, const
+from collage_engine.kernels.cpu.legalize.quantized import Kernel
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.tvm.legalize import quantized as compute
-from collage_engine.toolchains.tvm.legalize.common import ANCHOR, const
-from collage_engine.toolchains.tvm.legalize.quantized import Kernel
 from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
 if TYPE_CHECKING:
@@ -38,10 +38,15 @@ class Writer:
 
     def write(self) -> Any:
         kinds = {
-            "conv": self.conv, "matmul": self.matmul, "binary": self.binary, "pool": self.pool,
-            "concat": self.concat, "view": self.view, "unary": self.unary,
+            "conv": self.conv,
+            "matmul": self.matmul,
+            "binary": self.binary,
+            "pool": self.pool,
+            "concat": self.concat,
+            "view": self.view,
+            "unary": self.unary,
             "requantize": self.requantize,
-        }  # fmt: skip
+        }
         return kinds[self.found.kind]()
 
     # Values and their layouts ------------------------------------------------------------------
@@ -101,10 +106,13 @@ class Writer:
         if depthwise and self.graph.nodes[self.node_of("data")].type.shape[1] != groups:
             raise NoForm
         kernel = self.convolution(
-            node, np.ascontiguousarray(weights), groups,
-            tuple(_ints(attributes["strides"], rank)), tuple(padding),
+            node,
+            np.ascontiguousarray(weights),
+            groups,
+            tuple(_ints(attributes["strides"], rank)),
+            tuple(padding),
             tuple(_ints(attributes["dilation"], rank)),
-        )  # fmt: skip
+        )
         residual = [self.image(self._residual())] if "residual" in self.found else []
         data = self.image(self.node_of("data"))
         name = f"quantized_conv{rank}d"
@@ -134,16 +142,27 @@ class Writer:
         return residual
 
     def convolution(
-        self, node: Node, weights: np.ndarray, groups: int, strides: tuple[int, ...],
-        padding: tuple[int, ...], dilation: tuple[int, ...],
-    ) -> Any:  # fmt: skip
+        self,
+        node: Node,
+        weights: np.ndarray,
+        groups: int,
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+    ) -> Any:
         """What sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
         depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
         return Kernel(
-            "depthwise" if depthwise else "conv", weights, (shape[0], *shape[2:], shape[1]),
-            self.numbers.of("data"), groups, strides, padding, dilation,
-        )  # fmt: skip
+            "depthwise" if depthwise else "conv",
+            weights,
+            (shape[0], *shape[2:], shape[1]),
+            self.numbers.of("data"),
+            groups,
+            strides,
+            padding,
+            dilation,
+        )
 
     def product(self, node: Node, weights: np.ndarray) -> Any:
         """What sums a matmul; ``weights``: output columns first."""

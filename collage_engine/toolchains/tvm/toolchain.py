@@ -6,6 +6,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.kernels.operators import reason_against
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
@@ -13,7 +14,6 @@ from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
-from collage_engine.toolchains.tvm.operators import reason_against
 
 if TYPE_CHECKING:
     from collage_engine.model.index_set import IndexSet
@@ -29,9 +29,10 @@ class TvmToolchain(Toolchain):
     licence = "Apache-2.0"
     native = True
     depends = (
-        "collage_engine.partition.quantized", "collage_engine.partition.quantized_numbers",
-        "collage_engine.toolchains.native.rounding",
-    )  # fmt: skip
+        "collage_engine.partition.quantized",
+        "collage_engine.partition.quantized_numbers",
+        "collage_engine.kernels",
+    )
     careful = True
     targets = ("cpu", "cuda")
 
@@ -53,9 +54,13 @@ class TvmToolchain(Toolchain):
 
         devices = ("cpu", *(device.record().name for device in cuda_probe().devices))
         return ToolchainState(
-            name=self.name, available=True, version=version, devices=devices,
-            licence=self.licence, builds=True,
-        )  # fmt: skip
+            name=self.name,
+            available=True,
+            version=version,
+            devices=devices,
+            licence=self.licence,
+            builds=True,
+        )
 
     def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
         plain = ToolchainInstance(toolchain=self.name, threads=threads)
@@ -64,12 +69,10 @@ class TvmToolchain(Toolchain):
         return (plain,)
 
     def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        from collage_engine.kernels.cuda.precisions import has
         from collage_engine.records.precision import in_precision
-        from collage_engine.toolchains.tvm.cuda.precisions import has
 
-        plain = ToolchainInstance(
-            toolchain=self.name, device="cuda:0", architecture=architecture
-        )  # fmt: skip
+        plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         if not has(architecture, precision):
             return (plain,)
         return plain, in_precision(plain, precision)
@@ -131,15 +134,15 @@ class TvmToolchain(Toolchain):
         return ()
 
     def lower(self, function: Function) -> Any:
-        from collage_engine.toolchains.tvm.choices import choices_of, using
+        from collage_engine.kernels.choices import choices_of, using
+        from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.library import LibraryCalls
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
-        from collage_engine.toolchains.tvm.target import cpu
 
         try:
             if function.instance.architecture:
-                from collage_engine.toolchains.tvm.cuda import lowering as cuda
+                from collage_engine.kernels.cuda import lowering as cuda
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision

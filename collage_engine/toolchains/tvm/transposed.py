@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from collage_engine.toolchains.tvm.legalize.common import (
+from collage_engine.kernels.cpu.legalize.common import (
     const,
     float_operands,
     static_shape,
@@ -89,11 +89,14 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
     if not last:
         wide = np.moveaxis(wide, dims, 0)
     return SubPixels(
-        weight=np.ascontiguousarray(wide.reshape(-1, inside, *taps)), strides=strides,
-        channels=outside, before=before, after=after,
+        weight=np.ascontiguousarray(wide.reshape(-1, inside, *taps)),
+        strides=strides,
+        channels=outside,
+        before=before,
+        after=after,
         first=tuple(p - b * s for p, b, s in zip(padding[:dims], begin, strides, strict=True)),
         out=tuple(out[2:]),
-    )  # fmt: skip
+    )
 
 
 def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool) -> Any:
@@ -105,10 +108,14 @@ def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool
     make = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)[dims - 1]
     value = builder.emit(
         make(
-            data, const(found.weight), padding=[*found.before, *found.after], data_layout=layout,
-            kernel_layout=f"OI{axes}", out_layout=layout,
+            data,
+            const(found.weight),
+            padding=[*found.before, *found.after],
+            data_layout=layout,
+            kernel_layout=f"OI{axes}",
+            out_layout=layout,
         )
-    )  # fmt: skip
+    )
     shape = static_shape(value)
     assert shape is not None
     size = shape[1:-1] if last else shape[2:]

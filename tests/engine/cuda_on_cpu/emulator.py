@@ -60,9 +60,10 @@ class Kernel:
         cast = ", ".join(f"({kind})a[{i}]" for i, kind in enumerate(types))
         # Dynamic shared memory is an array of device.h.
         kernel = re.sub(
-            r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_shared;",
+            r"extern __shared__ (?:\w+\(\d+\) )?(\w+) (\w+)\[\];",
+            r"\1* \2 = (\1*)dynamic_shared;",
             self.source,
-        )  # fmt: skip
+        )
         kernel = re.sub(r"__shared__ (alignas\(\d+\)) ", r"\1 __shared__ ", kernel)
         # Copies that are waited for have been made: only their groups are left out here.
         kernel = re.sub(ASYNC, ";", kernel)
@@ -76,8 +77,18 @@ class Kernel:
         )
         code, library = folder / "kernel.cpp", folder / "kernel.so"
         code.write_text(text)
-        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{include}",
-                   str(code), "-o", str(library)]  # fmt: skip
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-shared",
+            "-fPIC",
+            f"-I{include}",
+            str(code),
+            "-o",
+            str(library),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:3000]
         self._library = ctypes.CDLL(str(library))
@@ -87,6 +98,8 @@ class Kernel:
         pointers = [arrays[place].ctypes.data for place in self._order]
         sizes = [self._extents[tag] for tag in TAGS]
         self._library.run(
-            (ctypes.c_void_p * len(pointers))(*pointers), (ctypes.c_uint * 3)(*sizes[:3]),
-            (ctypes.c_uint * 3)(*sizes[3:]), ctypes.c_int(downwards),
-        )  # fmt: skip
+            (ctypes.c_void_p * len(pointers))(*pointers),
+            (ctypes.c_uint * 3)(*sizes[:3]),
+            (ctypes.c_uint * 3)(*sizes[3:]),
+            ctypes.c_int(downwards),
+        )

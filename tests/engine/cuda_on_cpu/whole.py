@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tvm
 
-from collage_engine.toolchains.tvm.cuda.lowering import SCHEDULE
-from collage_engine.toolchains.tvm.program import shape_of
+from collage_engine.kernels.cuda.lowering import SCHEDULE
+from collage_engine.kernels.program import shape_of
 from tests.engine.cuda_on_cpu.emulator import Kernel
 
 

@@ -1,1 +1,0 @@
-"""TVM's kernels for NVIDIA devices."""

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.partition.quantized_numbers import Scaling
-from collage_engine.records.graph import Node
-from collage_engine.toolchains.tvm.cuda.direct import (
+from collage_engine.kernels.cuda.direct import (
     direct_out,
     direct_planner,
     few_rows,
@@ -21,13 +19,15 @@ from collage_engine.toolchains.tvm.cuda.direct import (
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.toolchains.tvm.cuda.direct_tiles import DirectPlan, Shape
-from collage_engine.toolchains.tvm.cuda.forms import Convolution, Form, Matmul, result_of
-from collage_engine.toolchains.tvm.cuda.indices import worthwhile
-from collage_engine.toolchains.tvm.cuda.precisions import FIRST, generation
-from collage_engine.toolchains.tvm.cuda.products import planner
-from collage_engine.toolchains.tvm.cuda.tiles import S8, Plan
-from collage_engine.toolchains.tvm.cuda.windows import Window
+from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
+from collage_engine.kernels.cuda.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.indices import worthwhile
+from collage_engine.kernels.cuda.precisions import FIRST, generation
+from collage_engine.kernels.cuda.products import planner
+from collage_engine.kernels.cuda.tiles import S8, Plan
+from collage_engine.kernels.cuda.windows import Window
+from collage_engine.partition.quantized_numbers import Scaling
+from collage_engine.records.graph import Node
 from collage_engine.toolchains.tvm.quantized_activations import NoForm
 from collage_engine.toolchains.tvm.quantized_writer import Writer
 
@@ -122,15 +122,25 @@ class CudaWriter(Writer):
         return kernel.operand
 
     def convolution(
-        self, node: Node, weights: np.ndarray, groups: int, strides: tuple[int, ...],
-        padding: tuple[int, ...], dilation: tuple[int, ...],
-    ) -> Any:  # fmt: skip
+        self,
+        node: Node,
+        weights: np.ndarray,
+        groups: int,
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+    ) -> Any:
         data = self.numbers.of("data")
         shape = self.graph.nodes[self.node_of("data")].type.shape
         window = Window(
-            shape, weights.shape, node.type.shape, groups, list(strides), list(dilation),
+            shape,
+            weights.shape,
+            node.type.shape,
+            groups,
+            list(strides),
+            list(dilation),
             list(padding),
-        )  # fmt: skip
+        )
         if few_rows(window):
             direct = shape_of_direct(window, data.dtype)
             plan = direct_planner(self.architecture)(direct)

@@ -1,1 +1,0 @@
-"""Tuning of TVM's kernels: parameters of our own schedules, and MetaSchedule."""

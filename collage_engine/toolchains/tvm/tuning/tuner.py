@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from collage_engine.kernels.tuning.device import OpenDevice, no_device
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.tvm.tuning.device import OpenDevice, no_device
 
 COST_MODEL = "xgboost"
 """What MetaSchedule's cost model imports; without it variants are drawn at random."""
@@ -23,12 +23,12 @@ class TvmTuner:
 
     def tasks(self, function: Function) -> list[TuneTask]:
         """What can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
-        from collage_engine.toolchains.tvm.choices import Choices, using
-        from collage_engine.toolchains.tvm.kernels import workload_of
+        from collage_engine.kernels.choices import Choices, using
+        from collage_engine.kernels.kernels import workload_of
+        from collage_engine.kernels.target import cpu
+        from collage_engine.kernels.tuning.metaschedule import saved
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
-        from collage_engine.toolchains.tvm.target import cpu
-        from collage_engine.toolchains.tvm.tuning.metaschedule import saved
 
         if function.instance.architecture:
             return _on_device(function)
@@ -42,32 +42,37 @@ class TvmTuner:
             raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
         found = [
             TuneTask(
-                workload=workload, kind="plan", description=description,
-                schedule=str(description["family"]), weight=work_of(description),
+                workload=workload,
+                kind="plan",
+                description=description,
+                schedule=str(description["family"]),
+                weight=work_of(description),
             )
             for workload, description in choices.asked.items()
-        ]  # fmt: skip
+        ]
         # Where a schedule of ours did its best, a search over schedules gains nothing.
         found += [
             TuneTask(
-                workload=workload_of(kernel.plain, machine), kind="trace",
-                description={"function": saved(kernel.plain)}, schedule=kernel.schedule,
+                workload=workload_of(kernel.plain, machine),
+                kind="trace",
+                description={"function": saved(kernel.plain)},
+                schedule=kernel.schedule,
                 weight=_loops_of(kernel.plain) * SLOW,
             )
             for kernel in lowered.kernels.values()
             if kernel.schedule == "plain"
-        ]  # fmt: skip
+        ]
         return list({task.workload: task for task in found}.values())
 
     def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
         """Write a table of choices where instances find it; the hash that names it."""
-        from collage_engine.toolchains.tvm.choices import write_table
+        from collage_engine.kernels.choices import write_table
 
         return write_table(table)
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
         """The table of that hash. ``ToolchainError`` when it is gone."""
-        from collage_engine.toolchains.tvm.choices import read_table
+        from collage_engine.kernels.choices import read_table
 
         return {workload: dict(choice) for workload, choice in read_table(digest).items()}
 
@@ -93,7 +98,7 @@ class TvmTuner:
         """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
         so far, should this process not live to return (a choice without times is unconfirmed).
         ``open_device`` is for instances that run on one."""
-        from collage_engine.toolchains.tvm.tuning import device_plans, device_traces
+        from collage_engine.kernels.tuning import device_plans, device_traces
 
         begun = time.monotonic()
         known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
@@ -107,18 +112,18 @@ class TvmTuner:
             return device_plans.tune(task, known, deadline, about_to_try, better, bench)
         if task.kind == "plan":
             return _climb(task, instance, known, deadline, begun, about_to_try, better)
-        from collage_engine.toolchains.tvm.tuning.metaschedule import search
+        from collage_engine.kernels.tuning.metaschedule import search
 
         return search(task, instance, known, deadline, about_to_try, better)
 
 
 def _on_device(function: Function) -> list[TuneTask]:
     """Plans of a candidate's products and convolutions, and what MetaSchedule may search."""
-    from collage_engine.toolchains.tvm.choices import Choices, using
-    from collage_engine.toolchains.tvm.cuda.lowering import lower_module
+    from collage_engine.kernels.choices import Choices, using
+    from collage_engine.kernels.cuda.lowering import lower_module
+    from collage_engine.kernels.tuning.device_traces import trace_tasks
+    from collage_engine.kernels.tuning.subjects import subject_of
     from collage_engine.toolchains.tvm.rebuild import relax_module
-    from collage_engine.toolchains.tvm.tuning.device_traces import trace_tasks
-    from collage_engine.toolchains.tvm.tuning.subjects import subject_of
 
     instance = function.instance
     try:
@@ -132,11 +137,14 @@ def _on_device(function: Function) -> list[TuneTask]:
         raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
     plans = [
         TuneTask(
-            workload=workload, kind="plan", description=about, schedule=str(about["family"]),
+            workload=workload,
+            kind="plan",
+            description=about,
+            schedule=str(about["family"]),
             weight=subject_of(about).weight,
         )
         for workload, about in choices.asked.items()
-    ]  # fmt: skip
+    ]
     return list({task.workload: task for task in (*plans, *traces)}.values())
 
 
@@ -154,8 +162,8 @@ def work_of(description: dict[str, Any]) -> float:
 
 
 def _loops_of(function: Any) -> float:
-    from collage_engine.toolchains.tvm.expressions import NotUnderstood
-    from collage_engine.toolchains.tvm.program import read_program
+    from collage_engine.kernels.expressions import NotUnderstood
+    from collage_engine.kernels.program import read_program
 
     try:
         stages = read_program(function).stages
@@ -175,10 +183,10 @@ def _climb(
 ) -> TuneRecord:
     import msgspec
 
-    from collage_engine.toolchains.tvm.target import cpu
-    from collage_engine.toolchains.tvm.tuning.anchors import AnchorBench
-    from collage_engine.toolchains.tvm.tuning.climb import WORTH, Plan, climb, name_of
-    from collage_engine.toolchains.tvm.tuning.spaces import neighbours_of, start_of
+    from collage_engine.kernels.target import cpu
+    from collage_engine.kernels.tuning.anchors import AnchorBench
+    from collage_engine.kernels.tuning.climb import WORTH, Plan, climb, name_of
+    from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
 
     machine = cpu(instance.threads)
     about_to_try("")
@@ -190,9 +198,14 @@ def _climb(
 
     def record(choice: Plan, complete: bool = False, **times: float) -> TuneRecord:
         return msgspec.structs.replace(
-            known, choice=dict(choice), tried=tuple(tried), failed=tuple(failed),
-            complete=complete, seconds=known.seconds + time.monotonic() - begun, **times,
-        )  # fmt: skip
+            known,
+            choice=dict(choice),
+            tried=tuple(tried),
+            failed=tuple(failed),
+            complete=complete,
+            seconds=known.seconds + time.monotonic() - begun,
+            **times,
+        )
 
     def compare(challenger: Plan, best: Plan) -> float:
         name = name_of(challenger)

@@ -1,0 +1,249 @@
+"""Writing an artifact: a folder that runs the placement without this project.
+
+``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
+manifest, a sample that the shipped loaders check themselves against. There is never half of one
+(``whole_folder``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from collage_engine import __version__
+from collage_engine.artifact.manifest import FORMAT, FORMAT_VERSION, MANIFEST, is_artifact, sha256
+from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
+from collage_engine.lowering.npz import write_npz
+from collage_engine.machine.whole_folder import leftovers, only_inside, real, write_whole
+from collage_engine.records.errors import ArtifactError
+from collage_engine.records.placement import Placement
+from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.records.typed import decode
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+LOADERS = Path(__file__).resolve().parent / "loader"
+LOADER_FILES = ("run_artifact.py", "huge_pages.py", "run_artifact.cc", "huge_pages.h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactContents:
+    """What an artifact says and carries besides its module."""
+
+    inputs: Mapping[str, np.ndarray]
+    """Sample inputs by name."""
+    outputs: Mapping[str, np.ndarray]
+    """True outputs by name: what the user's own file computes on them."""
+    tolerance: float
+    """On max|y−r| / max|r|, for the loaders' check."""
+    placement: Placement | None = None
+    target: str = "cpu"
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Toolchain → version."""
+    unmeasured: str | None = None
+    """Why the placement was not timed; None: it was."""
+
+
+def check_target_folder(folder: Path) -> None:
+    """``ArtifactError`` unless an artifact may be written there: absent, empty, or an artifact."""
+    if folder.is_symlink() and not folder.exists():
+        raise ArtifactError(f"{folder} is a link to nothing: remove it or choose another folder")
+    if folder.exists():
+        if not folder.is_dir():
+            raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
+        try:
+            mine = leftovers(folder)
+            empty = all(entry in mine for entry in real(folder).iterdir())
+        except OSError as error:
+            raise ArtifactError(f"{folder} cannot be read: {error.strerror}") from error
+        if not empty and not is_artifact(folder):
+            raise ArtifactError(
+                f"{folder} is not empty and holds no artifact: choose another folder"
+            )
+        if only_inside(real(folder)) and not os.access(folder, os.W_OK | os.X_OK):
+            raise ArtifactError(f"{folder} cannot be written: no permission")
+        return
+    parent = folder.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ArtifactError(f"{folder} cannot be written: no permission in {parent}")
+
+
+def write_artifact(
+    model: ImportedModel, module_folder: Path, out: Path, contents: ArtifactContents
+) -> Path:
+    """Write an artifact from a folder that ``build.write_module`` made; returns ``out``.
+
+    ``ArtifactError`` when ``out`` may not be replaced or cannot be written; then what was there
+    is still there.
+    """
+    check_target_folder(out)
+    built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
+    try:
+        write_whole(
+            out, lambda folder: _fill(folder, model, module_folder, built, contents), last=MANIFEST
+        )
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written to {out}: {error.strerror or error}"
+        ) from error
+    return out.absolute()
+
+
+def _fill(
+    folder: Path,
+    model: ImportedModel,
+    module_folder: Path,
+    built: BuiltModule,
+    contents: ArtifactContents,
+) -> None:
+    shutil.copyfile(module_folder / MODULE_FILE, folder / MODULE_FILE)
+    licences: dict[str, str] = {MODULE_FILE: "the model's own"}
+    for library in built.libraries:
+        shutil.copyfile(library.file, folder / library.name)
+        licences[library.name] = library.licence
+    for owner, texts in _licence_texts(built.libraries).items():
+        (folder / "licences").mkdir(exist_ok=True)
+        for text in texts:
+            shutil.copyfile(text, folder / "licences" / f"{owner}-{text.name}")
+    (folder / "loader").mkdir()
+    for name in LOADER_FILES:
+        shutil.copyfile(LOADERS / name, folder / "loader" / name)
+        licences[f"loader/{name}"] = "Apache-2.0"
+    write_npz(folder / "sample_input.npz", {n: contents.inputs[n] for n, _ in model.inputs})
+    write_npz(folder / "sample_output.npz", {n: contents.outputs[n] for n, _ in model.outputs})
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        files[name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
+        if name in licences:
+            files[name]["licence"] = licences[name]
+    manifest = _manifest(model, built, contents)
+    manifest["files"] = files
+    (folder / MANIFEST).write_text(
+        json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def _manifest(
+    model: ImportedModel, built: BuiltModule, contents: ArtifactContents
+) -> dict[str, Any]:
+    def values(of: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+        return [{"name": n, "dtype": k.dtype, "shape": list(k.shape)} for n, k in of]
+
+    placement = contents.placement
+    if placement is not None:
+        partitions = msgspec.to_builtins(placement.partitions)
+    else:
+        partitions = [
+            {
+                "id": f"p{number}",
+                "toolchain": part.instance.toolchain,
+                "config": dict(part.instance.config),
+                "nodes": list(part.operators),
+            }
+            for number, part in enumerate(built.parts)
+        ]
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "model": {
+            "name": Path(model.record.path).name,
+            "sha256": model.record.sha256,
+            "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
+        },
+        "inputs": values(model.inputs),
+        "outputs": values(model.outputs),
+        "placement": {
+            "partitions": partitions,
+            "estimated_us": placement.estimated_us if placement else None,
+            "measured_us": placement.measured_us if placement else None,
+        },
+        "versions": {
+            "collage-explorer": __version__,
+            "apache-tvm": metadata.version("apache-tvm"),
+            "apache-tvm-ffi": metadata.version("apache-tvm-ffi"),
+            **{
+                library.toolchain: library.version
+                for library in built.libraries
+                if not library.linked
+            },
+            **contents.versions,
+        },
+        **({"requires": needed} if (needed := _requirements(built.libraries)) else {}),
+        "target": contents.target,
+        "device": "cuda" if built.architecture else "cpu",
+        **({"architecture": built.architecture} if built.architecture else {}),
+        **({"unmeasured": contents.unmeasured} if contents.unmeasured else {}),
+        "threads": built.threads,
+        "spin": built.spin,
+        "environment": built.environment,
+        "expected": {
+            "latency_us": placement.measured_us if placement else None,
+            "spread_us": list(placement.spread_us) if placement and placement.spread_us else None,
+        },
+        "tolerance": contents.tolerance,
+        "libraries": [
+            {
+                "file": library.name,
+                "toolchain": library.toolchain,
+                "version": library.version,
+                "licence": library.licence,
+                "needed": library.linked,
+            }
+            for library in built.libraries
+            if not library.python
+        ],
+    }
+
+
+def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
+    """What an artifact needs beside its own files and TVM's runtime: Python, for some parts."""
+    return [
+        {
+            "what": "python",
+            "toolchain": library.toolchain,
+            "module": library.python,
+            "version": library.version,
+            "file": library.name,
+            "reason": (
+                f"{library.toolchain} runs through its Python module {library.python} "
+                f"{library.version}, since it was built without its C++ headers"
+            ),
+        }
+        for library in libraries
+        if library.python
+    ]
+
+
+def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
+    """Licence files of the packages the libraries came from, by library name."""
+    wanted = {Path(library.file).resolve(): library.name for library in libraries}
+    found: dict[str, list[Path]] = {}
+    if not wanted:
+        return found
+    for distribution in metadata.distributions():
+        files = distribution.files or []
+        owned = [file for file in files if file.suffix.startswith(".so") or ".so." in file.name]
+        for file in owned:
+            name = wanted.get(Path(str(distribution.locate_file(file))).resolve())
+            if name is not None and name not in found:
+                found[name] = [
+                    path
+                    for entry in files
+                    if entry.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE"))
+                    or "THIRDPARTY" in entry.name.upper().replace("-", "").replace("_", "")
+                    if (path := Path(str(distribution.locate_file(entry)))).is_file()
+                ]
+    return found

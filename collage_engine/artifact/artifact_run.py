@@ -1,0 +1,78 @@
+"""Running an artifact by the loader that artifacts carry, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from collage_engine.artifact.artifact import LOADERS
+from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.records.errors import ArtifactError
+
+RUN_TIMEOUT_S = 3600.0
+
+
+def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
+    """Run an artifact on its sample in a process of its own, as its user would.
+
+    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
+    ``huge_pages`` (``bytes``, ``seconds``, ``reason`` where nothing was moved) and, with
+    ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
+    ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
+    """
+    folder = Path(folder).absolute()
+    manifest = read_manifest(folder)
+    verify_files(folder, manifest)
+    if manifest.get("device", "cpu") != "cpu":
+        reason = cuda_probe().reason
+        if reason is not None:
+            raise ArtifactError(
+                f"{folder} runs on an NVIDIA device ({manifest.get('architecture')}): {reason}"
+            )
+    command = [sys.executable, str(LOADERS / "run_artifact.py"), str(folder), "--json"]
+    if benchmark:
+        command.append("--benchmark")
+    environment = {**os.environ, **manifest["environment"]}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
+    report: dict[str, Any] | None = None
+    with contextlib.suppress(IndexError, ValueError):
+        report = json.loads(done.stdout.strip().splitlines()[-1])
+    if report is None:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        raise ArtifactError(f"the artifact cannot be run: {why}")
+    if not report["agrees"]:
+        raise ArtifactError(
+            f"{folder} differs from its sample: max_rel_error {report['max_rel_error']:.2g} "
+            f"is above {report['tolerance']:.2g}"
+        )
+    result = {
+        "artifact": str(folder),
+        "max_abs_error": report["max_abs_error"],
+        "max_rel_error": report["max_rel_error"],
+        "tolerance": report["tolerance"],
+        "threads": manifest["threads"],
+        "load_s": report["load_s"],
+        "huge_pages": report["huge_pages"],
+    }
+    if benchmark:
+        latency = report["latency_us"]
+        result.update(
+            median_us=latency["median"],
+            low_us=latency["p20"],
+            high_us=latency["p80"],
+            repeats=latency["count"],
+            expected_us=latency["expected"],
+        )
+    return result

@@ -1,0 +1,87 @@
+"""Certified lower bounds: how long a sub-graph takes at least, whoever runs it.
+
+A bound is what must be computed or moved (``measure.work``), at this machine's measured peaks.
+Memory and arithmetic overlap: it is the larger of their times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+import msgspec
+
+from collage_engine.bounds.work import Work, WorkCounter
+from collage_engine.machine.cuda import CudaDevice
+from collage_engine.machine.cuda_peaks import device_peaks
+from collage_engine.machine.device import fingerprint
+from collage_engine.machine.peaks import CONSTANT, Peaks, measure_peaks
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.typed import convert
+from collage_engine.store.store import Store, remembered
+
+
+def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
+    """Microseconds that the work takes at least on so many threads."""
+    compute = sum(peaks.compute_s(n, dtype, threads) for dtype, n in work.operations.items())
+    memory = max(peaks.read_s(work.read_bytes, threads), peaks.read_s(work.write_bytes, threads))
+    return max(compute, memory) * 1e6
+
+
+def with_bounds(
+    graph: DataflowGraph,
+    candidates: Iterable[CandidateRecord],
+    peaks: Peaks,
+    direct: Container[str] = (),
+) -> list[CandidateRecord]:
+    """The records with ``lower_bound_us`` set; where nothing can be counted it stays None.
+
+    ``direct`` names the toolchains that never convolve by Winograd's method or a transform.
+    """
+    counters: dict[tuple[bool, str], WorkCounter] = {}
+    known: dict[tuple[tuple[int, ...], bool, str, int], float] = {}
+    found = []
+    for candidate in candidates:
+        kind = (candidate.instance.toolchain in direct, candidate.instance.precision)
+        at = (candidate.nodes, *kind, candidate.instance.threads)
+        if at not in known:
+            counter = counters.setdefault(kind, WorkCounter(graph, *kind))
+            work = counter.of(graph.to_indices(candidate.nodes))
+            known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
+        found.append(msgspec.structs.replace(candidate, lower_bound_us=known[at] or None))
+    return found
+
+
+def bounded(
+    graph: DataflowGraph,
+    candidates: Sequence[CandidateRecord],
+    store: Store | None,
+    device: CudaDevice | None,
+    direct: Container[str] = (),
+) -> list[CandidateRecord]:
+    """The records with bounds by the peaks of what each runs on: this processor, or ``device``."""
+    on_device = {bool(candidate.instance.architecture) for candidate in candidates}
+    peaks = {
+        False: machine_peaks(store) if False in on_device else None,
+        True: None if device is None else device_peaks(device),
+    }
+    found: dict[str, CandidateRecord] = {}
+    for there, known in peaks.items():
+        if known is not None:
+            some = [c for c in candidates if bool(c.instance.architecture) == there]
+            found.update((c.id, c) for c in with_bounds(graph, some, known, direct))
+    return [found.get(candidate.id, candidate) for candidate in candidates]
+
+
+def machine_peaks(store: Store | None) -> Peaks | None:
+    """This machine's peaks, measured once and kept; None where they cannot be measured."""
+    try:
+        known = remembered(
+            store,
+            f"{CONSTANT}:{fingerprint()}",
+            lambda: msgspec.to_builtins(measure_peaks()),
+        )
+    except MeasureError:
+        return None
+    return convert(known, Peaks)

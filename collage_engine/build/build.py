@@ -1,0 +1,191 @@
+"""Build a cover into an executable, and write it as a folder that loads from anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
+from collage_engine.build.pack import pack_imports
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.rewrite import (
+    KernelCall,
+    architecture_of,
+    assemble,
+    execution_order,
+)
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.errors import ArtifactError, ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+    from collage_engine.toolchains.base import Function
+
+
+Cover = Sequence[CoverPart]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cover as a VM executable, with all that running it elsewhere needs."""
+
+    executable: Any
+    parts: tuple[CoverPart, ...]
+    """In execution order: part k is partition ``p<k>``."""
+    calls: tuple[KernelCall, ...]
+    """Kernels that ``main`` calls, in order, by position in ``parts``."""
+    libraries: tuple[RuntimeLibrary, ...]
+    environment: dict[str, str]
+    """To be set before the module's libraries load."""
+    threads: int
+    spin: bool
+    part_weights: tuple[int, ...]
+    """Bytes of constants that each partition is given, in execution order."""
+    repeated_bytes: int
+    architecture: str = ""
+    """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
+
+
+USE_GRAPH = "relax.backend.use_cuda_graph"
+"""TVM's pass option: what runs between two points that the host must see is one CUDA graph."""
+
+
+def may_spin(cover: Cover) -> bool:
+    """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
+    return len({name for part in cover for name in part.instance.runtimes}) <= 1
+
+
+def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
+    """Environment variables of a cover's toolchains, and TVM's threads, since its VM runs it."""
+    from collage_engine.toolchains.registry import get
+
+    found = {"TVM_NUM_THREADS": str(threads)}
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
+        found.update(get(name).environment(threads, spin))
+    return found
+
+
+def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
+    """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
+    import tvm
+
+    from collage_engine.lowering.device_build import build_module
+    from collage_engine.toolchains.registry import get
+    from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
+    from collage_engine.toolchains.runtime.host import library as host_library
+
+    spin = may_spin(cover) if spin is None else spin
+    architecture = architecture_of([part.instance for part in cover])
+    threads = max((part.instance.threads for part in cover), default=1)
+    functions = [
+        function_of(
+            model, part.instance, part.operators, f"part{position}", spin, part.takes, part.gives
+        )
+        for position, part in enumerate(cover)
+    ]
+    order = execution_order(functions)
+    parts = tuple(cover[position] for position in order)
+    functions = [
+        replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
+        for k, position in enumerate(order)
+    ]
+    constants = [_constants(function) for function in functions]
+    assembled = assemble(model, functions)
+    on_device = [part for part in cover if part.instance.architecture]
+    graph = bool(on_device) and all(get(p.instance.toolchain).capturable for p in on_device)
+    try:
+        with tvm.transform.PassContext(config={USE_GRAPH: graph}):
+            executable = build_module(assembled.module, architecture)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
+    libraries: dict[str, RuntimeLibrary] = {}
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
+        users = [f for f in functions if name in f.instance.runtimes]
+        for library in get(name).libraries_for(users):
+            libraries.setdefault(library.name, library)
+    if architecture:  # TVM's own part for devices is linked to it
+        libraries.setdefault(CUDART, cudart_library("tvm"))
+        if len(on_device) < len(cover):
+            bridge = host_library()
+            libraries.setdefault(bridge.name, bridge)
+    return Built(
+        executable=executable,
+        parts=parts,
+        calls=assembled.calls,
+        libraries=tuple(libraries.values()),
+        environment=environment_of(cover, threads, spin),
+        threads=threads,
+        spin=spin,
+        part_weights=tuple(sum(given.values()) for given in constants),
+        repeated_bytes=_repeated(constants),
+        architecture=architecture,
+    )
+
+
+def _constants(function: Function) -> dict[int, int]:
+    """Constants that a function reads, with their bytes."""
+    nodes = function.graph.nodes
+    return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
+
+
+def _repeated(constants: Sequence[dict[int, int]]) -> int:
+    """Bytes of constants that were given to a partition before already."""
+    known: set[int] = set()
+    total = 0
+    for given in constants:
+        total += sum(size for index, size in given.items() if index in known)
+        known |= given.keys()
+    return total
+
+
+def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:
+    """Write ``model.so``, the runtime libraries it needs and ``built.json`` into a folder.
+
+    ``model.so`` names our runtimes as NEEDED and looks for them beside itself, so the folder can
+    be moved. ``link``: symbolic links to the libraries instead of copies, for a folder that stays.
+    Write to a fresh folder: ``dlopen`` knows a library by its path and would return an old one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    about = BuiltModule(
+        parts=tuple(
+            Part(instance=p.instance, operators=tuple(p.operators), takes=p.takes, gives=p.gives)
+            for p in built.parts
+        ),
+        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in built.calls),
+        libraries=built.libraries,
+        environment=built.environment,
+        threads=built.threads,
+        spin=built.spin,
+        part_weights=built.part_weights,
+        repeated_bytes=built.repeated_bytes,
+        architecture=built.architecture,
+    )
+    try:
+        for library in built.libraries:
+            place = folder / library.name
+            if link:
+                place.symlink_to(library.file)
+            else:
+                shutil.copyfile(library.file, place)
+            if library.linked:
+                options.append(str(place))
+        built.executable.export_library(
+            str(folder / MODULE_FILE),
+            options=options,
+            fpack_imports=partial(pack_imports, architecture=built.architecture),
+        )
+        (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise ArtifactError(f"model.so cannot be linked: {str(error).strip()[-400:]}") from error
+    return about

@@ -1,0 +1,82 @@
+"""What is known of a built module once it lies in a folder."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+
+MODULE_FILE = "model.so"
+BUILT_FILE = "built.json"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition as it was built."""
+
+    instance: ToolchainInstance
+    operators: tuple[int, ...]
+    takes: dict[int, str] = {}
+    gives: dict[int, str] = {}
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that ``main`` calls; ``part`` is the partition's place in execution order."""
+
+    name: str
+    part: int
+
+
+class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
+    """Written beside ``model.so`` as ``built.json`` (not part of an artifact)."""
+
+    parts: tuple[Part, ...]
+    """In execution order: part k is partition ``p<k>``."""
+    kernels: tuple[Kernel, ...]
+    libraries: tuple[RuntimeLibrary, ...]
+    environment: dict[str, str]
+    threads: int
+    spin: bool
+    part_weights: tuple[int, ...] = ()
+    """Bytes of constants that each partition was given."""
+    repeated_bytes: int = 0
+    """Constants given to one more partition than one."""
+    architecture: str = ""
+    """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
+
+
+def attribute_kernels(
+    kernels: tuple[Kernel, ...], seen: list[tuple[str, float]]
+) -> tuple[list[float], list[tuple[str, float]]]:
+    """Share the calls a VM made (name, µs) out among the partitions that own them.
+
+    Returns µs per partition, and the calls outside every partition (conversions, copies; the
+    VM's own bookkeeping is left out). Kernels that the build dropped are skipped over.
+    """
+    count = max((kernel.part for kernel in kernels), default=-1) + 1
+    owned = [0.0] * count
+    outside: list[tuple[str, float]] = []
+    at = 0
+    for name, us in seen:
+        place = next((i for i in range(at, len(kernels)) if kernels[i].name == name), None)
+        if place is not None:
+            owned[kernels[place].part] += us
+            at = place + 1
+        elif not name.startswith(BOOKKEEPING):
+            outside.append((name, us))
+    return owned, outside
+
+
+BOOKKEEPING = (
+    "vm.builtin.alloc_",
+    "vm.builtin.null_value",
+    "vm.builtin.check_",
+    "vm.builtin.match_",
+    "vm.builtin.make_",
+    "vm.builtin.tuple_getitem",
+    "vm.builtin.reshape",
+    "vm.builtin.copy",
+    "vm.builtin.kill_object",
+    "vm.builtin.tensor_to_shape",
+    "vm.builtin.shape_of",
+)
+"""VM calls that move no data: allocations, checks, tuples, views (``copy`` copies a reference)."""

@@ -1,0 +1,30 @@
+"""Whether a given cover honours a pin: for baselines, which the search did not choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.pin import Pin
+from collage_engine.records.toolchain import ToolchainInstance
+
+
+def breaks_pin(cover: Sequence[CoverPart], pin: Pin) -> bool:
+    """The search's own meaning of pins (``search.problem``), on instances and operator sets."""
+    wanted = set(pin.nodes)
+    touched = [(p.instance, set(p.operators)) for p in cover if wanted & set(p.operators)]
+
+    def on(instance: ToolchainInstance, name: str | None) -> bool:
+        return name in (instance.toolchain, instance.id)
+
+    if pin.kind == "on":
+        return not all(on(instance, pin.toolchain) for instance, _ in touched)
+    if pin.kind == "never":
+        return any(on(instance, pin.toolchain) for instance, _ in touched)
+    if pin.kind == "exactly":
+        if len(touched) != 1 or touched[0][1] != wanted:
+            return True
+        return pin.toolchain is not None and not on(touched[0][0], pin.toolchain)
+    if pin.kind == "together":
+        return len(touched) != 1
+    return any(instance.device != pin.device for instance, _ in touched)

@@ -1,0 +1,79 @@
+"""Shapes, types and constants of Relax expressions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from tvm import relax, te
+from tvm.ir import Call, Expr, GenericConst
+
+from collage_engine.kernels.program import NOTE
+
+ANCHOR = {"op_pattern": 4}
+"""PrimFunc attribute: out-elementwise-fusable, whatever the analysis of its blocks would say."""
+
+
+def static_shape(e: Expr) -> tuple[int, ...] | None:
+    """The tensor's shape when all of it is known."""
+    shape = getattr(e.ty, "shape", None)
+    if shape is None:
+        return None
+    values = shape.values if hasattr(shape, "values") else shape
+    try:
+        return tuple(int(v) for v in values)
+    except (TypeError, ValueError):
+        return None
+
+
+def dtype_of(e: Expr) -> str:
+    dtype = e.ty.dtype
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def constant_of(e: Expr) -> np.ndarray | None:
+    """The array of a constant; None for other expressions."""
+    return e.value.numpy() if isinstance(e, GenericConst) else None
+
+
+def note(**values: Any) -> dict[str, str]:
+    """Block annotation that tells the schedules what the block is."""
+    return {NOTE: json.dumps(values, sort_keys=True)}
+
+
+FLOATS = ("float32", "float16")
+"""Types the schedules of products take; half precision is multiplied in single precision."""
+
+
+def float_operands(
+    call: Call,
+) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]] | None:
+    """Shape of the data, constant weight, and shape of the result of a product in one of
+    ``FLOATS``; None for others."""
+    data, kernel = call.args
+    shape, weight, out = static_shape(data), constant_of(kernel), static_shape(call)
+    if shape is None or out is None or weight is None:
+        return None
+    dtype = dtype_of(call)
+    if dtype not in FLOATS or dtype_of(data) != dtype or str(weight.dtype) != dtype:
+        return None
+    return shape, weight, out
+
+
+def widened(tensor: Any) -> Any:
+    """A TE tensor in single precision."""
+    if str(tensor.dtype) == "float32":
+        return tensor
+    return te.compute(tensor.shape, lambda *i: tensor(*i).astype("float32"), name="widened")
+
+
+def narrowed(tensor: Any, dtype: str) -> Any:
+    """A TE tensor in the type that is asked for."""
+    if str(tensor.dtype) == dtype:
+        return tensor
+    return te.compute(tensor.shape, lambda *i: tensor(*i).astype(dtype), name="narrowed")
+
+
+def const(array: np.ndarray) -> Expr:
+    return relax.const(np.ascontiguousarray(array), str(array.dtype))

@@ -1,0 +1,1 @@
+"""TVM's kernels for NVIDIA devices."""

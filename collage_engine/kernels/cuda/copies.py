@@ -1,0 +1,102 @@
+"""Slices of a product's operands on their way to shared memory.
+
+While a slice is multiplied the next one is on its way: it is read into registers first, and
+written to the other half of shared memory when the multiplication is done (software pipeline).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from collage_engine.kernels.cuda.fragments import SHARED
+from collage_engine.kernels.cuda.noted import Noted
+from collage_engine.kernels.cuda.tiles import FRAGMENT, PLAIN, S8, TF32, widest
+
+_REGISTERS = "tirx.manifest_shared_memory_local_stage"
+"""Block annotation: a copy to shared memory goes through registers, as two steps."""
+
+
+def vector_of(length: int, tile_row: int, item: int) -> int:
+    """Elements read at once: rows that are whole vectors, in memory and in the tile."""
+    width = widest(item)
+    while width > 1 and (length % width or tile_row % width):
+        width //= 2
+    return width
+
+
+def fetch(
+    schedule: Schedule,
+    product: Noted,
+    consumer: Any,
+    operand: int,
+    at: Any,
+    threads: Any,
+    turned: bool,
+) -> Any:
+    """Copies a slice of A (0) or B (1) to shared memory, all threads together.
+
+    ``turned``: A is kept by k, so that a thread's rows are neighbours.
+    """
+    tile = product.tile
+    copy = schedule.cache_read(consumer, operand, SHARED[tile.math])
+    (source,) = schedule.get_producers(copy)
+    schedule.compute_at(copy, at)
+    schedule.compute_inline(source)
+    if turned:
+        schedule.transform_layout(copy, ("write", 0), lambda s, m, k: (s, k, m))
+    if tile.math == S8:
+        # Fragments one after the other: each has to begin at a multiple of 32 bytes.
+        schedule.transform_layout(
+            copy, ("write", 0), lambda s, i, j: (s, j // FRAGMENT, i, j % FRAGMENT)
+        )
+    row, column = schedule.get_loops(copy)[-2:]
+    by_k = operand == 0 and tile.math == PLAIN and product.how["kind"] == "conv"
+    if by_k:
+        schedule.reorder(column, row)  # neighbouring threads read neighbouring rows
+        row, column = column, row
+    width = tile.n if operand else (tile.m if by_k else tile.k)
+    stored = max(tile.item, product.how["item"])  # float32 may be rounded on the way
+    vector = 1 if tile.math == TF32 else vector_of(product.vectors[operand], width, stored)
+    if turned and not by_k:
+        vector = 1  # written down a column
+    vector = min(
+        vector,
+        max(
+            1, tile.m * tile.k // tile.threads if operand == 0 else tile.n * tile.k // tile.threads
+        ),
+    )
+    fused = schedule.fuse(row, column)
+    sizes = [None, *(count for _, count in threads), vector]
+    _, *bound, inner = schedule.split(fused, sizes)
+    for loop, (name, _) in zip(bound, threads, strict=True):
+        schedule.bind(loop, name)
+    if vector > 1:
+        schedule.vectorize(inner)
+    if tile.math not in (PLAIN, S8):
+        schedule.storage_align(copy, 0, -2, 32, 16 // tile.item)
+    schedule.annotate(copy, _REGISTERS, 1)
+    return copy
+
+
+def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
+    """Steps of a slice: read A, write A, read B, write B, multiply."""
+    if steps < 2:
+        return
+    schedule.annotate(loop, "software_pipeline_stage", [0, 0, 0, 0, 1])
+    schedule.annotate(loop, "software_pipeline_order", [0, 3, 1, 4, 2])
+
+
+def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
+    """Columns vary fastest: blocks that run together share rows of A."""
+    schedule.bind(s, "blockIdx.z")
+    schedule.bind(m0, "blockIdx.y")
+    schedule.bind(n0, "blockIdx.x")
+
+
+def whole(product: Noted, vector: int) -> bool:
+    """Whether every row of the result is whole vectors that no bound cuts through."""
+    n = product.sizes[2]
+    row = n // product.out[0] if product.how["kind"] == "conv" else n
+    return n % vector == 0 and row % vector == 0

@@ -1,0 +1,191 @@
+"""A convolution with few channels a group as ``direct_tiles`` cuts it, before it is scheduled.
+
+``C[image, group, row, z, y, x] = Σ A[image, group · channels + c, …] W[group, c, taps, row]`` over
+a padded image A with whole tiles. Sums are in float32, or int32 of 8-bit values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from collage_engine.kernels.choices import plan_for
+from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape, Three, direct_chosen
+from collage_engine.kernels.cuda.epilogue import OUT
+from collage_engine.kernels.cuda.indices import where
+from collage_engine.kernels.cuda.windows import Window
+
+DIRECT = "collage.direct"
+"""Block annotation: the shape, the plan and the result, as JSON."""
+
+Read = Callable[..., Any]
+DirectPlans = Callable[[Shape], DirectPlan | None]
+
+
+def direct_planner(architecture: str) -> DirectPlans:
+    """Plans of the table in use (``choices``), else by the model of ``direct_tiles``."""
+
+    def plan(shape: Shape) -> DirectPlan | None:
+        default = direct_chosen(shape, architecture)
+        if default is None:
+            return None
+        choice = plan_for(*described_direct(shape, architecture))
+        return DirectPlan.from_record(choice) if choice else default
+
+    return plan
+
+
+def described_direct(shape: Shape, architecture: str) -> tuple[str, dict[str, Any]]:
+    """A line that equal convolutions share, and what is needed to make one again."""
+    sizes = " ".join(
+        "x".join(map(str, v)) if isinstance(v, tuple) else str(v)
+        for v in (
+            (shape.batch, shape.groups, shape.rows, shape.channels),
+            shape.image,
+            shape.out,
+            shape.taps,
+            shape.strides,
+            shape.dilation,
+            shape.before,
+            shape.dtype,
+        )
+    )
+    about = {"family": "direct", "shape": shape.record(), "architecture": architecture}
+    return f"direct {sizes} {architecture}", about
+
+
+FEWEST_ROWS = 8
+"""Output channels of a group from which on it is a matter of matrix tiles."""
+FEWEST_PIXELS = 8
+
+
+def few_rows(window: Window) -> bool:
+    return (
+        window.weight[0] // window.groups < FEWEST_ROWS
+        and int(np.prod(window.out[2:])) >= FEWEST_PIXELS
+    )
+
+
+def shape_of_direct(window: Window, dtype: str) -> Shape:
+    """Absent axes in front have size 1."""
+    dims = len(window.strides)
+
+    def three(values: Sequence[int], absent: int) -> Three:
+        z, y, x = (*[absent] * (3 - dims), *values)
+        return z, y, x
+
+    return Shape(
+        window.shape[0],
+        window.groups,
+        window.weight[0] // window.groups,
+        window.weight[1],
+        three(window.shape[2:], 1),
+        three(window.out[2:], 1),
+        three(window.weight[2:], 1),
+        three(window.strides, 1),
+        three(window.dilation, 1),
+        three(window.padding[:dims], 0),
+        dtype,
+    )
+
+
+def packed_filters(weight: np.ndarray, shape: Shape) -> np.ndarray:
+    """[group, channel, taps (three axes), row]."""
+    split = weight.reshape(shape.groups, shape.rows, shape.channels, *shape.taps)
+    return np.ascontiguousarray(np.moveaxis(split, 1, -1))
+
+
+def direct_out(whole: Any, shape: Shape, out: tuple[int, ...], dtype: str) -> Any:
+    """The result in its own shape and type."""
+
+    def element(n: Any, channel: Any, *pixel: Any) -> Any:
+        front = [0] * (3 - len(pixel))
+        if shape.groups == 1:
+            group, row = 0, channel
+        elif shape.rows == 1:
+            group, row = channel, 0
+        else:
+            group, row = tirx.floordiv(channel, shape.rows), tirx.floormod(channel, shape.rows)
+        return whole(n, group, row, *front, *pixel).astype(dtype)
+
+    return te.compute(out, element, name=OUT)
+
+
+def summed(shape: Shape) -> str:
+    """The type of the sums."""
+    return "int32" if shape.item == 1 else "float32"
+
+
+def noted_direct(
+    image: Read,
+    filters: Any,
+    shape: Shape,
+    plan: DirectPlan,
+    out: tuple[int, ...],
+    outside: int = 0,
+    number: int | None = None,
+) -> Any:
+    """C. ``image(n, channel, z, y, x)`` is read inside its borders only, ``filters`` is W.
+
+    ``outside``: what pads the image. ``out``: the shape of what is made of C.
+    """
+    vector, shift = plan.vector(shape), plan.shift(shape)
+    tiles, tile = plan.tiles(shape), plan.tile
+    whole = (shape.out[0], tiles[0] * tile[0], tiles[1] * tile[1])
+    deep, high, wide = (shape.reach(axis, whole[axis]) for axis in range(3))
+    vectors = -(-(wide + shift) // vector)
+    front = (shape.before[0], shape.before[1], shape.before[2] + shift)
+
+    def padded(n: Any, c: Any, z: Any, y: Any, j: Any, v: Any) -> Any:
+        tests = []
+        for axis, (at, length) in enumerate(((z, deep), (y, high))):
+            if front[axis]:
+                tests.append(at >= front[axis])
+            if length > front[axis] + shape.image[axis]:
+                tests.append(at < front[axis] + shape.image[axis])
+        # Of a whole vector, so that its elements are read together.
+        if front[2]:
+            tests.append(j * vector >= front[2])
+        if vectors * vector > front[2] + shape.image[2]:
+            tests.append(j * vector < front[2] + shape.image[2])
+        value = image(n, c, z - front[0], y - front[1], j * vector + v - front[2])
+        return where(tests, value, outside)
+
+    a = te.compute(
+        (shape.batch, shape.groups * shape.channels, deep, high, vectors, vector),
+        padded,
+        name="direct_a",
+    )
+    axes = [te.reduce_axis((0, e), n) for n, e in zip("zyx", shape.taps, strict=True)]
+    channel = te.reduce_axis((0, shape.channels), "c")
+
+    def total(n: Any, g: Any, r: Any, z: Any, y: Any, x: Any) -> Any:
+        at_z, at_y, at_x = (
+            p * s + t * d
+            for p, s, t, d in zip((z, y, x), shape.strides, axes, shape.dilation, strict=True)
+        )
+        at_x = at_x + shift
+        pixel = a(
+            n,
+            g * shape.channels + channel,
+            at_z,
+            at_y,
+            tirx.floordiv(at_x, vector) if vector > 1 else at_x,
+            tirx.floormod(at_x, vector) if vector > 1 else 0,
+        )
+        weight = filters(g, channel, *axes, r)
+        kind = summed(shape)
+        return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
+
+    note: dict[str, Any] = {} if number is None else {"number": number}
+    note |= {"shape": shape.record(), "plan": plan.record(), "out": list(out)}
+    return te.compute(
+        (shape.batch, shape.groups, shape.rows, *whole),
+        total,
+        name="direct_c",
+        attrs={DIRECT: json.dumps(note, sort_keys=True)},
+    )

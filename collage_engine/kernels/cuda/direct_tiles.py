@@ -1,0 +1,224 @@
+"""Tiles of a convolution with few channels a group: which there are, and which one it gets.
+
+Depthwise convolutions and those of small groups are no matter of matrix tiles. A block of threads
+takes a rectangle of pixels of some groups; it brings the patch of the image below them, with the
+rim that their taps reach, and their filters to shared memory once. A thread keeps a few rows of a
+few neighbouring pixels in registers. Images have three axes (z, y, x), absent ones of size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from collage_engine.kernels.cuda.tiles import multiprocessors, widest
+
+MOST_SHARED = 40 << 10
+"""Bytes of shared memory of a block."""
+MOST_SUMS = 32
+"""A thread keeps in registers."""
+
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a convolution: what its tiles depend on."""
+
+    batch: int
+    groups: int
+    rows: int
+    """Output channels of a group."""
+    channels: int
+    """Input channels of a group."""
+    image: Three
+    out: Three
+    taps: Three
+    strides: Three
+    dilation: Three
+    before: Three
+    """Padding in front of each axis."""
+    dtype: str
+
+    @property
+    def item(self) -> int:
+        return {"float32": 4, "int8": 1, "uint8": 1}.get(self.dtype, 2)
+
+    def reach(self, axis: int, pixels: int) -> int:
+        """Of the padded image along an axis, below neighbouring pixels of the result."""
+        return (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis] + 1
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> Shape:
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in record.items()
+        }
+        return Shape(**values)
+
+
+@dataclass(frozen=True)
+class DirectPlan:
+    """How the work is cut: a block has ``groups · (rows / row) · down · across`` threads."""
+
+    groups: int
+    """Of a block."""
+    row: int
+    """Rows of a thread; a block has all rows of its groups."""
+    down: int
+    across: int
+    """Threads along y and x."""
+    high: int
+    wide: int
+    """Pixels of a thread along y and x."""
+    deep: int
+    """Input channels in shared memory at once."""
+
+    def threads(self, shape: Shape) -> int:
+        return self.groups * (shape.rows // self.row) * self.down * self.across
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Pixels of a block along y and x."""
+        return self.down * self.high, self.across * self.wide
+
+    def tiles(self, shape: Shape) -> tuple[int, int]:
+        """Blocks along y and x."""
+        return tuple(-(-e // t) for e, t in zip(shape.out[1:], self.tile, strict=True))  # type: ignore[return-value]
+
+    def vector(self, shape: Shape) -> int:
+        """Elements read from the image at once: none of them may lie outside alone."""
+        width = widest(shape.item)
+        step = self.tile[1] * shape.strides[2] if self.tiles(shape)[1] > 1 else width
+        while width > 1 and (shape.image[2] % width or step % width):
+            width //= 2
+        return width
+
+    def shift(self, shape: Shape) -> int:
+        """Further padding in front of x, so that vectors of the padded image are those of the
+        image."""
+        return -shape.before[2] % self.vector(shape)
+
+    def patch(self, shape: Shape) -> int:
+        """Elements of the image in shared memory."""
+        tile_y, tile_x = self.tile
+        vector = self.vector(shape)
+        along = -(-(shape.reach(2, tile_x) + self.shift(shape)) // vector) * vector
+        return self.groups * self.deep * shape.reach(0, 1) * shape.reach(1, tile_y) * along
+
+    def filters(self, shape: Shape) -> int:
+        """Weights in shared memory."""
+        return self.groups * self.deep * math.prod(shape.taps) * shape.rows
+
+    def shared_bytes(self, shape: Shape) -> int:
+        return shape.item * (self.patch(shape) + self.filters(shape))
+
+    def blocks(self, shape: Shape) -> tuple[int, int, int]:
+        """The grid: tiles of pixels, of groups, images and planes."""
+        down, across = self.tiles(shape)
+        return down * across, shape.groups // self.groups, shape.batch * shape.out[0]
+
+    def fits(self, shape: Shape) -> bool:
+        _, grid_y, grid_z = self.blocks(shape)
+        return (
+            32 <= self.threads(shape) <= 512
+            and self.shared_bytes(shape) <= MOST_SHARED
+            and self.row * self.high * self.wide <= MOST_SUMS
+            and max(grid_y, grid_z) < 1 << 16
+        )
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> DirectPlan:
+        return DirectPlan(**record)
+
+
+def direct_plans(shape: Shape) -> Iterator[DirectPlan]:
+    """What is worth trying."""
+    seen = set()
+    for threads in (128, 256):
+        for wide in _lengths(shape.out[2]):
+            for high in _lengths(shape.out[1]):
+                for row in _divisors(shape.rows, 8):
+                    plan = _plan(shape, threads, row, high, wide)
+                    if plan is not None and plan not in seen:
+                        seen.add(plan)
+                        yield plan
+
+
+def _plan(shape: Shape, threads: int, row: int, high: int, wide: int) -> DirectPlan | None:
+    """As many threads as wanted: first along x, then along y, then over groups."""
+    beside = shape.rows // row
+    across = _evenly(shape.out[2], wide, min(32, threads))
+    down = _evenly(shape.out[1], high, max(1, threads // (across * beside)))
+    left = max(1, threads // (across * down * beside))
+    for groups in _divisors(shape.groups, left)[::-1]:
+        for deep in _divisors(shape.channels, shape.channels)[::-1]:
+            plan = DirectPlan(groups, row, down, across, high, wide, deep)
+            if plan.fits(shape):
+                return plan
+    return None
+
+
+def _evenly(size: int, each: int, most: int) -> int:
+    """Threads along an axis: as few as make the same number of blocks as ``most`` would."""
+    wanted = -(-size // each)
+    blocks = -(-wanted // most)
+    return -(-wanted // blocks)
+
+
+def _lengths(size: int) -> list[int]:
+    """Pixels of a thread along an axis."""
+    return sorted({n for n in (1, 2, 4, size) if n <= min(size, 8)})
+
+
+def _divisors(size: int, most: int) -> list[int]:
+    return [d for d in range(1, min(size, most) + 1) if size % d == 0]
+
+
+def direct_chosen(shape: Shape, architecture: str) -> DirectPlan | None:
+    """The plan expected to be fastest; None where none fits."""
+    count = multiprocessors(architecture)
+    return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
+
+
+_SETUP, _SLICE = 1500.0, 800.0
+"""Ticks of a block besides its work, and of bringing a slice to shared memory, where nothing else
+on the multiprocessor hides them."""
+_MEMORY = 32.0
+"""Bytes a multiprocessor reads from memory in a tick: every image is read but once."""
+
+
+def _ticks(shape: Shape, plan: DirectPlan, count: int) -> float:
+    """Clock ticks, roughly: a multiprocessor's arithmetic, reads of shared and of other memory."""
+    threads = plan.threads(shape)
+    warps = -(-threads // 32)
+    taps = math.prod(shape.taps)
+    products = shape.channels * taps * plan.row * plan.high * plan.wide
+    pixels = shape.taps[0] * math.prod(
+        min(shape.reach(axis, n), n * shape.taps[axis])
+        for axis, n in ((1, plan.high), (2, plan.wide))
+    )
+    words = shape.channels * (pixels + taps * plan.row)
+    # Neighbouring threads lie ``wide`` pixels apart: that many turns of the banks.
+    turns = math.gcd(plan.wide * shape.strides[2], 32) if plan.across > 1 else 1
+    arithmetic = warps * 32 * products / 128.0
+    shared = warps * shape.channels * (pixels * min(turns, 4) + taps * plan.row)
+    slices = shape.channels // plan.deep
+    moved = slices * plan.patch(shape) * shape.item + plan.filters(shape) * slices * shape.item
+    copied = slices * -(-plan.patch(shape) // (threads * plan.vector(shape))) * warps * 8.0
+    written = threads * plan.row * plan.high * plan.wide * shape.item
+    blocks = math.prod(plan.blocks(shape))
+    each = math.ceil(blocks / count)
+    resident = max(1, min(each, 2048 // threads, (200 << 10) // plan.shared_bytes(shape)))
+    busy = each * (
+        max(arithmetic, shared, words * warps / 4) + copied + (moved + written) / _MEMORY
+    )
+    return max(busy, math.ceil(each / resident) * (_SETUP + slices * _SLICE)) + _SETUP

@@ -1,0 +1,64 @@
+"""What follows an anchor (bias, residual, activation), as one block over the anchor's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from collage_engine.records.errors import ToolchainError
+
+OUT = "anchor_out"
+"""The block that gives an anchor's result its shape and type."""
+
+
+def epilogue(
+    schedule: Schedule,
+    own: tuple[str, ...],
+    shape: tuple[int, ...],
+    axes: Callable[..., tuple[Any, ...]],
+) -> Any:
+    """All that follows as one block, its loops those that ``axes`` makes of the result's index.
+
+    ``own``: the anchor's blocks, which stay. ``ToolchainError`` when the result of ``shape``
+    becomes something of another shape, or several things.
+    """
+    block = _last(schedule, schedule.get_sblock(OUT))
+    changed = True
+    while changed:
+        changed = False
+        for producer in _producers(schedule, block):
+            if str(schedule.get(producer).name_hint) in own:
+                continue
+            schedule.compute_inline(producer)
+            changed = True
+            break
+    found = tuple(int(e) for e in schedule.get(block).writes[0].source.shape)
+    if found != shape:
+        raise ToolchainError(f"the anchor's result {shape} is turned into {found}")
+    index = [tirx.Var(f"i{i}", "int32") for i in range(len(shape))]
+    schedule.transform_block_layout(block, tirx.IndexMap(index, list(axes(*index)), None))
+    return block
+
+
+def _last(schedule: Schedule, block: Any) -> Any:
+    """The block that all that follows leads to."""
+    waiting, ends = [block], {}
+    while waiting:
+        block = waiting.pop()
+        consumers = schedule.get_consumers(block)
+        waiting += consumers
+        if not consumers:
+            ends[str(schedule.get(block).name_hint)] = block
+    if len(ends) > 1:
+        raise ToolchainError("the anchor has several results")
+    return next(iter(ends.values()))
+
+
+def _producers(schedule: Schedule, block: Any) -> list[Any]:
+    found = []
+    for producer in schedule.get_producers(block):
+        found += [producer, *_producers(schedule, producer)]
+    return found

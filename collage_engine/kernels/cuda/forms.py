@@ -1,0 +1,231 @@
+"""Convolutions and matmuls in the form of a product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
+
+A convolution's columns are pixels and its rows output channels, so neighbouring threads read and
+write neighbouring pixels; B is read from the image where it is needed and never stored (implicit
+GEMM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import te, tirx
+
+from collage_engine.kernels.cuda.epilogue import OUT
+from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, volume, where
+from collage_engine.kernels.cuda.products import Element, noted_product
+from collage_engine.kernels.cuda.tiles import PLAIN, Plan, Sizes
+from collage_engine.kernels.cuda.windows import Window
+
+Cast = Callable[[Any], Any]
+"""What is done with an element when it is read."""
+
+
+class Form(Protocol):
+    """Something that is a product."""
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What the schedule has to know of it, as JSON."""
+        ...
+
+    def vectors(self, math: str) -> tuple[int, int]:
+        """What the contiguous lengths of A's and B's reads are multiples of."""
+        ...
+
+    def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
+        """A and B from the operands."""
+        ...
+
+    def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        """Where in C an element of the result is."""
+        ...
+
+
+def result_of(
+    form: Form,
+    x: Any,
+    y: Any,
+    plan: Plan,
+    dtype: str,
+    given: str,
+    more: dict[str, Any] | None = None,
+) -> Any:
+    """The result from the operands of ``dtype``; of a split sum the parts, one below the other.
+
+    ``more``: what else is noted.
+    """
+    at_a, at_b = form.elements(x, y, plan.tile.math)
+    sizes, out = form.sizes, form.out
+    vectors, how = form.vectors(plan.tile.math), form.how | (more or {})
+    whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
+
+    def element(*index: Any) -> Any:
+        if plan.split == 1:
+            s, m, n = form.place(*index)
+            return whole(s, m, n).astype(given)
+        s, m, n = form.place(*index[1:])
+        return whole(index[0] * sizes.s + s, m, n)
+
+    return te.compute(out if plan.split == 1 else (plan.split, *out), element, name=OUT)
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """Of operands with shapes ``a`` and ``b``; rows of all batches together where B is one."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    out: tuple[int, ...]
+    cast: Cast | None = None
+    """Of an element of A."""
+
+    @property
+    def merged(self) -> bool:
+        return all(e == 1 for e in self.b[:-2])
+
+    @property
+    def sizes(self) -> Sizes:
+        a, out = self.a, self.out
+        if self.merged:
+            return Sizes(1, volume(a[:-1]), out[-1], a[-1])
+        return Sizes(volume(out[:-2]), out[-2], out[-1], a[-1])
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"kind": "matmul", "merged": self.merged}
+
+    def vectors(self, math: str) -> tuple[int, int]:
+        return self.a[-1], self.out[-1]
+
+    def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
+        a, b, batch = self.a, self.b, self.out[:-2]
+
+        def at_a(s: Any, m: Any, k: Any) -> Any:
+            if self.merged:
+                value = x(*unfused(m, a[:-1]), k)
+            else:
+                value = x(*broadcast(unfused(s, batch), a[:-2]), m, k)
+            return value if self.cast is None else self.cast(value)
+
+        def at_b(s: Any, k: Any, n: Any) -> Any:
+            if self.merged:
+                return y(*(0 for _ in b[:-2]), k, n)
+            return y(*broadcast(unfused(s, batch), b[:-2]), k, n)
+
+        return at_a, at_b
+
+    def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        if self.merged:
+            return tirx.const(0), fused(index[:-1], self.out[:-1]), index[-1]
+        return fused(index[:-2], self.out[:-2]), index[-2], index[-1]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Of an image ``x`` and packed filters ``y``. A transposed one reads zeros between the pixels
+    that it spreads."""
+
+    window: Window
+    transposed: bool = False
+    outside: int = 0
+    """What pads the image."""
+    cast: Cast | None = None
+    """Of an element of the image."""
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return self.window.out
+
+    @property
+    def filters(self) -> tuple[int, ...]:
+        """Groups, rows, channels, then taps."""
+        weight, groups = self.window.weight, self.window.groups
+        if self.transposed:
+            return groups, weight[1], weight[0] // groups, *weight[2:]
+        return groups, weight[0] // groups, *weight[1:]
+
+    @property
+    def sizes(self) -> Sizes:
+        groups, rows, channels, *taps = self.filters
+        return Sizes(groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps))
+
+    @property
+    def how(self) -> dict[str, Any]:
+        return {"kind": "conv", "groups": self.window.groups}
+
+    def vectors(self, math: str) -> tuple[int, int]:
+        window, sizes = self.window, self.sizes
+        plain = set(window.strides) == {1} and not any(window.padding) and not self.transposed
+        pixels = volume(self.out[2:]) if plain and max(window.weight[2:]) == 1 else 1
+        return (sizes.m if math == PLAIN else sizes.k), pixels
+
+    def packed(self, weight: np.ndarray, math: str) -> np.ndarray:
+        """[group, row, k], or [group, k, row] where shared memory holds slices of A by k."""
+        groups, rows, channels, *taps = self.filters
+        if self.transposed:
+            weight = weight.reshape(groups, channels, rows, *taps).swapaxes(1, 2)
+        flat = np.ascontiguousarray(weight).reshape(groups, rows, self.sizes.k)
+        return np.ascontiguousarray(flat.swapaxes(1, 2)) if math == PLAIN else flat
+
+    def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
+        groups, _, channels, *taps = self.filters
+
+        def at_a(s: Any, m: Any, k: Any) -> Any:
+            return y(s, k, m) if math == PLAIN else y(s, m, k)
+
+        def at_b(s: Any, k: Any, n: Any) -> Any:
+            image, *pixel = unfused(n, (self.out[0], *self.out[2:]))
+            channel, *tap = unfused(k, (channels, *taps))
+            first = channel if groups == 1 else s * channels + channel
+            tests, at = (self._between if self.transposed else self._below)(pixel, tap)
+            value = x(image, first, *at)
+            return where(tests, value if self.cast is None else self.cast(value), self.outside)
+
+        return at_a, at_b
+
+    def _below(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The place in the image that a tap reads, and the tests that it is inside."""
+        shape, weight, out, _, strides, dilation, padding = self.window
+        at = [
+            p * s + t * d - b
+            for p, s, t, d, b in zip(pixel, strides, tap, dilation, padding, strict=False)
+        ]
+        tests = []
+        for i, e in enumerate(shape[2:]):
+            if padding[i]:
+                tests.append(at[i] >= 0)
+            reach = (out[2 + i] - 1) * strides[i] + (weight[2 + i] - 1) * dilation[i]
+            if reach - padding[i] >= e:
+                tests.append(at[i] < e)
+        return tests, at
+
+    def _between(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        shape, _, _, _, strides, dilation, padding = self.window
+        tests, at = [], []
+        for i, (p, t) in enumerate(zip(pixel, tap, strict=True)):
+            spread = p + padding[i] - t * dilation[i]
+            tests += [spread >= 0, spread <= (shape[2 + i] - 1) * strides[i]]
+            if strides[i] > 1:
+                tests.append(tirx.floormod(spread, strides[i]) == 0)
+            at.append(tirx.floordiv(spread, strides[i]) if strides[i] > 1 else spread)
+        return tests, at
+
+    def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        groups, rows = self.filters[:2]
+        image, channel, *pixel = index
+        n = fused((image, *pixel), (self.out[0], *self.out[2:]))
+        if groups == 1:
+            return tirx.const(0), channel, n
+        return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n

@@ -1,0 +1,170 @@
+"""Legalises convolutions and matrix products for an NVIDIA device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call, Expr
+
+from collage_engine.kernels.cpu.legalize.common import (
+    ANCHOR,
+    const,
+    constant_of,
+    dtype_of,
+    static_shape,
+)
+from collage_engine.kernels.cuda.direct import (
+    DirectPlans,
+    direct_out,
+    direct_planner,
+    few_rows,
+    noted_direct,
+    packed_filters,
+    shape_of_direct,
+)
+from collage_engine.kernels.cuda.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.indices import worthwhile
+from collage_engine.kernels.cuda.neutral import NUMBER, neutral_direct, neutral_plan
+from collage_engine.kernels.cuda.precisions import math_of
+from collage_engine.kernels.cuda.products import Plans, added, planner
+from collage_engine.kernels.cuda.windows import Window, window_of
+
+
+class Products:
+    """Legalises products for one architecture and precision."""
+
+    def __init__(
+        self,
+        architecture: str,
+        precision: str,
+        plans: Plans | None = None,
+        direct_plans: DirectPlans | None = None,
+        neutral: Callable[[int], bool] | None = None,
+    ) -> None:
+        """``neutral``: of an anchor's number, whether it is left to MetaSchedule."""
+        self.architecture, self.precision = architecture, precision
+        self.plans = plans or planner(architecture)
+        self.direct_plans = direct_plans or direct_planner(architecture)
+        self._neutral = neutral or (lambda _: False)
+        self._anchors = 0
+
+    def _number(self) -> int | None:
+        """Of the next anchor, if it is to be neutral."""
+        self._anchors += 1
+        return self._anchors if self._neutral(self._anchors) else None
+
+    def table(self) -> dict[str, Any]:
+        """For ``relax.transform.LegalizeOps``; what is not ours falls to TVM's own."""
+        own: dict[str, Callable[[relax.BlockBuilder, Call], Expr | None]] = {
+            "relax.matmul": self.matmul
+        }
+        for dims in (1, 2, 3):
+            own[f"relax.nn.conv{dims}d"] = self.convolution
+            own[f"relax.nn.conv{dims}d_transpose"] = self.transposed_convolution
+
+        def bind(function: Any) -> Any:
+            def legalize(builder: relax.BlockBuilder, call: Call) -> Expr:
+                found = function(builder, call)
+                return call.op.get_attr("FLegalize")(builder, call) if found is None else found
+
+            return legalize
+
+        return {name: bind(function) for name, function in own.items()}
+
+    def matmul(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        left, right = call.args
+        a, b, out = static_shape(left), static_shape(right), static_shape(call)
+        if a is None or b is None or out is None or min(len(a), len(b)) < 2:
+            return None
+        form, math = Matmul(a, b, out), self._math(call, left, right)
+        if math is None or not worthwhile(form.sizes):
+            return None
+        return self._emit(builder, call, form, math, left, right)
+
+    def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        window = window_of(call, "OI")
+        if window is None:
+            return None
+        if few_rows(window):
+            return self._direct(builder, call, window)
+        return self._convolution(builder, call, Convolution(window))
+
+    def transposed_convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        window = window_of(call, "IO")
+        if window is None:
+            return None
+        return self._convolution(builder, call, Convolution(window, transposed=True))
+
+    def _convolution(
+        self, builder: relax.BlockBuilder, call: Call, form: Convolution
+    ) -> Expr | None:
+        data, kernel = call.args
+        weight, math = constant_of(kernel), self._math(call, data, kernel)
+        if math is None or weight is None or not worthwhile(form.sizes):
+            return None
+        return self._emit(builder, call, form, math, data, const(form.packed(weight, math)))
+
+    def _direct(self, builder: relax.BlockBuilder, call: Call, window: Window) -> Expr | None:
+        """A convolution with few output channels a group."""
+        data, kernel = call.args
+        weight, dtype = constant_of(kernel), dtype_of(data)
+        if weight is None or self._math(call, data, kernel) is None:
+            return None
+        shape = shape_of_direct(window, dtype)
+        plan = self.direct_plans(shape)
+        if plan is None:
+            return None
+        number = self._number()
+        cut = plan if number is None else neutral_direct(shape)
+
+        def compute(x: Any, w: Any) -> Any:
+            def image(n: Any, c: Any, *at: Any) -> Any:
+                return x(n, c, *at[3 - len(window.strides) :])
+
+            whole = noted_direct(image, w, shape, cut, window.out, number=number)
+            return direct_out(whole, shape, window.out, dtype_of(call))
+
+        return builder.call_te(
+            compute,
+            data,
+            const(packed_filters(weight, shape)),
+            primfunc_name_hint=name_of(call),
+            primfunc_attrs=ANCHOR,
+        )
+
+    def _math(self, call: Call, *operands: Expr) -> str | None:
+        dtype = dtype_of(operands[0])
+        if any(dtype_of(o) != dtype for o in operands) or dtype_of(call) not in (dtype, "float32"):
+            return None
+        return math_of(dtype, self.precision, self.architecture)
+
+    def _emit(
+        self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
+    ) -> Expr:
+        number = self._number()
+        neutral = None if number is None else neutral_plan(math)
+        plan = neutral or self.plans(form.sizes, math)
+        more = {} if neutral is None else {NUMBER: number}
+        dtype, given = dtype_of(operands[0]), dtype_of(call)
+        kept = given if plan.split == 1 else "float32"
+        result = builder.call_te(
+            lambda x, y: result_of(form, x, y, plan, dtype, kept, more),
+            *operands,
+            primfunc_name_hint=name_of(call),
+            primfunc_attrs=ANCHOR,
+        )
+        if plan.split == 1:
+            return result
+        return builder.call_te(
+            lambda parts: added(parts, form.out, given),
+            builder.emit(result),
+            primfunc_name_hint=f"{name_of(call)}_sum",
+            primfunc_attrs={"op_pattern": 0},
+        )
+
+
+def name_of(call: Call) -> str:
+    """``conv2d`` of ``relax.nn.conv2d``."""
+    return str(call.op.name).rpartition(".")[2]

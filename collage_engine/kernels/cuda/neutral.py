@@ -1,0 +1,159 @@
+"""Anchors left as plain loops for MetaSchedule, and told apart in a fused module.
+
+A *neutral* plan cuts nothing: the product or convolution stands there with no more padding than
+tensor cores need, and MetaSchedule writes the whole schedule. What it finds is kept under the hash
+of the fused function. The legalisation numbers its anchors, so that a second one can leave those
+neutral for whose functions something was found, and cut the others as usual.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.s_tir import Schedule
+
+from collage_engine.kernels.choices import trace_for
+from collage_engine.kernels.cuda.direct import DIRECT, described_direct
+from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
+from collage_engine.kernels.cuda.products import PRODUCT, described
+from collage_engine.kernels.cuda.tiles import F16, FRAGMENT, PLAIN, Plan, Sizes, Tile
+
+NUMBER = "number"
+"""In the note of a neutral anchor."""
+ANCHORS = {"product_c": PRODUCT, "direct_c": DIRECT}
+"""Blocks of anchors, and the annotations that hold their notes."""
+
+
+def neutral_plan(math: str) -> Plan | None:
+    """None where MetaSchedule has no rule for the arithmetic."""
+    if math == PLAIN:
+        return Plan(Tile(1, 1, 1, (1, 1)))
+    if math == F16:
+        return Plan(Tile(FRAGMENT, FRAGMENT, FRAGMENT, (FRAGMENT, FRAGMENT), F16))
+    return None
+
+
+def neutral_direct(shape: Shape) -> DirectPlan:
+    return DirectPlan(1, 1, 1, 1, 1, 1, shape.channels)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A fused function, not scheduled."""
+
+    name: str
+    function: tirx.PrimFunc
+    """Without its anchor's number, so that equal work is equal."""
+    number: int | None
+    """Of its anchor, if that is neutral."""
+    math: str = PLAIN
+    note: dict[str, Any] = field(default_factory=dict)
+    """Of its anchor; empty without one."""
+
+    @property
+    def anchor(self) -> bool:
+        return bool(self.note)
+
+    def plan_workload(self, architecture: str) -> str:
+        """Under which plans of its anchor are kept; empty without one."""
+        if "shape" in self.note:
+            return described_direct(Shape.from_record(self.note["shape"]), architecture)[0]
+        if "sizes" in self.note:
+            return described(Sizes(*self.note["sizes"]), self.math, architecture)[0]
+        return ""
+
+    def product(self, architecture: str) -> dict[str, Any]:
+        """``product``: what plans of its anchor are tuned on, if that is a product."""
+        if "sizes" not in self.note:
+            return {}
+        return {"product": described(Sizes(*self.note["sizes"]), self.math, architecture)[1]}
+
+    def workload(self, architecture: str) -> str:
+        return workload_of(self.function, architecture)
+
+
+def workload_of(function: tirx.PrimFunc, architecture: str) -> str:
+    """A line that equal unscheduled kernels share, in every process."""
+    shapes = " ".join(
+        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
+    )
+    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes} {architecture}"
+
+
+def surveyed(name: str, function: tirx.PrimFunc) -> Surveyed:
+    """A function of a legalised module, as it is looked up."""
+    schedule = Schedule(function)
+    for block_name, annotation in ANCHORS.items():
+        try:
+            block = schedule.get_sblock(block_name)
+        except Exception:  # TVM's own error class: there is no such block
+            continue
+        note = json.loads(str(schedule.get(block).annotations[annotation]))
+        number = note.pop(NUMBER, None)
+        math = note["tile"]["math"] if "tile" in note else PLAIN
+        if number is None:
+            return Surveyed(name, function, None, math, note)
+        schedule.unannotate(block, annotation)
+        schedule.annotate(block, annotation, json.dumps(note, sort_keys=True))
+        return Surveyed(name, schedule.mod["main"], number, math, note)
+    return Surveyed(name, function, None)
+
+
+def calls_of(module: tvm.IRModule) -> list[Surveyed]:
+    """The kernels of ``main`` in the order of its calls, each once."""
+    found: dict[str, Surveyed] = {}
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            arguments = list(getattr(binding.value, "args", ()))
+            if not arguments or not isinstance(arguments[0], tvm.ir.GlobalVar):
+                continue
+            name = str(arguments[0].name_hint)
+            function = module[arguments[0]]
+            if name not in found and isinstance(function, tirx.PrimFunc):
+                found[name] = surveyed(name, function)
+    return list(found.values())
+
+
+def traced_numbers(survey: tvm.IRModule, architecture: str) -> set[int]:
+    """Of the anchors for whose functions the table in use has a trace."""
+    return {
+        each.number
+        for each in calls_of(survey)
+        if each.number is not None and trace_for(each.workload(architecture)) is not None
+    }
+
+
+def traced(function: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc | None:
+    """The kernel that the table in use has a trace for. ``ToolchainError`` when it does not fit."""
+    from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
+    from collage_engine.kernels.tuning.metaschedule import by_trace
+
+    each = surveyed("", function)
+    trace = trace_for(each.workload(architecture))
+    if trace is None:
+        return None
+    if each.math != PLAIN:
+        intrinsics(each.math)
+        finish_sources()
+    return by_trace(each.function, trace)
+
+
+def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
+    """Legal and fused, its functions not yet scheduled."""
+    done: tvm.IRModule = tvm.transform.Sequential(
+        [
+            relax.transform.FoldConstant(),  # weights may be dequantised
+            relax.transform.LegalizeOps(table),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FoldConstant(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
+    return done

@@ -1,0 +1,34 @@
+"""Which arithmetic products use: by the device's generation, their type and the run's precision."""
+
+from __future__ import annotations
+
+from collage_engine.kernels.cuda.tiles import BF16, F16, PLAIN, S8, TF32
+from collage_engine.records.precision import BFLOAT16, FLOAT16
+from collage_engine.records.precision import TF32 as TF32_PRECISION
+
+FIRST = {F16: 70, BF16: 80, TF32: 80, S8: 72}
+"""Generation (10 × compute capability) whose tensor cores first took an element type."""
+ASKED = {FLOAT16: F16, BFLOAT16: BF16, TF32_PRECISION: TF32}
+"""What a precision means for products of float32."""
+
+
+def generation(architecture: str) -> int:
+    """90 of ``sm_90a``."""
+    return int(architecture.removeprefix("sm_").rstrip("af") or 0)
+
+
+def has(architecture: str, precision: str) -> bool:
+    """Whether products of float32 can be computed in less than float32 there."""
+    math = ASKED.get(precision)
+    return math is not None and generation(architecture) >= FIRST[math]
+
+
+def math_of(dtype: str, precision: str, architecture: str) -> str | None:
+    """The arithmetic for an element type; None when it is not one of ours."""
+    if dtype == "float32":
+        return ASKED[precision] if has(architecture, precision) else PLAIN
+    if dtype == FLOAT16:
+        return F16 if generation(architecture) >= FIRST[F16] else PLAIN
+    if dtype == BFLOAT16:
+        return BF16 if generation(architecture) >= FIRST[BF16] else None
+    return None

@@ -1,0 +1,128 @@
+"""A product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` as the schedule takes it.
+
+Sums are in float32, or int32 of integers. What the schedule has to know is noted on the block.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from collage_engine.kernels.choices import plan_for
+from collage_engine.kernels.cuda.fragments import ELEMENTS, SUMS
+from collage_engine.kernels.cuda.indices import where
+from collage_engine.kernels.cuda.intrinsics import ROUND_TF32
+from collage_engine.kernels.cuda.tiles import TF32, Plan, Sizes, chosen
+
+PRODUCT = "collage.product"
+"""Block annotation: the plan and the layout of the result, as JSON."""
+
+ITEMS = {"float32": 4, "int8": 1}
+"""Bytes of an element; two where it is not here."""
+
+Element = Callable[[Any, Any, Any], Any]
+Plans = Callable[[Sizes, str], Plan]
+
+
+def planner(architecture: str) -> Plans:
+    """Plans of the table in use (``choices``), else by the model of ``tiles``."""
+
+    def plan(sizes: Sizes, math: str) -> Plan:
+        choice = plan_for(*described(sizes, math, architecture))
+        return Plan.from_record(choice) if choice else chosen(sizes, math, architecture)
+
+    return plan
+
+
+def described(sizes: Sizes, math: str, architecture: str) -> tuple[str, dict[str, Any]]:
+    """A line that equal products share, and what is needed to make one again."""
+    text = f"product {sizes.s}x{sizes.m}x{sizes.n}x{sizes.k} {math} {architecture}"
+    return text, {
+        "family": "product",
+        "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
+        "math": math,
+        "architecture": architecture,
+    }
+
+
+def noted_product(
+    at_a: Element,
+    at_b: Element,
+    sizes: Sizes,
+    plan: Plan,
+    dtype: str,
+    how: dict[str, Any],
+    out: tuple[int, ...],
+    vectors: tuple[int, int],
+) -> Any:
+    """C, with what the schedule has to know noted on its block."""
+    note = {
+        **how,
+        **plan.record(),
+        "item": ITEMS.get(dtype, 2),
+        "out": list(out),
+        "vectors": list(vectors),
+        "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
+    }
+    return product(at_a, at_b, sizes, plan, dtype, note)
+
+
+def product(
+    at_a: Element, at_b: Element, sizes: Sizes, plan: Plan, dtype: str, note: dict[str, Any]
+) -> Any:
+    """C with whole tiles, and split sums below each other: zeros outside of A and B."""
+    tile = plan.tile
+    m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))
+    part = -(-sizes.k // (tile.k * plan.split)) * tile.k
+    deep = part * plan.split
+    element, sums = ELEMENTS.get(tile.math, "float32"), SUMS.get(tile.math, "float32")
+
+    def stored(value: Any) -> Any:
+        if tile.math == TF32:
+            return tirx.call_pure_extern("float32", ROUND_TF32, value)
+        return value if dtype == element else value.astype(element)
+
+    def guarded(value: Any, *limits: tuple[Any, int, int]) -> Any:
+        return where([at < size for at, size, padded in limits if padded > size], value)
+
+    a = te.compute(
+        (sizes.s, m, deep),
+        lambda s, i, k: stored(guarded(at_a(s, i, k), (i, sizes.m, m), (k, sizes.k, deep))),
+        name="product_a",
+    )
+    b = te.compute(
+        (sizes.s, deep, n),
+        lambda s, k, j: stored(guarded(at_b(s, k, j), (k, sizes.k, deep), (j, sizes.n, n))),
+        name="product_b",
+    )
+    k = te.reduce_axis((0, part), "k")
+
+    def total(p: Any, i: Any, j: Any) -> Any:
+        s = p if plan.split == 1 else tirx.floormod(p, sizes.s)
+        at = k if plan.split == 1 else tirx.floordiv(p, sizes.s) * part + k
+        left, right = a(s, i, at), b(s, at, j)
+        if element != sums:
+            left, right = left.astype(sums), right.astype(sums)
+        return te.sum(left * right, axis=k)
+
+    return te.compute(
+        (plan.split * sizes.s, m, n),
+        total,
+        name="product_c",
+        attrs={PRODUCT: json.dumps(note, sort_keys=True)},
+    )
+
+
+def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
+    """The parts of a split sum, added."""
+
+    def element(*index: Any) -> Any:
+        total = parts(0, *index)
+        for number in range(1, int(parts.shape[0])):
+            total = total + parts(number, *index)
+        return total.astype(dtype)
+
+    return te.compute(out, element, name="product_sum")

@@ -1,0 +1,68 @@
+"""The schedule of a product: slices in shared memory, tiles in registers or fragments.
+
+What follows the product is done on the tile before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from collage_engine.kernels.cuda.epilogue import epilogue
+from collage_engine.kernels.cuda.noted import Noted, noted
+from collage_engine.kernels.cuda.schedule_plain import plain
+from collage_engine.kernels.cuda.schedule_tensor import tensor
+from collage_engine.kernels.cuda.tiles import PLAIN
+from collage_engine.records.errors import ToolchainError
+
+
+def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel. ``ToolchainError`` when the function holds more than a product can take in."""
+    found = noted(function)
+    if found is None:
+        raise ToolchainError("there is no product to schedule")
+    schedule = Schedule(function)
+    split = found.plan.split
+    shape = found.out if split == 1 else (split, *found.out)
+    try:
+        last = epilogue(schedule, ("product_a", "product_b", "product_c"), shape, axes_of(found))
+        (plain if found.tile.math == PLAIN else tensor)(schedule, found, last)
+    except ToolchainError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolchainError(f"a product cannot be tiled: {lines[-1][:160]}") from error
+    return schedule.mod["main"]
+
+
+def axes_of(product: Noted) -> Callable[..., tuple[Any, ...]]:
+    """From the result's index to (s, m, n), the axes of the product."""
+    out, (s_size, m_size, _, _), split = product.out, product.sizes, product.plan.split
+
+    def fused(index: Any, shape: Any) -> Any:
+        total: Any = tirx.const(0)
+        for i, size in zip(index, shape, strict=True):
+            total = total * size + i
+        return total
+
+    def one(index: Any) -> tuple[Any, Any, Any]:
+        if product.how["kind"] == "conv":
+            image, channel, *pixel = index
+            n = fused((image, *pixel), (out[0], *out[2:]))
+            if s_size == 1:
+                return tirx.const(0), channel, n
+            return tirx.floordiv(channel, m_size), tirx.floormod(channel, m_size), n
+        if product.how["merged"]:
+            return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
+        return fused(index[:-2], out[:-2]), index[-2], index[-1]
+
+    def axes(*index: Any) -> tuple[Any, ...]:
+        if split == 1:
+            return one(index)
+        s, m, n = one(index[1:])
+        return index[0] * s_size + s, m, n
+
+    return axes

@@ -1,0 +1,128 @@
+"""The schedule of a convolution with few channels a group: a patch of the image in shared memory,
+some pixels of some rows in a thread's registers, what follows done on them before they leave."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from collage_engine.kernels.cuda.direct import DIRECT
+from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
+from collage_engine.kernels.cuda.epilogue import epilogue
+from collage_engine.kernels.cuda.tiles import widest
+from collage_engine.records.errors import ToolchainError
+
+UNROLLED = 49
+"""Taps up to which their loops are unrolled whole; longer ones only along x."""
+
+
+@dataclass(frozen=True)
+class NotedDirect:
+    """What the legalisation noted of such a convolution."""
+
+    shape: Shape
+    plan: DirectPlan
+    out: tuple[int, ...]
+
+
+def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
+    """The convolution in a function, if the legalisation put one there."""
+    schedule = Schedule(function)
+    try:
+        block = schedule.get_sblock("direct_c")
+    except Exception:  # TVM's own error class: there is no such block
+        return None
+    note = json.loads(str(schedule.get(block).annotations[DIRECT]))
+    return NotedDirect(
+        Shape.from_record(note["shape"]), DirectPlan.from_record(note["plan"]), tuple(note["out"])
+    )
+
+
+def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel. ``ToolchainError`` when the function holds more than it can take in."""
+    found = noted_as_direct(function)
+    if found is None:
+        raise ToolchainError("there is no direct convolution to schedule")
+    schedule = Schedule(function)
+    rows = found.shape.rows
+
+    def axes(image: Any, channel: Any, *pixel: Any) -> tuple[Any, ...]:
+        front = [tirx.const(0)] * (3 - len(pixel))
+        if found.shape.groups == 1:
+            return image, tirx.const(0), channel, *front, *pixel
+        group, row = tirx.floordiv(channel, rows), tirx.floormod(channel, rows)
+        if rows == 1:
+            group, row = channel, tirx.const(0)
+        return image, group, row, *front, *pixel
+
+    try:
+        last = epilogue(schedule, ("direct_a", "direct_c"), found.out, axes)
+        _tile(schedule, found, last)
+    except ToolchainError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ToolchainError(f"a convolution cannot be tiled: {lines[-1][:160]}") from error
+    return schedule.mod["main"]
+
+
+def _tile(schedule: Schedule, found: NotedDirect, last: Any) -> None:
+    shape, plan = found.shape, found.plan
+    c = schedule.get_sblock("direct_c")
+    a = schedule.get_sblock("direct_a")
+    schedule.set_scope(c, 0, "local")
+    schedule.set_scope(a, 0, "shared")
+    n, g, r, z, y, x, channel, tap_z, tap_y, tap_x = schedule.get_loops(c)
+    g0, g1 = schedule.split(g, [None, plan.groups])
+    r0, r1 = schedule.split(r, [None, plan.row])
+    y0, y1, y2 = schedule.split(y, [None, plan.down, plan.high])
+    x0, x1, x2 = schedule.split(x, [None, plan.across, plan.wide])
+    c0, c1 = schedule.split(channel, [None, plan.deep])
+    inside = (c1, tap_z, tap_y, tap_x, r1, y2, x2)
+    schedule.reorder(y0, x0, g0, n, z, g1, r0, y1, x1, c0, *inside)
+    schedule.bind(schedule.fuse(y0, x0), "blockIdx.x")
+    schedule.bind(g0, "blockIdx.y")
+    schedule.bind(schedule.fuse(n, z), "blockIdx.z")
+    thread = schedule.fuse(g1, r0, y1, x1)
+    schedule.bind(thread, "threadIdx.x")
+    threads = plan.threads(shape)
+    filters = schedule.cache_read(c, 1, "shared")
+    outside = len(schedule.get_loops(c)) - len(inside)
+    for copy, vector in (
+        (a, plan.vector(shape)),
+        (filters, _vector(shape.rows, widest(shape.item))),
+    ):
+        schedule.compute_at(copy, c0)
+        *outer, last_axis = schedule.get_loops(copy)[outside:]
+        # Vectors first: no test and no address may need to know the place in a vector.
+        across, inner = schedule.split(last_axis, [None, vector])
+        _, bound = schedule.split(schedule.fuse(*outer, across), [None, threads])
+        schedule.bind(bound, "threadIdx.x")
+        if vector > 1:
+            schedule.vectorize(inner)
+    schedule.reverse_compute_at(last, thread, preserve_unit_loops=True)
+    first = schedule.decompose_reduction(c, c0)
+    for loop in schedule.get_loops(first)[-3:]:
+        schedule.unroll(loop)
+    taps = math.prod(shape.taps)
+    for loop in (tap_z, tap_y) if taps <= UNROLLED else ():
+        schedule.unroll(loop)
+    for loop in (tap_x, r1, y2, x2):
+        schedule.unroll(loop)
+    *_, rows, high, wide = schedule.get_loops(last)
+    schedule.unroll(rows)
+    schedule.unroll(high)
+    whole = shape.out[2] % plan.wide == 0 and plan.wide in (2, 4)
+    (schedule.vectorize if whole else schedule.unroll)(wide)
+
+
+def _vector(length: int, most: int) -> int:
+    """The widest vector that divides a length."""
+    while length % most:
+        most //= 2
+    return most

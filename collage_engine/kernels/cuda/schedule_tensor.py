@@ -1,0 +1,80 @@
+"""The schedule of a product on tensor cores: each warp keeps fragments of C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from collage_engine.kernels.cuda.copies import bind_blocks, fetch, pipeline, whole
+from collage_engine.kernels.cuda.fragments import ELEMENTS, RESULT, STAND_IN
+from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
+from collage_engine.kernels.cuda.noted import Noted
+from collage_engine.kernels.cuda.tiles import FRAGMENT, WARP
+
+
+def tensor(schedule: Schedule, product: Noted, last: Any) -> None:
+    finish_sources()
+    tile = product.tile
+    names = intrinsics(tile.math)
+    c = schedule.get_sblock("product_c")
+    s, m, n, k = schedule.get_loops(c)
+    depth = tile.depth_step
+    m, m_in = schedule.split(m, [None, FRAGMENT])
+    n, n_in = schedule.split(n, [None, FRAGMENT])
+    k, k_in = schedule.split(k, [None, depth])
+    schedule.reorder(s, m, n, k, m_in, n_in, k_in)
+    outer = schedule.blockize(m_in)
+    per_warp = (tile.thread[0] // FRAGMENT, tile.thread[1] // FRAGMENT)
+    m0, m1, m2 = schedule.split(m, [None, tile.m // tile.thread[0], per_warp[0]])
+    n0, n1, n2 = schedule.split(n, [None, tile.n // tile.thread[1], per_warp[1]])
+    k0, k1 = schedule.split(k, [None, tile.k // depth])
+    schedule.reorder(s, m0, n0, m1, n1, k0, k1, m2, n2)
+    warp = schedule.fuse(m1, n1)
+    bind_blocks(schedule, s, m0, n0)
+    schedule.bind(warp, "threadIdx.y")
+    threads = [("threadIdx.y", tile.threads // WARP), ("threadIdx.x", WARP)]
+    for operand in (0, 1):
+        fetch(schedule, product, outer, operand, k0, threads, turned=False)
+    fragments = []
+    for operand, scope in ((0, "wmma.matrix_a"), (1, "wmma.matrix_b")):
+        fragment = schedule.cache_read(outer, operand, scope)
+        if STAND_IN[tile.math] != ELEMENTS[tile.math]:
+            schedule.unsafe_set_dtype(fragment, 0, STAND_IN[tile.math])
+        schedule.compute_at(fragment, k1)
+        fragments.append(fragment)
+    shared = schedule.cache_write(outer, 0, RESULT)
+    schedule.storage_align(shared, 0, -2, 16, 4)
+    store = schedule.cache_write(outer, 0, "wmma.accumulator")
+    schedule.reverse_compute_at(store, warp)
+    # The copy that is left between shared memory and what follows is C itself.
+    schedule.reverse_compute_at(shared, warp)
+    schedule.reverse_compute_inline(last)
+    init = schedule.decompose_reduction(outer, k0)
+    pipeline(schedule, k0, int(schedule.get(k0).extent))
+
+    for fragment, shape, name in (
+        (fragments[0], (FRAGMENT, depth), names.load_a),
+        (fragments[1], (depth, FRAGMENT), names.load_b),
+        (store, (FRAGMENT, FRAGMENT), names.store),
+    ):
+        i, j = schedule.get_loops(fragment)[-2:]
+        i0, i1 = schedule.split(i, [None, shape[0]])
+        j0, j1 = schedule.split(j, [None, shape[1]])
+        schedule.reorder(i0, j0, i1, j1)
+        schedule.unroll(i0)
+        schedule.unroll(j0)
+        schedule.tensorize(i1, name)
+    (inner,) = schedule.get_child_blocks(outer)
+    (first,) = schedule.get_child_blocks(init)
+    schedule.tensorize(schedule.get_loops(first)[-2], names.fill)
+    schedule.tensorize(schedule.get_loops(inner)[-3], names.multiply)
+    for loop in (m2, n2, k1):
+        schedule.unroll(loop)
+
+    rows, columns = schedule.get_loops(shared)[-2:]
+    vector = 4 if whole(product, 4) else 1
+    _, lane, inside = schedule.split(schedule.fuse(rows, columns), [None, WARP, vector])
+    schedule.bind(lane, "threadIdx.x")
+    if vector > 1:
+        schedule.vectorize(inside)

@@ -1,0 +1,216 @@
+"""Tiles of a product on an NVIDIA device: which there are, and which one a product gets.
+
+A product is ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``. A block of threads computes a tile of C
+from slices of A and B that it brings to shared memory, ``k`` after ``k``. Plain threads keep a
+small square of C in registers; with tensor cores a warp keeps fragments. Where the tiles of C
+are too few for the device, the sum over k is split between blocks and added afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
+FRAGMENT = 16
+"""Rows and columns of a fragment; its depth is ``Tile.depth_step``."""
+WARP = 32
+
+MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
+"""Of the largest device of each architecture: what tiles are chosen for."""
+FEWEST_STEPS = 4
+"""Slices of the sum that a block gets at least when it is split."""
+MOST_SPLITS = 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The shape of a block's work."""
+
+    m: int
+    n: int
+    k: int
+    thread: tuple[int, int] = (0, 0)
+    """Of a thread, (m, n); with tensor cores of a warp."""
+    math: str = PLAIN
+    """plain, or the tensor cores' element type: f16, bf16, tf32, s8"""
+
+    @property
+    def threads(self) -> int:
+        count = (self.m // self.thread[0]) * (self.n // self.thread[1])
+        return count if self.math == PLAIN else count * WARP
+
+    @property
+    def depth_step(self) -> int:
+        """Depth of one fragment product."""
+        return 8 if self.math == TF32 else 16
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element in shared memory."""
+        return {PLAIN: 4, TF32: 4, S8: 1}.get(self.math, 2)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a slice of A and one of B, and of the tile of C where fragments pass through it."""
+        item = self.item
+        pad = 0 if self.math in (PLAIN, S8) else 16 // item
+        slices = item * (self.m * (self.k + pad) + self.k * (self.n + pad))
+        result = 4 * self.m * (self.n + 4)
+        if self.math == PLAIN:
+            return slices
+        # Buffers of one type share the memory; others lie beside each other.
+        return max(slices, result) if self.math == TF32 else slices + result
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "thread": list(self.thread)}
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> Tile:
+        return Tile(**{**record, "thread": tuple(record["thread"])})
+
+
+PLAIN_TILES = (
+    Tile(128, 128, 8, (8, 8)),
+    Tile(128, 64, 16, (8, 4)),
+    Tile(64, 128, 16, (4, 8)),
+    Tile(64, 64, 16, (4, 4)),
+    Tile(64, 32, 16, (4, 4)),
+    Tile(32, 64, 16, (4, 4)),
+    Tile(32, 32, 32, (4, 4)),
+    Tile(16, 64, 32, (4, 4)),
+    Tile(64, 16, 32, (4, 4)),
+)
+TENSOR_TILES = (
+    (128, 48, 32, (32, 48)),
+    (64, 96, 32, (32, 48)),
+    (64, 64, 32, (32, 32)),
+    (64, 64, 64, (32, 16)),
+    (64, 32, 32, (32, 16)),
+    (32, 64, 32, (16, 32)),
+    (32, 32, 64, (16, 16)),
+    (16, 64, 64, (16, 16)),
+    (64, 16, 64, (16, 16)),
+)
+
+
+def widest(item: int) -> int:
+    """Elements moved at once: 16 bytes; 4 of 8 bits, since TVM writes no constants of more."""
+    return 4 if item == 1 else 16 // item
+
+
+def tiles_for(math_: str) -> tuple[Tile, ...]:
+    """Every tile of a kind of arithmetic."""
+    if math_ == PLAIN:
+        return PLAIN_TILES
+    # Single precision has half as many elements in the same bytes, integers twice as many.
+    item = Tile(0, 0, 0, math=math_).item
+    return tuple(Tile(m, n, 2 * k // item, thread, math_) for m, n, k, thread in TENSOR_TILES)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A tile, and between how many blocks each sum is split."""
+
+    tile: Tile
+    split: int = 1
+
+    def record(self) -> dict[str, Any]:
+        return {"tile": self.tile.record(), "split": self.split}
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> Plan:
+        return Plan(Tile.from_record(record["tile"]), int(record["split"]))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a product."""
+
+    s: int
+    m: int
+    n: int
+    k: int
+
+    def blocks(self, tile: Tile) -> int:
+        return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
+
+
+def multiprocessors(architecture: str) -> int:
+    """Of a device of this architecture (``sm_90a``), at most."""
+    return MULTIPROCESSORS.get(architecture.removeprefix("sm_").rstrip("af"), 108)
+
+
+def plans(
+    sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS
+) -> Iterator[Plan]:
+    """What is worth trying for a product: each tile, unsplit and split to fill the device."""
+    count = multiprocessors(architecture)
+    for tile in tiles_for(math_):
+        yield Plan(tile)
+        split = min(_split(sizes, tile, count), most_splits)
+        # Integers are made small again in the kernel that sums them.
+        if split > 1 and math_ != S8:
+            yield Plan(tile, split)
+
+
+def _split(sizes: Sizes, tile: Tile, count: int) -> int:
+    """The power of two that gives each multiprocessor a block, if the sum is long enough."""
+    steps = -(-sizes.k // tile.k)
+    wanted = count / sizes.blocks(tile)
+    if wanted <= 1:
+        return 1
+    most = min(MOST_SPLITS, max(1, steps // FEWEST_STEPS))
+    return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
+
+
+def chosen(sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS) -> Plan:
+    """The plan expected to be fastest; measured ones replace it where tuning found better.
+
+    A rough model: a multiprocessor works off its blocks' products and what they read, from memory
+    and from shared memory; where that is less, it waits for memory, with as many blocks at once
+    as it holds. The extra pass over the partial sums of a split is counted in bytes.
+    """
+    count = multiprocessors(architecture)
+    found = plans(sizes, math_, architecture, most_splits)
+    return min(found, key=lambda plan: _ticks(sizes, plan, count))
+
+
+_LATENCY = 600.0
+"""Ticks of a step that nothing else on the multiprocessor hides."""
+_SETUP = 1500.0
+"""Ticks of a block besides its steps, likewise."""
+_LAUNCH = 4000.0
+"""Ticks of the second kernel of a split sum."""
+_MEMORY = 64.0
+"""Bytes a multiprocessor gets from the second-level cache in a tick."""
+_BANKS = 128.0
+"""Bytes it gets from its shared memory in a tick."""
+_TOGETHER = 1500.0
+"""Bytes the device gets from memory in a tick."""
+
+
+def _ticks(sizes: Sizes, plan: Plan, count: int) -> float:
+    """Clock ticks, roughly."""
+    tile = plan.tile
+    blocks = sizes.blocks(tile) * plan.split
+    steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)
+    rate = {PLAIN: 128.0, TF32: 512.0, S8: 2048.0}.get(tile.math, 1024.0)
+    item = tile.item
+    rows, columns = tile.thread
+    products = tile.m * tile.n * tile.k
+    shared = products * item * (rows + columns) / (rows * columns) / _BANKS
+    if tile.math == PLAIN:
+        shared /= 4  # half of a warp's threads read the same words, the others in fours
+    read = (tile.m + tile.n) * tile.k * item / _MEMORY
+    each = math.ceil(blocks / count)
+    resident = min(each, 2048 // tile.threads, (200 << 10) // tile.shared_bytes)
+    busy = each * steps * (products / rate + shared + read)
+    waiting = math.ceil(each / max(1, resident)) * (steps * _LATENCY + _SETUP)
+    ticks = max(busy, waiting) + _SETUP
+    if plan.split > 1:
+        ticks += _LAUNCH + 4.0 * sizes.s * sizes.m * sizes.n * (plan.split + 1) / _TOGETHER
+    return ticks

@@ -1,0 +1,41 @@
+"""The sizes of convolutions, plain and transposed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tvm.ir import Call
+
+from collage_engine.kernels.cpu.legalize.common import static_shape
+from collage_engine.kernels.cuda.indices import both_sides, plain_layout
+
+
+class Window(NamedTuple):
+    """Sizes of a convolution or a transposed one; spatial lists have an entry per axis."""
+
+    shape: tuple[int, ...]
+    weight: tuple[int, ...]
+    out: tuple[int, ...]
+    groups: int
+    strides: list[int]
+    dilation: list[int]
+    padding: list[int]
+    """Before every axis, then after."""
+
+
+def window_of(call: Call, kernel_layout: str) -> Window | None:
+    """The sizes of a call; None where they are not known, or its layouts are not plain."""
+    data, kernel = call.args
+    shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
+    if shape is None or weight is None or out is None or not plain_layout(call, kernel_layout):
+        return None
+    attributes = call.attrs
+    return Window(
+        shape,
+        weight,
+        out,
+        int(attributes.groups),
+        [int(v) for v in attributes.strides],
+        [int(v) for v in attributes.dilation],
+        both_sides([int(v) for v in attributes.padding], len(shape) - 2),
+    )

@@ -1,0 +1,281 @@
+"""A PrimFunc read as stages: what each block computes, without how.
+
+FuseTIR gives a sequence of blocks, one per legalised operator or part of one. A schedule does
+not transform those loops: it reads the blocks here and writes a loop nest of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Expr, Var
+from tvm.ir.expr import TensorLoad
+from tvm.ir.prim import expr as prim
+
+from collage_engine.kernels.expressions import (
+    NotUnderstood,
+    equal,
+    is_expensive,
+    loads,
+    nesting,
+    rewrite,
+    substitute,
+)
+
+NOTE = "collage"
+"""Block annotation in which a legalisation describes its anchor, as JSON."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``output[axes] = value``, or combined over ``reduce_axes`` starting from ``init``."""
+
+    name: str
+    output: Any
+    axes: tuple[Var, ...]
+    extents: tuple[int, ...]
+    value: Expr
+    reduce_axes: tuple[Var, ...] = ()
+    reduce_extents: tuple[int, ...] = ()
+    combiner: str | None = None
+    """sum, max, min or prod of a reduction; None of a plain stage."""
+    init: Expr | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.combiner is not None
+
+    def at(self, indices: list[Any]) -> Expr:
+        """The value at other indices (plain stages only)."""
+        return substitute(self.value, dict(zip(self.axes, indices, strict=True)))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel: its parameters in order, which of them it writes, and its stages."""
+
+    parameters: tuple[Any, ...]
+    stages: tuple[Stage, ...]
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        written = [s.output for s in self.stages]
+        return tuple(p for p in self.parameters if any(p.same_as(w) for w in written))
+
+    def is_parameter(self, buffer: Any) -> bool:
+        return any(buffer.same_as(p) for p in self.parameters)
+
+    def readers(self, buffer: Any) -> list[Stage]:
+        return [s for s in self.stages if any(v.source.same_as(buffer) for v in loads(s.value))]
+
+    def with_stages(self, stages: list[Stage]) -> Program:
+        return replace(self, stages=tuple(stages))
+
+
+def extent(value: Any) -> int:
+    if not isinstance(value, tirx.IntImm):
+        raise NotUnderstood("a size that is not known when compiling")
+    return int(value.value)
+
+
+def shape_of(buffer: Any) -> tuple[int, ...]:
+    return tuple(extent(e) for e in buffer.shape)
+
+
+def read_program(func: tirx.PrimFunc) -> Program:
+    """The stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize):
+        raise NotUnderstood("a function without blocks")
+    root = body.block
+    if root.match_buffers or root.init is not None:
+        raise NotUnderstood("matched buffers")
+    statements = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    stages = [_stage(statement) for statement in statements]
+    written: list[Any] = []
+    for stage in stages:
+        if any(stage.output.same_as(w) for w in written):
+            raise NotUnderstood("a buffer written by two blocks")
+        written.append(stage.output)
+    return Program(tuple(func.params), tuple(stages))
+
+
+def _stage(statement: Any) -> Stage:
+    loops: list[Var] = []
+    extents: list[int] = []
+    while isinstance(statement, tirx.For):
+        if not isinstance(statement.min, tirx.IntImm) or int(statement.min.value) != 0:
+            raise NotUnderstood("a loop that does not start at 0")
+        loops.append(statement.loop_var)
+        extents.append(extent(statement.extent))
+        statement = statement.body
+    if not isinstance(statement, s_tir.SBlockRealize):
+        raise NotUnderstood(f"statement {type(statement).__name__}")
+    if not (isinstance(statement.predicate, tirx.IntImm) and int(statement.predicate.value)):
+        raise NotUnderstood("a predicated block")
+    block = statement.block
+    if block.match_buffers or block.alloc_buffers:
+        raise NotUnderstood("a block with buffers of its own")
+    if not isinstance(block.body, tirx.BufferStore):
+        raise NotUnderstood(f"block body {type(block.body).__name__}")
+    spatial: list[Var] = []
+    reduced: list[Var] = []
+    size: dict[Var, int] = {}
+    for iter_var, value in zip(block.iter_vars, statement.iter_values, strict=True):
+        var = iter_var.var
+        size[var] = extent(iter_var.dom.extent)
+        if isinstance(value, Var):
+            position = next((i for i, v in enumerate(loops) if v.same_as(value)), None)
+            if position is None or extents[position] != size[var]:
+                raise NotUnderstood("a block axis that is not its loop")
+        elif not (isinstance(value, tirx.IntImm) and int(value.value) == 0 and size[var] == 1):
+            raise NotUnderstood("a block axis computed from loops")
+        if iter_var.iter_type == 0:
+            spatial.append(var)
+        elif iter_var.iter_type == 2:
+            reduced.append(var)
+        else:
+            raise NotUnderstood("an opaque block axis")
+    write = block.body
+    axes: list[Var] = []
+    for position, index in enumerate(write.indices):
+        if isinstance(index, Var) and any(index.same_as(v) for v in spatial):
+            axes.append(index)
+        elif isinstance(index, tirx.IntImm) and extent(write.buffer.shape[position]) == 1:
+            unit = tirx.Var(f"unit{position}", "int64")
+            size[unit] = 1
+            axes.append(unit)
+        else:
+            raise NotUnderstood("an output index that is not an axis")
+    missing = [v for v in spatial if not any(v.same_as(a) for a in axes)]
+    value = write.value
+    if any(size[v] != 1 for v in missing):
+        raise NotUnderstood("an axis that the output lacks")
+    unit_values = {v: 0 for v in missing}
+    stage_extents = tuple(size[a] for a in axes)
+    if stage_extents != shape_of(write.buffer):
+        raise NotUnderstood("a block that writes a part of its buffer")
+    note: dict[str, Any] = {}
+    if NOTE in block.annotations:
+        note = json.loads(str(block.annotations[NOTE]))
+    if block.init is None:
+        if reduced or any(v.source.same_as(write.buffer) for v in loads(value)):
+            raise NotUnderstood("a block that reads what it writes")
+        return Stage(
+            str(block.name_hint),
+            write.buffer,
+            tuple(axes),
+            stage_extents,
+            substitute(value, unit_values),
+            note=note,
+        )
+    if not isinstance(block.init, tirx.BufferStore):
+        raise NotUnderstood("an initialisation that is no store")
+    combiner, term = _combiner(write, value)
+    return Stage(
+        str(block.name_hint),
+        write.buffer,
+        tuple(axes),
+        stage_extents,
+        substitute(term, unit_values),
+        tuple(reduced),
+        tuple(size[v] for v in reduced),
+        combiner,
+        substitute(block.init.value, unit_values),
+        note,
+    )
+
+
+COMBINERS = {"sum": prim.Add, "max": prim.Max, "min": prim.Min, "prod": prim.Mul}
+
+
+def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
+    """What ``C[i] = combine(C[i], term)`` combines with, and the term."""
+    for name, kind in COMBINERS.items():
+        if type(value) is kind:
+            for accumulator, term in ((value.a, value.b), (value.b, value.a)):
+                if (
+                    isinstance(accumulator, TensorLoad)
+                    and accumulator.source.same_as(write.buffer)
+                    and all(
+                        equal(p, q) for p, q in zip(accumulator.indices, write.indices, strict=True)
+                    )
+                    and not any(v.source.same_as(write.buffer) for v in loads(term))
+                ):
+                    return name, term
+    raise NotUnderstood("a reduction that is no sum, maximum, minimum or product")
+
+
+def combine(name: str, a: Expr, b: Expr) -> Expr:
+    return COMBINERS[name](a, b)
+
+
+def is_identity(stage: Stage, indices: Any) -> bool:
+    """Whether a load's indices are the reading stage's own axes, in order."""
+    return len(indices) == len(stage.axes) and all(
+        _is_axis(i, a, e) for i, a, e in zip(indices, stage.axes, stage.extents, strict=True)
+    )
+
+
+def _is_axis(index: Expr, axis: Var, size: int) -> bool:
+    if isinstance(index, Var) and index.same_as(axis):
+        return True
+    return size == 1 and isinstance(index, tirx.IntImm) and int(index.value) == 0
+
+
+def inline(program: Program, keep: Any = lambda stage: False) -> Program:
+    """Plain stages put into their readers, as long as that repeats nothing expensive.
+
+    Kept apart: reductions, anchors, outputs, what ``keep`` asks for, and expensive values read
+    by more than one stage, by a reduction more than once per element, or at other places than
+    the reader's own element; and what would put one function of selects within another.
+    """
+    stages = list(program.stages)
+    position = 0
+    while position < len(stages):
+        stage = stages[position]
+        if stage.is_reduction or stage.note or program.is_parameter(stage.output) or keep(stage):
+            position += 1
+            continue
+        current = program.with_stages(stages)
+        readers = current.readers(stage.output)
+        if is_expensive(stage.value) and not _read_once(stage, readers):
+            position += 1
+            continue
+        if any(r.note for r in readers):
+            position += 1
+            continue
+
+        def put(node: Expr, stage: Stage = stage) -> Expr | None:
+            if isinstance(node, TensorLoad) and node.source.same_as(stage.output):
+                return rewrite(stage.at(list(node.indices)), put)
+            return None
+
+        put_in = {id(r): rewrite(r.value, put) for r in readers}
+        before = max(1, nesting(stage.value), *(nesting(r.value) for r in readers))
+        if any(nesting(value) > before for value in put_in.values()):
+            position += 1
+            continue
+        stages = [replace(s, value=put_in[id(s)]) if id(s) in put_in else s for s in stages]
+        del stages[position]
+    return program.with_stages(stages)
+
+
+def _read_once(stage: Stage, readers: list[Stage]) -> bool:
+    if len(readers) != 1:
+        return False
+    reads = [v for v in loads(readers[0].value) if v.source.same_as(stage.output)]
+    if len(reads) != 1:
+        return False
+    reader = readers[0]
+    size = 1
+    for e in (*reader.extents, *reader.reduce_extents):
+        size *= e
+    own = 1
+    for e in stage.extents:
+        own *= e
+    return size <= own

@@ -1,0 +1,132 @@
+"""The processor kernels are written for: LLVM target, vector width, registers, caches."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What the schedules need to know of a processor."""
+
+    mcpu: str
+    vector_bytes: int
+    registers: int
+    """Vector registers the code generator can name."""
+    l1_bytes: int
+    l2_bytes: int
+    threads: int = 1
+    vnni: bool = False
+    """Whether one instruction adds four 8-bit products to each lane of a full vector."""
+    bfloat16: bool = False
+    """Whether one instruction adds two bfloat16 products to each lane of a full vector."""
+    halves: bool = False
+    """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of one vector."""
+        return max(1, self.vector_bytes // item_bytes(dtype))
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes an element takes in memory."""
+    return {
+        "bool": 1,
+        "int8": 1,
+        "uint8": 1,
+        "float16": 2,
+        "bfloat16": 2,
+        "int16": 2,
+        "uint16": 2,
+        "float64": 8,
+        "int64": 8,
+        "uint64": 8,
+    }.get(dtype, 4)
+
+
+def cpu_target(threads: int = 1) -> dict[str, Any]:
+    """Keyword dictionary for ``tvm.target.Target`` that makes LLVM use this processor fully.
+
+    LLVM names the processor itself; where it does not know it, the generic one with the
+    instruction sets that LLVM detects. ("native" is no valid name for TVM.)
+    """
+    from tvm.target import codegen
+
+    target: dict[str, Any] = {"kind": "llvm", "num-cores": threads}
+    name = str(codegen.llvm_get_system_cpu())
+    if name and codegen.llvm_is_valid_cpu(name, codegen.llvm_get_system_triple()):
+        target["mcpu"] = name
+    else:
+        present = _detected_features()
+        target["mattr"] = [f"+{f}" for f in KNOWN_FEATURES if f in present]
+    return target
+
+
+KNOWN_FEATURES = (
+    "sse4.2",
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512dq",
+    "avx512vl",
+    "neon",
+)
+
+
+HALF_WIDE = ("znver4",)
+"""Processors (LLVM's names) whose 512-bit multiply-adds take both 256-bit units."""
+
+
+def _detected_features() -> set[str]:
+    import tvm_ffi
+
+    found = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
+    return {str(name) for name, on in found.items() if on}
+
+
+@lru_cache(maxsize=4)
+def cpu(threads: int = 1) -> Cpu:
+    """This machine's processor as the code generator sees it."""
+    import tvm
+    from tvm.target import codegen
+
+    description = cpu_target(threads)
+    target = tvm.target.Target(description)
+    with target:
+        wide = codegen.llvm_cpu_has_features("avx512f", target)
+        medium = codegen.llvm_cpu_has_features("avx2", target)
+        # Before LLVM 22 the intrinsics had other operand types, or were not tried.
+        vnni = wide and codegen.llvm_cpu_has_features("avx512vnni", target)
+        vnni = bool(vnni and codegen.llvm_version_major() >= 22)
+        bfloat16 = wide and codegen.llvm_cpu_has_features("avx512bf16", target)
+        bfloat16 = bool(bfloat16 and codegen.llvm_version_major() >= 22)
+    arm = "aarch64" in str(codegen.llvm_get_system_triple())
+    vector_bytes = 64 if wide else 32 if medium else 16
+    registers = 32 if wide or arm else 16
+    l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 512 << 10)
+    name = description.get("mcpu", "generic")
+    halves = wide and name in HALF_WIDE
+    return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    """Size of the data or unified cache at a level of core 0; the default where unknown."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    if not os.path.isdir(folder):
+        return default
+    for entry in sorted(folder.glob("index*")):
+        try:
+            kind = (entry / "type").read_text().strip()
+            if int((entry / "level").read_text()) == level and kind in ("Data", "Unified"):
+                text = (entry / "size").read_text().strip()
+                return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+        except (OSError, ValueError):
+            continue
+    return default

@@ -1,0 +1,210 @@
+"""MetaSchedule for an NVIDIA device: what of a candidate it may search, its spaces, and the search.
+
+Anchors are searched as plain loops (``cuda.neutral``), reductions as they are. What it finds has to
+beat what the lowering writes otherwise: our own schedule of the same fused function, unsplit, or
+DLight's. Kernels are built side by side by the compiler's own processes and run in a child that may
+lose the device; only this process, which took half a minute to load MetaSchedule, stays.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from collage_engine.kernels.tuning.device import Built, Device, OpenDevice
+from collage_engine.kernels.tuning.metaschedule import evolve, load_intrinsics, loaded, saved
+from collage_engine.machine.device import physical_cores
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.tuning import TuneRecord, TuneTask
+
+MOST_TOGETHER = 16
+"""Kernels compiled side by side, at most."""
+REDUCTION = 2
+"""``IterVar.iter_type`` of an axis that is summed over."""
+
+
+def trace_tasks(module: Any, architecture: str, precision: str) -> list[TuneTask]:
+    """What of a candidate's Relax module MetaSchedule may search."""
+    from collage_engine.kernels.cuda.lowering import schedule_of, survey
+    from collage_engine.kernels.cuda.neutral import calls_of
+    from collage_engine.machine.cuda import cuda_target
+
+    target = cuda_target(architecture)
+    free = calls_of(survey(module, architecture, precision))
+    own = calls_of(survey(module, architecture, precision, neutral=False))
+    found = []
+    for each, ours in zip(free, own, strict=True):
+        anchored = each.number is not None
+        if not anchored and (ours.anchor or not has_reduction(each.function)):
+            continue  # no rule for its arithmetic, or nothing to gain
+        kernel, rule = schedule_of(ours.function, target, ours.name)
+        found.append(
+            TuneTask(
+                workload=each.workload(architecture),
+                kind="trace",
+                description={
+                    "function": saved(each.function),
+                    "own": saved(kernel),
+                    "math": each.math,
+                    "architecture": architecture,
+                    **ours.product(architecture),
+                },
+                schedule="plain" if rule == "Fallback" else rule,
+                weight=_work(each.function),
+                beside=ours.plan_workload(architecture),
+            )
+        )
+    return found
+
+
+def _blocks(function: Any) -> list[Any]:
+    """Of a function that is not scheduled."""
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(function)
+    found = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return [schedule.get(block) for block in found]
+
+
+def has_reduction(function: Any) -> bool:
+    """Whether anything is summed over, or the like."""
+    return any(int(v.iter_type) == REDUCTION for b in _blocks(function) for v in b.iter_vars)
+
+
+def _work(function: Any) -> float:
+    """Points of the largest block's loops."""
+    sizes = (math.prod(int(v.dom.extent) for v in b.iter_vars) for b in _blocks(function))
+    return float(max(sizes, default=1))
+
+
+def space_for(arithmetic: str) -> Any:
+    """MetaSchedule's space for CUDA; with tensor cores where we have their instructions.
+
+    Its own rule for them keeps slices and results in one block of dynamic shared memory, which
+    TVM 0.27 refuses for two types, and its instructions take a minute to load for whoever applies
+    the trace. So the rule is given ours, slices in static shared memory.
+    """
+    from tvm.s_tir.meta_schedule.schedule_rule import (
+        MultiLevelTilingTensorCore,
+        ReuseType,
+        ScheduleRule,
+    )
+    from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+
+    from collage_engine.kernels.cuda.fragments import RESULT, SHARED
+    from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
+    from collage_engine.kernels.cuda.tiles import PLAIN
+
+    if arithmetic == PLAIN:
+        return PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")
+    names = intrinsics(arithmetic)
+    finish_sources()
+    group = {
+        "init": names.fill,
+        "load_a": names.load_a,
+        "load_b": names.load_b,
+        "compute": names.multiply,
+        "store": names.store,
+    }
+    rule = MultiLevelTilingTensorCore(
+        [group],
+        "SSSRRSRS",
+        ["blockIdx.y", "blockIdx.x", "threadIdx.y"],
+        4,
+        [1, 2, 4, 8],
+        ReuseType("must", [4], SHARED[arithmetic]),
+        ReuseType("must", [2], RESULT),
+        False,
+    )
+    return PostOrderApply(
+        sch_rules=[rule, *ScheduleRule.create("cuda")],
+        postprocs="cuda-tensorcore",
+        mutator_probs="cuda-tensorcore",
+    )
+
+
+class DeviceBench:
+    """Kernels beside our own one; times are shares of what that takes at the same moment."""
+
+    def __init__(self, device: Device, own: Any, bare: dict[str, Any] | None = None) -> None:
+        """``bare``: describes the product inside, whose default plan may split its sum."""
+        self._device = device
+        (built,) = device.built([own])
+        if isinstance(built, str):
+            raise ToolchainError(f"our own kernel cannot be built: {built}")
+        self._own: Built = built
+        self._own_us = min(device.compare(built, built)) * 1e6
+        self.default_us = self._own_us * (_default_share(device, bare) if bare else 1.0)
+
+    def measure(
+        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
+    ) -> list[tuple[float, str | None]]:
+        made = self._device.built([_bare(kernel) for kernel in kernels])
+        found: list[tuple[float, str | None]] = []
+        for place, built in enumerate(made):
+            if isinstance(built, str):
+                found.append((math.inf, built))
+                continue
+            about_to_try(place)
+            try:
+                own, its = self._device.compare(self._own, built)
+            except ToolchainError as error:
+                found.append((math.inf, str(error)[-200:]))
+                continue
+            found.append((self._own_us * its / own, None))
+        return found
+
+
+def _default_share(device: Device, about: dict[str, Any]) -> float:
+    """What a bare product takes by its default plan, as a share of the best unsplit one."""
+    from collage_engine.kernels.cuda.tiles import chosen
+    from collage_engine.kernels.tuning.device_plans import DeviceBench as Plans
+    from collage_engine.kernels.tuning.subjects import ProductSubject
+
+    subject = ProductSubject(about)
+    if subject.default.split == 1:
+        return 1.0
+    unsplit = chosen(subject.sizes, subject.math, subject.architecture, most_splits=1)
+    one, all_parts = Plans(subject, device).compare((unsplit, subject.default))
+    return all_parts / one
+
+
+def _bare(kernel: Any) -> Any:
+    return kernel.without_attr("global_symbol") if "global_symbol" in kernel.attrs else kernel
+
+
+def search(
+    task: TuneTask,
+    known: TuneRecord,
+    deadline: float,
+    about_to_try: Callable[[str], None],
+    better: Callable[[TuneRecord], None],
+    open_device: OpenDevice,
+) -> TuneRecord:
+    """The best trace found before the deadline. ``ToolchainError`` where there is no device."""
+    from collage_engine.machine.cuda import cuda_target
+
+    about, begun = task.description, time.monotonic()
+    processors = physical_cores()
+    with open_device(about["architecture"]) as device:
+        # Once a process, and no part of the search; not begun where there is no device.
+        loading = load_intrinsics()
+        begun, deadline = begun + loading, deadline + loading
+        about_to_try("")
+        bench = DeviceBench(device, loaded(about["own"]), about.get("product"))
+        # However long the device took to wake: half the turn is for searching.
+        deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
+        return evolve(
+            loaded(about["function"]),
+            cuda_target(about["architecture"]),
+            space_for(about["math"]),
+            processors,
+            max(8, min(MOST_TOGETHER, processors)),
+            bench,
+            known,
+            deadline,
+            about_to_try,
+            better,
+        )

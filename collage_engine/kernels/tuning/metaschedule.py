@@ -1,0 +1,296 @@
+"""MetaSchedule on one kernel: for loops that none of our schedules understands.
+
+Its space of schedules and its evolutionary search are used as they are; kernels are built, checked
+against their unscheduled self and timed here, in the process that searches (the parent ends it when
+it crashes or hangs), which takes a tenth of the time of its own builder's and runner's processes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneRecord, TuneTask
+
+BATCH = 8
+POPULATION = 64
+GENERATIONS = 2
+MOST_TRIALS = 256
+ROUNDS = 3
+TOLERANCE = 1e-4
+
+
+def saved(function: Any) -> str:
+    """A PrimFunc as text that ``loaded`` reads again in another process."""
+    import tvm
+
+    return str(tvm.ir.save_json(function))
+
+
+def loaded(text: str) -> Any:
+    import tvm
+
+    return tvm.ir.load_json(text)
+
+
+def load_intrinsics() -> float:
+    """Import TVM's tensor intrinsics, which every ``TuneContext`` does; seconds it took.
+
+    Some hundred kernels are parsed then, each of which asks for the stack with the source lines
+    of all its frames and reads none of them: 36 seconds of processor time, 10 without the lines.
+    """
+    import functools
+    import inspect
+
+    begun = time.monotonic()
+    whole = inspect.stack
+    inspect.stack = functools.partial(whole, 0)
+    try:
+        import tvm.s_tir.tensor_intrin  # noqa: F401
+    finally:
+        inspect.stack = whole
+    return time.monotonic() - begun
+
+
+def module_of(function: Any) -> Any:
+    """The kernel alone, as MetaSchedule takes it."""
+    import tvm
+
+    bare = function
+    for name in ("op_pattern", "global_symbol"):
+        if bare.attrs and name in bare.attrs:
+            bare = bare.without_attr(name)
+    return tvm.IRModule({"main": bare.with_attr({"global_symbol": "main", "tirx.noalias": True})})
+
+
+def by_trace(function: Any, trace: Any) -> Any:
+    """The kernel as a trace schedules it. ``ToolchainError`` when the trace does not fit."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    schedule = Schedule(module_of(function))
+    try:
+        Trace.apply_json_to_schedule(trace, schedule)
+    except Exception as error:
+        raise ToolchainError(f"a stored MetaSchedule trace does not fit: {error}") from error
+    return schedule.mod["main"].without_attr("global_symbol")
+
+
+def plain_json(value: Any) -> Any:
+    """TVM's containers and numbers as JSON values."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "items"):
+        return {str(k): plain_json(v) for k, v in value.items()}
+    if hasattr(value, "__iter__"):
+        return [plain_json(v) for v in value]
+    number = value.value
+    return float(number) if type(value).__name__ == "FloatImm" else int(number)
+
+
+class Bench(Protocol):
+    """Where MetaSchedule's kernels are built, checked against the true numbers, and timed."""
+
+    @property
+    def default_us(self) -> float:
+        """Of what the toolchain would do without a trace."""
+        ...
+
+    def measure(
+        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
+    ) -> list[tuple[float, str | None]]:
+        """Microseconds of each, infinite with the reason where it is of no use."""
+        ...
+
+
+def search(
+    task: TuneTask,
+    instance: ToolchainInstance,
+    known: TuneRecord,
+    deadline: float,
+    about_to_try: Callable[[str], None],
+    better: Callable[[TuneRecord], None],
+) -> TuneRecord:
+    """The best trace for a processor's kernel found before the deadline."""
+    import tvm
+
+    from collage_engine.kernels.target import cpu_target
+
+    # Once a process, and no part of the search.
+    deadline += load_intrinsics()
+    function = loaded(task.description["function"])
+    about_to_try("")
+    bench = ProcessorBench(function, instance.threads)
+    target = tvm.target.Target(cpu_target(instance.threads))
+    return evolve(
+        function,
+        target,
+        "post-order-apply",
+        instance.threads,
+        BATCH,
+        bench,
+        known,
+        deadline,
+        about_to_try,
+        better,
+    )
+
+
+class ProcessorBench:
+    """In this process."""
+
+    def __init__(self, function: Any, threads: int) -> None:
+        import numpy as np
+
+        from collage_engine.kernels.verify import random_arguments
+
+        self._clock = time.process_time if threads == 1 else time.perf_counter
+        self._arguments = random_arguments(function, 0)
+        self._truth, self.default_us = self._run(function)
+        self._outputs = [
+            i
+            for i, (a, t) in enumerate(zip(self._arguments, self._truth, strict=True))
+            if not np.array_equal(a, t.numpy())
+        ]
+
+    def _run(self, kernel: Any) -> tuple[list[Any], float]:
+        import tvm
+
+        from collage_engine.kernels.verify import build
+
+        tensors = [tvm.runtime.tensor(a) for a in self._arguments]
+        call = build(kernel)["kernel"]
+        call(*tensors)
+        times = []
+        for _ in range(ROUNDS):
+            start = self._clock()
+            call(*tensors)
+            times.append(self._clock() - start)
+        return tensors, min(times) * 1e6
+
+    def measure(
+        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
+    ) -> list[tuple[float, str | None]]:
+        from collage_engine.kernels.verify import difference
+
+        found: list[tuple[float, str | None]] = []
+        for place, kernel in enumerate(kernels):
+            about_to_try(place)
+            try:
+                got, us = self._run(kernel)
+            except Exception as error:  # what TVM cannot build is of no use, whatever the type
+                found.append((math.inf, str(error)[-200:]))
+                continue
+            wrong = max(difference(self._truth[i].numpy(), got[i].numpy()) for i in self._outputs)
+            bad = wrong > TOLERANCE
+            found.append((math.inf, f"wrong numbers: {wrong:.2g}") if bad else (us, None))
+        return found
+
+
+def evolve(
+    function: Any,
+    target: Any,
+    space: Any,
+    threads: int,
+    batch: int,
+    bench: Bench,
+    known: TuneRecord,
+    deadline: float,
+    about_to_try: Callable[[str], None],
+    better: Callable[[TuneRecord], None],
+) -> TuneRecord:
+    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
+    deadline; a batch in hand may go beyond it."""
+    from tvm.s_tir import meta_schedule as ms
+
+    begun = time.monotonic()
+    module = module_of(function)
+    best = dict(known.choice)
+    default_us = best_us = bench.default_us
+    if best:
+        ((us, _),) = bench.measure([by_trace(function, best["trace"])], lambda _: None)
+        best_us = min(us, default_us)
+    context = ms.TuneContext(
+        mod=module,
+        target=target,
+        space_generator=space,
+        search_strategy=ms.search_strategy.EvolutionarySearch(
+            population_size=POPULATION,
+            genetic_num_iters=GENERATIONS,
+            init_min_unmeasured=batch,
+        ),
+        task_name="main",
+        num_threads=threads,
+    )
+    database = ms.database.MemoryDatabase()
+    workload = database.commit_workload(module)
+    model = _cost_model(ms)
+    context.pre_tuning(
+        MOST_TRIALS,
+        batch,
+        design_spaces=context.generate_design_space(),
+        database=database,
+        cost_model=model,
+    )
+    tried, failed = list(known.tried), list(known.failed)
+
+    def record(complete: bool) -> TuneRecord:
+        return msgspec.structs.replace(
+            known,
+            choice=best,
+            default_us=default_us,
+            tuned_us=best_us,
+            tried=tuple(tried),
+            failed=tuple(failed),
+            complete=complete,
+            seconds=known.seconds + time.monotonic() - begun,
+        )
+
+    complete = False
+    while time.monotonic() < deadline:
+        about_to_try("")  # nothing runs while schedules are drawn, nor while kernels are compiled
+        candidates = context.generate_measure_candidates()
+        if not candidates:
+            complete = True
+            break
+        first = len(tried) + len(failed) + 1
+        about_to_try("")
+        measured = bench.measure(
+            [c.sch.mod["main"] for c in candidates],
+            lambda place, first=first: about_to_try(f"trial {first + place}"),  # type: ignore[misc]
+        )
+        results = []
+        for place, (candidate, (us, problem)) in enumerate(zip(candidates, measured, strict=True)):
+            (failed if problem else tried).append(f"trial {first + place}")
+            results.append(ms.runner.RunnerResult(None if problem else [us * 1e-6], problem))
+            if problem is None:
+                database.commit_tuning_record(
+                    ms.database.TuningRecord(
+                        candidate.sch.trace, workload, [us * 1e-6], target, candidate.args_info
+                    )
+                )
+            if us < best_us:
+                trace = json.loads(json.dumps(plain_json(candidate.sch.trace.as_json())))
+                best_us, best = us, {"trace": trace}
+                better(record(False))
+        context.notify_runner_results(candidates, results)
+        model.update(context, candidates, results)
+    context.post_tuning()
+    return record(complete)
+
+
+def _cost_model(ms: Any) -> Any:
+    """Boosted trees where xgboost is installed, else none: then the search draws at random."""
+    try:
+        import xgboost  # noqa: F401
+
+        return ms.cost_model.XGBModel(num_warmup_samples=16)
+    except Exception:
+        return ms.cost_model.RandomModel()

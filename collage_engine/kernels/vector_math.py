@@ -1,0 +1,214 @@
+"""exp, log, tanh, erf, sigmoid and powers as polynomials that LLVM can vectorise.
+
+LLVM has no vector versions of these without a vector library, so it calls libm once per lane.
+Written with selects and arithmetic only; float32 within a few units in the last place
+(constants: Cephes for exp and log; Eigen's rational approximations for tanh and erf).
+NaN stays NaN; half precision is computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Call, Expr
+from tvm.ir.prim import expr as prim
+
+from collage_engine.kernels.emit import f32
+from collage_engine.kernels.expressions import call_name, rewrite
+
+EXP = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+LOG = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+TANH = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+TANH_BELOW = (
+    1.19825839466702e-06,
+    1.18534705686654e-04,
+    2.26843463243900e-03,
+    4.89352518554385e-03,
+)
+ERF = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+ERF_BELOW = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+
+
+def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """Names a value so that the polynomial does not repeat it."""
+    if isinstance(value, (tirx.Var, prim.FloatImm)):
+        return body(value)
+    var = tirx.Var("t", str(value.ty.dtype) if hasattr(value.ty, "dtype") else "float32")
+    return prim.Let(var, value, body(var))
+
+
+def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    result: Expr = f32(coefficients[0])
+    for c in coefficients[1:]:
+        result = result * x + f32(c)
+    return result
+
+
+def _clamp(x: Expr, low: float, high: float) -> Expr:
+    """Comparisons ordered so that NaN passes through."""
+    x = prim.Select(x < f32(low), f32(low), x)
+    return prim.Select(x > f32(high), f32(high), x)
+
+
+def exp(x: Expr) -> Expr:
+    def reduced(x: Expr) -> Expr:
+        clamped = _clamp(x, -87.3365, 88.7228)
+        return _let(clamped, lambda c: _let(whole(c), lambda n: scaled(x, c, n)))
+
+    def whole(c: Expr) -> Expr:
+        n = tirx.floor(c * f32(1.44269504088896341) + f32(0.5))
+        return prim.Select(n > f32(127.0), f32(127.0), n)
+
+    def scaled(x: Expr, c: Expr, n: Expr) -> Expr:
+        rest = c - n * f32(0.693359375) - n * f32(-2.12194440e-4)
+        power = tirx.reinterpret(
+            "float32", (tirx.Cast("int32", n) + tirx.const(127, "int32")) << tirx.const(23, "int32")
+        )
+        value = _let(rest, lambda r: (_horner(r, EXP) * (r * r) + r + f32(1.0)) * power)
+        value = prim.Select(x < f32(-87.3365), f32(0.0), value)
+        return prim.Select(x > f32(88.7228), f32(float("inf")), value)
+
+    return _let(x, reduced)
+
+
+def log(x: Expr) -> Expr:
+    def of(x: Expr) -> Expr:
+        bits = tirx.reinterpret("int32", x)
+        exponent = tirx.Cast(
+            "float32", (bits >> tirx.const(23, "int32")) - tirx.const(126, "int32")
+        )
+        mantissa = tirx.reinterpret(
+            "float32",
+            (bits & tirx.const(0x007FFFFF, "int32")) | tirx.const(0x3F000000, "int32"),
+        )
+        return _let(mantissa, lambda m: _let(exponent, lambda e: series(x, m, e)))
+
+    def series(x: Expr, m: Expr, e: Expr) -> Expr:
+        small = m < f32(0.707106781186547524)
+        shifted = prim.Select(small, m + m - f32(1.0), m - f32(1.0))
+        power = prim.Select(small, e - f32(1.0), e)
+        return _let(shifted, lambda y: _let(power, lambda k: total(x, y, k)))
+
+    def total(x: Expr, y: Expr, k: Expr) -> Expr:
+        square = y * y
+        value = _horner(y, LOG) * y * square + k * f32(-2.12194440e-4) - f32(0.5) * square
+        value = y + value + k * f32(0.693359375)
+        value = prim.Select(x < f32(float("inf")), value, x)
+        # Subnormal arguments count as zero.
+        value = prim.Select(x < f32(1.17549435e-38), f32(float("-inf")), value)
+        return prim.Select(x < f32(0.0), f32(float("nan")), value)
+
+    return _let(x, of)
+
+
+def tanh(x: Expr) -> Expr:
+    return _let(
+        _clamp(x, -7.90531110763549805, 7.90531110763549805),
+        lambda c: _let(c * c, lambda s: c * _horner(s, TANH) / _horner(s, TANH_BELOW)),
+    )
+
+
+def erf(x: Expr) -> Expr:
+    def value(c: Expr) -> Expr:
+        return _let(c * c, lambda s: c * _horner(s, ERF) / _horner(s, ERF_BELOW))
+
+    return _let(_clamp(x, -4.0, 4.0), value)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """Through tanh: one division and no exponential; absolute error below 2e-7."""
+    return f32(0.5) * tanh(f32(0.5) * x) + f32(0.5)
+
+
+def power(base: Expr, exponent: Expr) -> Expr | None:
+    """Powers by a constant exponent; None for others."""
+    if not isinstance(exponent, prim.FloatImm):
+        return None
+    e = float(exponent.value)
+    if e == 0.5:
+        return tirx.sqrt(base)
+    if e == int(e) and 1 <= e <= 4:
+        return _let(base, lambda b: {1: b, 2: b * b, 3: b * b * b, 4: (b * b) * (b * b)}[int(e)])
+    if e == int(e):
+        return None
+    # A negative base has no real power then: log gives the NaN.
+    return exp(log(base) * f32(e))
+
+
+UNARY: dict[str, Callable[[Expr], Expr]] = {
+    "exp": exp,
+    "log": log,
+    "tanh": tanh,
+    "erf": erf,
+    "sigmoid": sigmoid,
+}
+
+
+def _dtype(e: Expr) -> str:
+    return str(e.ty.dtype)
+
+
+def vector_functions(value: Expr) -> Expr:
+    """The expression with these functions written out, float32 and float16 only."""
+
+    def replace(node: Expr) -> Expr | None:
+        if not isinstance(node, Call):
+            return None
+        name = call_name(node)
+        if name not in UNARY and name != "pow":
+            return None
+        dtype = _dtype(node)
+        if dtype not in ("float32", "float16"):
+            return None
+        arguments = [rewrite(a, replace) for a in node.args]
+        if dtype == "float16":
+            arguments = [tirx.Cast("float32", a) for a in arguments]
+        if name == "pow":
+            written = power(arguments[0], arguments[1])
+            if written is None:
+                return None
+        else:
+            written = UNARY[name](arguments[0])
+        return tirx.Cast("float16", written) if dtype == "float16" else written
+
+    return rewrite(value, replace)

@@ -1,0 +1,68 @@
+"""A scheduled kernel against the plain computation it was scheduled from.
+
+A schedule can be silently wrong, so every one is run beside its unscheduled self on random
+inputs: by the tests over many shapes, and by anyone for any kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.target import cpu_target
+
+
+def verify(
+    scheduled: tirx.PrimFunc, plain: tirx.PrimFunc, seed: int = 0, inputs: list[Any] | None = None
+) -> float:
+    """Largest difference relative to the largest plain value, over all outputs.
+
+    Infinite when one is finite where the other is not. ``inputs``: arrays for the parameters in
+    order, outputs included (overwritten); by default random.
+    """
+    arguments = random_arguments(plain, seed) if inputs is None else inputs
+    results = []
+    for function in (plain, scheduled):
+        tensors = [tvm.runtime.tensor(a.copy()) for a in arguments]
+        build(function)["kernel"](*tensors)
+        results.append([t.numpy() for t in tensors])
+    worst = 0.0
+    for before, want, got in zip(arguments, *results, strict=True):
+        if want is not before:
+            worst = max(worst, difference(want, got))
+    return worst
+
+
+def build(function: tirx.PrimFunc) -> Any:
+    """The kernel alone, compiled for this machine, as ``module["kernel"]``."""
+    module = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
+    return tvm.tirx.build(module, tvm.target.Target(cpu_target()))
+
+
+def random_arguments(function: tirx.PrimFunc, seed: int) -> list[np.ndarray]:
+    """Normal floats, small non-negative integers; outputs start as values no kernel gives."""
+    random = np.random.default_rng(seed)
+    arrays = []
+    for parameter in function.params:
+        shape, dtype = shape_of(parameter), str(parameter.dtype)
+        if "float" in dtype:
+            arrays.append(random.standard_normal(shape).astype(dtype))
+        else:
+            arrays.append(random.integers(0, 2, shape).astype(dtype))
+    return arrays
+
+
+def difference(want: np.ndarray, got: np.ndarray) -> float:
+    """max|want − got| / max|want|; infinite when they are not finite at the same places."""
+    if want.size == 0:
+        return 0.0
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return float("inf")
+    scale = float(np.abs(a[finite]).max(initial=0.0))
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / max(scale, 1e-30)

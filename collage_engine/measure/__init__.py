@@ -1,1 +1,0 @@
-"""What candidates cost: lowered, checked, timed in a child process, and remembered."""

@@ -1,1 +1,0 @@
-"""The way through: import, enumerate, measure, search, build, confirm, export."""

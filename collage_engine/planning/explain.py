@@ -1,0 +1,211 @@
+"""Why a node runs where it does: a document's side of ``search.explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.planning.conversions import conversions_of
+from collage_engine.planning.devices import device_words
+from collage_engine.planning.problem import make_placement, make_problem, with_conversions
+from collage_engine.records.answers import ExplainAnswer, NotOffered
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
+from collage_engine.records.format import border_words
+from collage_engine.records.graph import GraphRecord
+from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.explain import Explanation, Labels, Line, explain_node, us
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.sittings import median_interval
+from collage_engine.session.document import Document
+
+MOST = 200
+"""Candidates listed for one node."""
+LISTED = 6
+"""Operators of a candidate that are named one by one."""
+NAMES = {
+    "tvm": "TVM",
+    "onnxruntime": "ONNX Runtime",
+    "onednn": "oneDNN",
+    "openvino": "OpenVINO",
+    "openblas": "OpenBLAS",
+    "mkl": "MKL",
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "cutlass": "CUTLASS",
+    "tensorrt": "TensorRT",
+}
+"""Toolchains as their makers write them."""
+
+
+def explain_document(
+    document: Document, node: int, previous: Search | None = None
+) -> tuple[ExplainAnswer, Search | None]:
+    """Candidates that hold the node, with their regrets; the chosen one and its rivals in words;
+    the runner-up placement; why others offer nothing. The search may be used again."""
+    holding = [c for c in document.candidates if node in c.nodes]
+    refusals = {
+        instance: reasons[node]
+        for instance, reasons in document.not_offered.items()
+        if node in reasons
+    }
+    not_offered = tuple(NotOffered(toolchain=i, reason=r) for i, r in refusals.items())
+    if not any(c.cost.usable for c in document.candidates):
+        return ExplainAnswer(
+            words=("Nothing has been measured yet: start a run.",),
+            candidates=tuple(holding[:MOST]),
+            not_offered=not_offered,
+        ), previous
+    problem = make_problem(
+        document.graph, document.candidates, document.pins, document.constants, document.settings
+    )
+    search = reuse(problem, previous)
+    answer = solve(problem, previous=search)
+    rivals = k_best(problem, 2, previous=search)
+    second = rivals[1] if len(rivals) > 1 else None
+    labels = labels_of(document)
+    told = explain_node(problem, answer, node, labels, refusals=refusals, runner_up=second)
+    by_id = {c.id: c for c in document.candidates}
+    order = {str(line.candidate): place for place, line in enumerate(told.lines)}
+    holding.sort(key=lambda c: order[c.id])
+    runner_up = None
+    if second is not None:
+        runner_up = make_placement(
+            document.graph,
+            by_id,
+            [str(i) for i in second.cover],
+            second.cost_us,
+            document.settings.percentile,
+        )
+        runner_up = with_conversions(runner_up, problem)
+    return ExplainAnswer(
+        words=(
+            *_of_the_run(document, node, labels, told.chosen),
+            *told.text[:1],
+            *_again(by_id.get(str(told.chosen)), problem.drift),
+            *told.text[1:],
+            *_calls(by_id.get(str(told.chosen))),
+            *device_words(problem, answer.cover, node),
+            *_converted(problem, [str(i) for i in answer.cover], node, labels),
+        ),
+        candidates=tuple(holding[:MOST]),
+        regrets=_regrets(told, holding[:MOST]),
+        chosen=None if told.chosen is None else str(told.chosen),
+        runner_up=runner_up,
+        not_offered=not_offered,
+        ties=tuple(str(line.candidate) for line in told.lines if line.tie),
+    ), search
+
+
+def _of_the_run(
+    document: Document, node: int, labels: Labels, chosen: CandidateId | None
+) -> list[str]:
+    """What the newest run exported for this node, where that is not the search's own cover."""
+    run = document.runs[-1] if document.runs else None
+    if run is None or run.placement is None:
+        return []
+    part = next((p for p in run.placement.partitions if node in p.nodes), None)
+    if part is None or (run.winner == "collage" and part.candidate == str(chosen)):
+        return []
+    config = ",".join(f"{k}={v}" for k, v in part.config.items())
+    instance = f"{part.toolchain}[{config}]" if config else part.toolchain
+    ours = run.rivals[0].measured_us if run.rivals else None
+    took = run.placement.measured_us
+    if run.winner == "collage":
+        return [
+            f"The run exported another of the search's covers, the fastest end to end: in it this "
+            f"node runs on {labels.toolchain(instance)} ({part.id}). What follows is about the "
+            f"cover with the least estimate."
+        ]
+    text = (
+        f"The run exported the baseline {run.winner}, so this node runs on "
+        f"{labels.toolchain(instance)}"
+    )
+    if ours is not None and took is not None:
+        text += (
+            f": end to end it took {us(took)}, the search's best cover {us(ours)}"
+            if took <= ours
+            else f": it is tied with the search's best cover end to end ({us(took)} and "
+            f"{us(ours)}) and simpler"
+        )
+    return [text + ". What follows is about the cover with the least estimate."]
+
+
+def _again(chosen: CandidateRecord | None, drift: float) -> list[str]:
+    """Where the chosen candidate's median will lie when it is measured another time."""
+    if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
+        return []
+    low, high = median_interval(chosen.cost.alone().repeats_us, drift=drift)
+    how = "Alone and at" if chosen.cost.in_place else "At"
+    return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
+
+
+def _calls(chosen: CandidateRecord | None) -> list[str]:
+    """Which operators of the chosen candidate are one library call each."""
+    if chosen is None or not chosen.composites:
+        return []
+    library = chosen.instance.library or chosen.instance.toolchain
+    return [f"Library calls of {NAMES.get(library, library)} in it: {chosen.calls_text}"]
+
+
+def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
+    lines: dict[str, Line] = {str(line.candidate): line for line in told.lines}
+    return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
+
+
+def _label(c: CandidateRecord, names: dict[int, str]) -> str:
+    """Its operators; of many their number and where they begin and end, as regions look alike."""
+    words = border_words(c.takes, c.gives)
+    said = c.label.replace("nn.", "")
+    if len(c.nodes) > LISTED:
+        ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
+        said = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
+    return said + (f" ({words})" if words else "")
+
+
+def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
+    """What the cover converts where the node's partition begins or ends."""
+    holder = next((c for c in problem.candidates if str(c.id) in cover and node in c.nodes), None)
+    if holder is None:
+        return []
+    inside = set(holder.nodes)
+    near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
+    return [
+        f"The value of {labels.node(each.node)} is converted once from {each.source} to "
+        f"{each.target}" + ("." if each.us is None else f": {us(each.us)}.")
+        for each in conversions_of(problem, cover)
+        if each.node in near
+    ]
+
+
+def node_names(graph: GraphRecord) -> dict[int, str]:
+    """Operator number → the ONNX node people know it by, with its operator when it shares it."""
+    calls = [node for node in graph.nodes if node.form == "call"]
+    uses: dict[str, int] = {}
+    for node in calls:
+        for name in node.onnx_nodes[:1]:
+            uses[name] = uses.get(name, 0) + 1
+    names = {}
+    for number, node in enumerate(calls):
+        short = node.op.removeprefix("nn.")
+        first = node.onnx_nodes[0] if node.onnx_nodes else ""
+        if not first:
+            names[number] = f"{short} {number}"
+        else:
+            names[number] = f"{first}.{short}" if uses[first] > 1 else first
+    return names
+
+
+def labels_of(document: Document) -> Labels:
+    """What nodes, candidates and toolchains are called in sentences."""
+    instances = {c.instance.id for c in document.candidates} | document.not_offered.keys()
+    toolchains = {}
+    for instance in sorted(instances):
+        name, _, config = instance.rstrip("]").partition("[")
+        words = config.replace("=", " ").replace(",", ", ")
+        toolchains[instance] = NAMES.get(name, name) + (f" ({words})" if words else "")
+    names = node_names(document.graph)
+    return Labels(
+        nodes=names,
+        candidates={c.id: _label(c, names) for c in document.candidates},
+        toolchains=toolchains,
+    )

@@ -1,0 +1,328 @@
+"""Between documents and the search: candidates with costs → a problem, a cover → a placement.
+
+Imports records and the search only, so that the process that answers requests can search again
+after a pin without TVM and without the pipeline's child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from collage_engine.planning.conversions import (
+    conversions_of,
+    format_transitions,
+    input_copies_us,
+)
+from collage_engine.planning.devices import with_devices
+from collage_engine.planning.hand_overs import hand_overs
+from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.planning.limits import constraints_of, limit_verdicts
+from collage_engine.records.answers import SearchAnswer
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.problem import (
+    Answer,
+    Problem,
+    ProblemCandidate,
+    ProblemNode,
+    ProblemPin,
+    Transitions,
+)
+from collage_engine.search.sittings import DRIFT
+from collage_engine.session.document import Document
+
+RUNNERS_UP = 2
+"""Covers beside the best that are shown, and confirmed end to end."""
+
+UNDECIDED = (
+    "the graph is too wide to find a cover in time, or to prove that there is none: "
+    "pin some nodes, or use fewer toolchains"
+)
+
+NOT_MEASURED = (
+    "what the pins ask for was left unmeasured, since it could not matter without them: "
+    "run again, which measures it"
+)
+
+LAUNCH = "launch"
+DRIFT_CONSTANT = "drift"
+"""Among a run's constants: how far medians of separate sittings differ, a share."""
+
+
+def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
+    """Producing operators of each operator, by number; through tuples and projections."""
+    number: dict[int, int] = {}
+    makers: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
+    for node in graph.nodes:
+        sources = dict.fromkeys(maker for source in node.inputs for maker in makers[source])
+        if node.form == "call":
+            number[node.index] = len(result)
+            result.append(tuple(sorted(sources)))
+            makers.append((number[node.index],))
+        else:
+            makers.append(tuple(sources))
+    return result
+
+
+def output_operators(graph: GraphRecord) -> tuple[int, ...]:
+    """Operators whose value leaves the model, ascending."""
+    number = {n.index: k for k, n in enumerate(n for n in graph.nodes if n.form == "call")}
+    found: set[int] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        index = waiting.pop()
+        if index in number:
+            found.add(number[index])
+        else:
+            waiting.extend(graph.nodes[index].inputs)
+    return tuple(sorted(found))
+
+
+def make_problem(
+    graph: GraphRecord,
+    candidates: Sequence[CandidateRecord],
+    pins: Sequence[Pin],
+    constants: dict[str, float],
+    settings: RunSettings,
+) -> Problem:
+    """The search problem of a document. Instances are the problem's toolchains."""
+    calls = [node for node in graph.nodes if node.form == "call"]
+    inputs = operator_inputs(graph)
+    copied = input_copies_us(graph, candidates, constants)
+    return Problem(
+        nodes=tuple(
+            ProblemNode(id=k, op=node.op, kind=node.kind, inputs=inputs[k])
+            for k, node in enumerate(calls)
+        ),
+        outputs=output_operators(graph),
+        candidates=tuple(
+            problem_candidate(c, settings.percentile, copied.get(c.id, 0.0)) for c in candidates
+        ),
+        transitions=Transitions(
+            launch_us=constants.get(LAUNCH, 0.0),
+            pairs=hand_overs(constants, {c.instance for c in candidates}),
+            formats=format_transitions(graph, candidates, constants, constants.get(LAUNCH, 0.0)),
+        ),
+        priority=_priority(candidates, settings),
+        pins=tuple(problem_pin(pin) for pin in pins),
+        constraints=constraints_of(settings, constants, {c.instance for c in candidates}),
+        drift=constants.get(DRIFT_CONSTANT, DRIFT),
+    )
+
+
+def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> tuple[str, ...]:
+    """Instances in the user's order of toolchains, each toolchain's default first."""
+    order = {name: place for place, name in enumerate(settings.toolchains)}
+    instances = dict.fromkeys(c.instance.id for c in candidates)
+    by_id = {c.instance.id: c.instance for c in candidates}
+    return tuple(
+        sorted(
+            instances,
+            key=lambda i: (
+                order.get(by_id[i].toolchain, len(order)),
+                by_id[i].toolchain,
+                len(by_id[i].config),
+                i,
+            ),
+        )
+    )
+
+
+def problem_candidate(
+    c: CandidateRecord, percentile: int, besides_us: float = 0.0
+) -> ProblemCandidate:
+    """``besides_us``: what it costs whoever is around it."""
+    cost = c.cost
+    spread = None
+    if cost.usable and cost.low_us is not None and cost.high_us is not None:
+        spread = (min(cost.low_us, cost.high_us), max(cost.low_us, cost.high_us))
+    return ProblemCandidate(
+        id=c.id,
+        nodes=c.nodes,
+        toolchain=c.instance.id,
+        cost_us=cost.at(percentile) + besides_us if cost.usable else None,
+        state=cost.state,
+        spread_us=spread,
+        lower_bound_us=c.lower_bound_us if c.assumed_bound_us is None else c.assumed_bound_us,
+        reason=cost.reason,
+        device=c.device,
+        takes=c.takes,
+        gives=c.gives,
+    )
+
+
+def problem_pin(pin: Pin) -> ProblemPin:
+    if pin.kind == "on":
+        return ProblemPin(nodes=pin.nodes, toolchain=pin.toolchain)
+    if pin.kind == "never":
+        return ProblemPin(nodes=pin.nodes, not_toolchain=pin.toolchain)
+    if pin.kind == "exactly":
+        return ProblemPin(nodes=pin.nodes, exactly=True, toolchain=pin.toolchain)
+    if pin.kind == "device":
+        return ProblemPin(nodes=pin.nodes, device=pin.device)
+    return ProblemPin(nodes=pin.nodes, together=True)
+
+
+def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
+    """The search's verdicts in the words of the user's pins."""
+    found = {verdict.pin: verdict for verdict in answer.verdicts}
+    result = []
+    for place, pin in enumerate(pins):
+        verdict = found.get(place)
+        text = pin.text or pin.kind
+        if verdict is None:
+            result.append(PinVerdict(pin=text, state="pending"))
+        else:
+            result.append(
+                PinVerdict(
+                    pin=text,
+                    state=verdict.state,
+                    price_us=verdict.price_us,
+                    reason=_beside_pin(verdict.reason),
+                    contradicts=verdict.contradicts,
+                )
+            )
+    return result
+
+
+def _beside_pin(reason: str | None) -> str | None:
+    """``node 4 on onednn: honoured, …`` without what the pin and its state say already."""
+    head, colon, rest = (reason or "").partition(": ")
+    if not colon or not head.startswith(("node ", "nodes ", "exactly node")):
+        return reason
+    return rest.removeprefix("honoured").lstrip(",; ") or None
+
+
+def make_placement(
+    graph: GraphRecord,
+    by_id: dict[str, CandidateRecord],
+    cover: Sequence[str],
+    estimated_us: float | None,
+    percentile: int = 50,
+) -> Placement:
+    """A cover, in the order it runs, as a placement that was not measured yet."""
+    names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
+    partitions = []
+    for place, identity in enumerate(cover):
+        c = by_id[identity]
+        partitions.append(
+            Partition(
+                id=f"p{place}",
+                candidate=c.id,
+                toolchain=c.instance.toolchain,
+                config=dict(c.instance.config),
+                nodes=c.nodes,
+                onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
+                estimated_us=c.cost.at(percentile) if c.cost.usable else None,
+                takes=c.takes,
+                gives=c.gives,
+                precision=c.instance.precision,
+                max_rel_error=c.cost.max_rel_error,
+                device=c.instance.device,
+                architecture=c.instance.architecture,
+                tuning=c.instance.tuning,
+            )
+        )
+    return Placement(partitions=tuple(partitions), estimated_us=estimated_us)
+
+
+def search_document(
+    document: Document, settings: RunSettings, previous: Search | None = None
+) -> tuple[SearchAnswer, Search]:
+    """Search on the costs at hand, under the document's pins.
+
+    ``previous`` is what the last call returned second: after a change of pins alone most of it is
+    used again.
+    """
+    candidates = document.candidates
+    if settings.toolchains:
+        candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
+    problem = make_problem(document.graph, candidates, document.pins, document.constants, settings)
+    search = reuse(problem, previous)
+    answer = solve(problem, previous=search)
+    verdicts = tuple(pin_verdicts(document.pins, answer))
+    if answer.infeasible is None and answer.cost_us is None:
+        return SearchAnswer(
+            placement=None,
+            infeasible={"reason": UNDECIDED, "pins": [], "nodes": []},
+            verdicts=verdicts,
+            optimal=False,
+            seconds=answer.seconds,
+        ), search
+    if answer.infeasible is not None:
+        details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
+        if _is_only_unmeasured(problem):
+            details["reason"] = NOT_MEASURED
+            verdicts = tuple(
+                msgspec.structs.replace(v, state="pending", reason=NOT_MEASURED)
+                if v.state == "infeasible"
+                else v
+                for v in verdicts
+            )
+        return SearchAnswer(
+            placement=None,
+            infeasible=details,
+            verdicts=verdicts,
+            limits=tuple(limit_verdicts(answer)),
+            seconds=answer.seconds,
+        ), search
+    by_id = {c.id: c for c in candidates}
+    placements = best_placements(document.graph, by_id, problem, search, settings)
+    return SearchAnswer(
+        placement=placements[0],
+        verdicts=verdicts,
+        limits=tuple(limit_verdicts(answer)),
+        regrets={str(i): us for i, us in answer.regrets.items()},
+        runners_up=tuple(placements[1:]),
+        lower_bound_us=answer.lower_bound_us,
+        optimal=answer.optimal,
+        seconds=answer.seconds,
+    ), search
+
+
+def _is_only_unmeasured(problem: Problem) -> bool:
+    """Whether a problem without a cover has one of candidates that were left unmeasured."""
+    if all(candidate.state != "unknown" for candidate in problem.candidates):
+        return False
+    hoped = tuple(
+        msgspec.structs.replace(c, state="measured", cost_us=c.lower_bound_us or 0.0)
+        if c.state == "unknown"
+        else c
+        for c in problem.candidates
+    )
+    answer = solve(msgspec.structs.replace(problem, candidates=hoped))
+    return answer.infeasible is None and answer.cost_us is not None
+
+
+def best_placements(
+    graph: GraphRecord,
+    by_id: dict[str, CandidateRecord],
+    problem: Problem,
+    search: Search,
+    settings: RunSettings,
+) -> list[Placement]:
+    """The least-cost covers, best first, as placements that were not measured yet."""
+    return [
+        with_conversions(
+            make_placement(
+                graph, by_id, [str(i) for i in rival.cover], rival.cost_us, settings.percentile
+            ),
+            problem,
+        )
+        for rival in k_best(problem, RUNNERS_UP + 1, previous=search)
+    ]
+
+
+def with_conversions(placement: Placement, problem: Problem) -> Placement:
+    """The placement with what it converts between its partitions, and, where a run has several
+    devices, why each is where it is."""
+    cover = [part.candidate for part in placement.partitions]
+    converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
+    return with_devices(converted, problem)

@@ -1,0 +1,116 @@
+"""The pipeline's child process: jobs on models that stay open between them."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from collage_engine.candidates.open_model import Workspace
+from collage_engine.control import cancel
+from collage_engine.records.errors import CollageError
+from collage_engine.records.results import Opened, RunOutcome
+
+_WORKSPACES: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Workspace] = {}
+KEPT_OPEN = 2
+"""Models kept in memory; an older one is imported again when it is needed."""
+
+
+def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -> Any:
+    """Do one job; ``send`` passes events to the engine."""
+    signal.signal(signal.SIGUSR1, lambda *_: cancel.EVENT.set())
+    cancel.EVENT.clear()
+    name, arguments = payload
+    try:
+        return _JOBS[name](send=send, **arguments)
+    except OSError as error:
+        raise _in_words(error) from error
+    finally:
+        for workspace in _WORKSPACES.values():
+            workspace.empty()
+
+
+def _in_words(error: OSError) -> CollageError:
+    """What the system refused, as a sentence."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CollageError(
+            f"no space left on the disk of {error.filename or tempfile.gettempdir()}, where a run "
+            "keeps what it needs on the way: free some, or set TMPDIR to a folder with more"
+        )
+    where = f"{error.filename}: " if error.filename else ""
+    return CollageError(f"{where}{error.strerror or error}")
+
+
+def _workspace(path: str, shapes: dict[str, tuple[int, ...]]) -> Workspace:
+    key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
+    workspace = _WORKSPACES.pop(key, None)
+    if workspace is not None and not workspace.is_current():
+        workspace.close()
+        workspace = None
+    if workspace is None:
+        workspace = Workspace(path, shapes)
+    while len(_WORKSPACES) >= KEPT_OPEN:
+        oldest = next(iter(_WORKSPACES))
+        _WORKSPACES.pop(oldest).close()
+    _WORKSPACES[key] = workspace
+    return workspace
+
+
+def _open(send: Callable[[object], None], path: str, shapes: dict[str, tuple[int, ...]]) -> Opened:
+    started = time.perf_counter()
+    workspace = _workspace(path, shapes)
+    return Opened(
+        model=workspace.model.record,
+        graph=workspace.model.graph.record,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _preflight(send: Callable[[object], None], path: str, shapes: Any, settings: Any) -> Any:
+    from collage_engine.candidates.preflight import preflight
+
+    return preflight(_workspace(path, shapes), settings)
+
+
+def _run(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> RunOutcome:
+    from collage_engine.run.run import run
+
+    return run(lambda: _workspace(path, shapes), emit=send, **arguments)
+
+
+def _measure(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.run.measure_selection import measure_now
+
+    return measure_now(_workspace(path, shapes), emit=send, **arguments)
+
+
+def _inside(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.run.inspect_candidate import inside
+
+    return inside(_workspace(path, shapes), **arguments)
+
+
+def _export(send: Callable[[object], None], path: str, shapes: Any, **arguments: Any) -> Any:
+    from collage_engine.run.stages.export import export
+
+    return export(_workspace(path, shapes), **arguments)
+
+
+def _enumerate(send: Callable[[object], None], path: str, shapes: Any, settings: Any) -> Any:
+    from collage_engine.candidates.preflight import enumerate_only
+
+    return enumerate_only(_workspace(path, shapes), settings)
+
+
+_JOBS: dict[str, Callable[..., Any]] = {
+    "open": _open,
+    "preflight": _preflight,
+    "enumerate": _enumerate,
+    "run": _run,
+    "measure": _measure,
+    "inside": _inside,
+    "export": _export,
+}

@@ -1,0 +1,141 @@
+"""Talks to the pipeline's child process: one job at a time, events on the way, cancel any time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collage_engine.machine.scratch import Scratch
+from collage_engine.machine.whole_folder import tidy
+from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
+from collage_engine.records.errors import Cancelled, CollageError
+
+GRACE_S = 0.8
+"""How long a cancelled job may take to end by itself before its process is killed."""
+
+
+class Ticket:
+    """One job, from before it is asked for to its end: cancelled before, it never starts."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.kill = threading.Event()
+        """Its process is not waited for any longer."""
+
+
+class PipelineClient:
+    """Starts the child at the first job and again after it died; the child keeps open models.
+
+    Jobs of several threads are done in the order they came in.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._scratch = Scratch()
+        """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
+        self._worker = Worker(
+            "collage_engine.run.child:serve",
+            name=name,
+            env={"TMPDIR": str(self._scratch.path)},
+        )
+        self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
+        self._queue: list[Ticket] = []
+        """The job that runs, and those that wait for it."""
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job runs, so that another would wait."""
+        return bool(self._queue)
+
+    def job(
+        self,
+        name: str,
+        *,
+        ticket: Ticket | None = None,
+        on_event: Callable[[object], None] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Run a job of ``pipeline.child`` and return what it returns. Raises its CollageError,
+        Cancelled after ``cancel``, or CollageError with the reason when the child died."""
+        ticket = ticket or Ticket()
+        self._wait_for_its_turn(ticket)
+        try:
+            return self._worker.call((name, arguments), cancel=ticket.kill, on_message=on_event)
+        except WorkerCrashed as error:
+            if ticket.cancelled.is_set():
+                # The signal came before the child could handle it.
+                raise Cancelled("cancelled; what was measured is kept") from None
+            raise CollageError(
+                f"the engine's pipeline process died during {name}: {error}; "
+                "what was measured is kept, start again to go on"
+            ) from error
+        except RemoteError as error:
+            error.args = (f"a defect of Collage Explorer, in its step {name!r}: {error}",)
+            raise
+        finally:
+            if not self._worker.alive:
+                self._scratch.empty()
+                if arguments.get("out") is not None:
+                    tidy(Path(arguments["out"]))
+            self._leave(ticket)
+
+    def _wait_for_its_turn(self, ticket: Ticket) -> None:
+        with self._turn:
+            self._queue.append(ticket)
+            try:
+                self._turn.wait_for(
+                    lambda: self._closed or ticket.cancelled.is_set() or self._queue[0] is ticket
+                )
+                if self._closed or ticket.cancelled.is_set():
+                    raise Cancelled("cancelled before it began")
+            except BaseException:
+                self._leave(ticket)
+                raise
+
+    def _leave(self, ticket: Ticket) -> None:
+        with self._turn:
+            self._queue.remove(ticket)
+            self._turn.notify_all()
+
+    def cancel(self, ticket: Ticket | None = None) -> bool:
+        """Stop a job (all of them, without ``ticket``); False if there was none to stop.
+
+        One that waits does not start; one that runs is asked to end, and its process is killed when
+        it does not in ``GRACE_S``. A ticket may be cancelled before its job is asked for.
+        """
+        with self._turn:
+            chosen = list(self._queue) if ticket is None else [ticket]
+            running = self._queue[0] if self._queue else None
+            for each in chosen:
+                each.cancelled.set()
+            self._turn.notify_all()
+        if running is not None and running in chosen:
+            self._stop(running)
+        return bool(chosen)
+
+    def _stop(self, ticket: Ticket) -> None:
+        pid = self._worker.pid
+        if pid is None:
+            ticket.kill.set()  # it is only being started
+            return
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR1)
+        timer = threading.Timer(GRACE_S, ticket.kill.set)
+        timer.daemon = True
+        timer.start()
+
+    def close(self) -> None:
+        """Stop the child, whatever it does; jobs that wait, and later ones, raise Cancelled."""
+        with self._turn:
+            self._closed = True
+            for ticket in self._queue:
+                ticket.cancelled.set()
+                ticket.kill.set()
+            self._turn.notify_all()
+        self._worker.close()
+        self._scratch.close()

@@ -1,0 +1,66 @@
+"""How much sittings differ on this machine, learnt from what was measured in more than one.
+
+Every time a run measures something again, in a process of its own, the store keeps how far the new
+median lies beyond what the old repeats' scatter explains. What runs have found out so far is the
+drift of the next one; until there is enough of it, no less than the default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from collage_engine.records.errors import MeasureError
+from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
+from collage_engine.store.keys import PROTOCOL_VERSION
+from collage_engine.store.store import Store
+
+KEPT = 24
+"""Sittings remembered, the latest."""
+SITTINGS, ENOUGH = 3, 40
+"""Sittings and candidates measured twice from which on what was learnt stands alone: candidates
+of one sitting have much in common."""
+
+Repeats = Sequence[float]
+
+
+def learn(
+    store: Store, threads: int, twice: Sequence[tuple[Repeats, Repeats]]
+) -> list[list[float]]:
+    """Keep what another sitting showed; all that is known then, by sitting."""
+    known = recall(store, threads)
+    if twice:
+        known = [*known, [missing(ours, theirs) for ours, theirs in twice]][-KEPT:]
+        with contextlib.suppress(MeasureError):
+            store.put_constant(_name(threads), known)
+    return known
+
+
+def recall(store: Store, threads: int) -> list[list[float]]:
+    """What sittings have shown on this machine, by sitting."""
+    try:
+        return store.constant(_name(threads)) or []
+    except MeasureError:
+        return []
+
+
+def enough(known: Sequence[Sequence[float]]) -> bool:
+    return len(known) >= SITTINGS and sum(map(len, known)) >= ENOUGH
+
+
+def drift(known: Sequence[Sequence[float]], default: float) -> float:
+    """The share that medians of separate sittings differ by, besides their repeats' scatter.
+
+    ``default``: until enough is known; on a busy machine (``BUSY_DRIFT``) at least that, whatever
+    quieter days have shown.
+    """
+    every = [one for sitting in known for one in sitting]
+    if not every:
+        return default
+    learnt = drift_of(every)
+    quiet = default < BUSY_DRIFT
+    return learnt if quiet and enough(known) else max(learnt, default)
+
+
+def _name(threads: int) -> str:
+    return f"drift, {threads} threads, protocol {PROTOCOL_VERSION}"

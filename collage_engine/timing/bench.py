@@ -1,0 +1,153 @@
+"""The real bench: candidates of an ONNX model, compiled by their toolchains.
+
+Runs in the measuring child; imports TVM and the toolchains' libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from collage_engine.lowering.accuracy import TOLERANCES, errors
+from collage_engine.lowering.compile import Compiled, compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart
+from collage_engine.lowering.tensors import as_logical, as_stored
+from collage_engine.machine.device import last_level_cache_bytes
+from collage_engine.model.importer import import_model
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.format import PLAIN, Formats
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.timing.job import WRONG_NUMBERS, OpenRequest
+from collage_engine.toolchains.base import Function
+
+EVICT_LIMIT_BYTES = 1 << 30
+
+
+class PreparedCandidate:
+    """A compiled candidate bound to its true inputs."""
+
+    def __init__(self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float) -> None:
+        self._compiled = compiled
+        self._inputs = inputs
+        self.max_rel_error = max_rel_error
+        self.time = compiled.timer(inputs)
+
+    def warm_inputs(self) -> None:
+        for array in self._inputs:
+            array.max(initial=0)
+
+    def close(self) -> None:
+        self._compiled.close()
+
+
+class ModelBench:
+    """One model with its true values."""
+
+    def __init__(self, request: OpenRequest) -> None:
+        self.model = import_model(request.model_path, request.shapes or None, request.sha256)
+        self.truth = TrueValues(request.truth_folder)
+        self.cold = self.model.record.weights_bytes > last_level_cache_bytes()
+        self._trash: np.ndarray | None = None
+        self._count = 0
+
+    def prepare(
+        self,
+        nodes: tuple[int, ...],
+        instance: ToolchainInstance,
+        about_to_run: Callable[[], None],
+        takes: Formats | None = None,
+        gives: Formats | None = None,
+    ) -> PreparedCandidate:
+        self._count += 1  # a fresh symbol each time: libraries cache code by name
+        function = function_of(
+            self.model,
+            instance,
+            nodes,
+            f"collage_candidate_{self._count}",
+            takes=takes,
+            gives=gives,
+        )
+        compiled = compile_function(function)
+        try:
+            # Copies: mapped files are neither aligned nor ours to keep in the page cache.
+            inputs = [
+                np.array(as_stored(value, function.takes.get(index, PLAIN)), order="C")
+                for index, value in zip(
+                    function.inputs, self.truth.inputs_of(function), strict=True
+                )
+            ]
+            about_to_run()
+            outputs = [
+                as_logical(value, function.gives.get(index, PLAIN))
+                for index, value in zip(function.outputs, compiled.run(inputs), strict=True)
+            ]
+            error = check(function, outputs, self.truth.outputs_of(function))
+            return PreparedCandidate(compiled, inputs, error)
+        except BaseException:
+            compiled.close()
+            raise
+
+    def evict(self) -> None:
+        """Read and write more than the last-level cache holds."""
+        if self._trash is None:
+            size = min(EVICT_LIMIT_BYTES, 2 * last_level_cache_bytes())
+            self._trash = np.zeros(size // 8, dtype=np.float64)
+        self._trash += 1.0
+
+
+def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
+    """The largest ``max|y−r| / max|r|``; ``MeasureError`` when an output is wrong."""
+    largest = 0.0
+    depths = roundings(function.graph, function.nodes)
+    for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
+        kind = function.graph.nodes[index].type
+        absolute, relative = errors(computed, true)
+        wrong = None
+        if absolute == float("inf"):
+            wrong = "not finite, or not finite in the same places"
+            if computed.shape != true.shape:
+                wrong = f"shape {list(computed.shape)} instead of {list(true.shape)}"
+        elif kind.dtype in ("int8", "uint8") and depths[index]:
+            wrong = steps_apart(computed, true, 1.0, depths[index])
+        elif (step := _step_of(function, index, depths[index])) is not None:
+            wrong = steps_apart(computed, true, step, depths[index])
+        elif kind.dtype in TOLERANCES:
+            bound = tolerance_of(function, kind.dtype, depths[index])
+            if relative > bound:
+                wrong = f"relative error {relative:.3g}, {bound:.3g} is allowed"
+        elif absolute > 0:
+            wrong = f"off by {absolute:g} in {kind.dtype}"
+        if wrong is not None:
+            node = function.graph.nodes[function.graph.producer(index)]
+            where = node.name or node.op
+            raise MeasureError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
+        largest = max(largest, relative)
+    return largest
+
+
+def _step_of(function: Function, index: int, depth: int) -> float | None:
+    """The step of an output that is a dequantised value rounded inside; None for any other."""
+    node = function.graph.nodes[index]
+    if not depth or node.op != "dequantize" or node.type.dtype != "float32":
+        return None
+    scale = function.graph.nodes[node.inputs[1]]
+    if scale.form != "constant" or scale.type.elements != 1:
+        return None
+    return float(np.asarray(function.constant(scale.index)).reshape(()))
+
+
+def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
+    """The loosest of what the output's type, the instance's precision and 8-bit steps allow.
+
+    ``depth``: roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values
+    that are only dequantised, weights above all, loosen nothing.
+    """
+    bound = max(TOLERANCES[dtype], TOLERANCES.get(function.instance.precision, 0.0))
+    if depth:
+        return max(bound, relative_bound(depth))
+    inside = (function.graph.nodes[i] for i in function.members)
+    kinds = {kind.dtype for node in inside for kind in node.types} - {"float64"}
+    return max([bound, *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])

@@ -1,0 +1,146 @@
+"""The child process that measures: what it is started with, and having one group run in it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.processes import private_bytes
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.records.errors import MeasureError
+from collage_engine.store.store import Store
+from collage_engine.timing.job import Answer, GroupRequest, Marker, OpenRequest, blame
+from collage_engine.timing.speed_probe import NAME as GUARD
+from collage_engine.timing.speed_probe import Reading
+
+OPEN_LIMIT_S = 600.0
+
+
+def measuring_environment(
+    toolchains: Iterable[str], threads: int, spin: bool = False
+) -> dict[str, str]:
+    """Environment in which toolchains share a process fairly: same threads, no spinning.
+
+    Libraries read these when they load (cpu-toolchains.md section 6): pools of several runtimes
+    that spin steal each other's cores.
+    """
+    from collage_engine.toolchains.registry import get
+
+    env = {
+        "TVM_NUM_THREADS": str(threads),
+        "TVM_BIND_THREADS": "0",
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
+    if not spin:
+        env |= {
+            "OMP_WAIT_POLICY": "passive",
+            "GOMP_SPINCOUNT": "0",
+            "TVM_THREAD_POOL_SPIN_COUNT": "0",
+        }
+    for name in toolchains:
+        env |= get(name).environment(threads, spin)
+    return env
+
+
+class MeasuringChild:
+    """One child at a time, started and given the model when it is asked. Close it to end it."""
+
+    def __init__(
+        self,
+        opening: OpenRequest,
+        *,
+        store: Store | None,
+        env: Mapping[str, str] | None,
+        candidate_limit_s: float,
+        memory_limit_bytes: int | None,
+        job: str,
+    ) -> None:
+        """``opening``: the model, without the marker and the guard's reference, which are the
+        child's own; ``store`` has the reference of this machine, or gets it."""
+        self._store = store
+        self.candidate_limit_s = candidate_limit_s
+        if memory_limit_bytes is None:
+            memory_limit_bytes = int(memory_bytes() * 0.7)
+        self._limit = memory_limit_bytes
+        self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
+        marker_path = Path(self._folder.name) / "marker"
+        self._marker = Marker(marker_path, create=True)
+        self._open = replace(opening, marker_path=str(marker_path), guard=_guard_of(store))
+        self._worker = Worker(
+            job, env=env, memory_limit_bytes=memory_limit_bytes, name="collage-measure"
+        )
+        self._opened = 0
+        """Generation of the child that has the model open."""
+        self.fresh = True
+        """Whether no candidate was compiled in this child yet."""
+
+    @property
+    def guard(self) -> Reading | None:
+        """The guard's reference; None until a child was started, where the store has none."""
+        return self._open.guard
+
+    @property
+    def alive(self) -> bool:
+        return self._worker.alive
+
+    def ask(
+        self,
+        request: GroupRequest,
+        timeout_s: float | None,
+        cancel: threading.Event | None,
+        on_answer: Callable[[Answer], None],
+    ) -> None:
+        """Have one group run in the child, which is started and given the model if need be."""
+        if not self._worker.alive or self._opened != self._worker.generation:
+            self._marker.set(-1, 0)
+            try:
+                guard = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
+            except (WorkerCrashed, WorkerTimeout) as error:
+                raise MeasureError(
+                    f"{self._open.model_path} could not be opened for measuring: {error}"
+                ) from error
+            self._opened = self._worker.generation
+            self.fresh = True
+            if self._open.guard is None and guard is not None:
+                self._open = replace(self._open, guard=guard)
+                if self._store is not None:
+                    self._store.put_constant(GUARD, guard)
+        self._worker.call(
+            request,
+            timeout_s=timeout_s,
+            cancel=cancel,
+            on_message=on_answer,
+            silence_s=self.candidate_limit_s,
+        )
+
+    def blame(self, waiting: Sequence[int]) -> tuple[int | None, str]:
+        """Who was at risk when the child ended, of those that wait, and what it was doing."""
+        found = blame(self._marker, waiting)
+        self._marker.set(-1, 0)
+        return found
+
+    def renew(self) -> None:
+        """End it; the next call starts another."""
+        self._worker.close()
+
+    def renew_if_bloated(self) -> None:
+        """End a child that holds half the memory it may: libraries give little back."""
+        pid = self._worker.pid
+        if pid is not None and private_bytes(pid) > self._limit / 2:
+            self._worker.close()
+
+    def close(self) -> None:
+        self._worker.close()
+        self._marker.close()
+        self._folder.cleanup()
+
+
+def _guard_of(store: Store | None) -> Reading | None:
+    known = store.constant(GUARD) if store is not None else None
+    return (known[0], known[1]) if known else None

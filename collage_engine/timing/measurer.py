@@ -1,0 +1,313 @@
+"""Costs for candidates: from the store, or measured in a child that may crash, hang or be killed.
+
+Groups are measured in the caller's order until the budget is spent or the user stops; each cost
+is stored the moment it arrives. One child serves all groups. When it ends before its time, the
+rival that was at risk is to blame: it is tried once more, first and in a fresh child (memory it
+did not spoil itself), unless it already ran in one; the others are timed again without it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.errors import Cancelled, MeasureError
+from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store
+from collage_engine.timing.child import MeasuringChild
+from collage_engine.timing.job import (
+    JOB,
+    WRONG_NUMBERS,
+    Answer,
+    GroupRequest,
+    OpenRequest,
+)
+from collage_engine.timing.protocol import ProtocolSettings, merged
+from collage_engine.timing.speed_probe import Reading
+
+GRACE_S = 2.0
+"""How far beyond the deadline a candidate in hand may go."""
+ATTEMPTS = 2
+"""Crashes in which a rival may be involved before it is invalid."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Candidates over one operator set: rivals, timed on the same inputs."""
+
+    nodes: tuple[int, ...]
+    candidates: tuple[CandidateRecord, ...]
+
+
+def group_candidates(candidates: Iterable[CandidateRecord]) -> list[Group]:
+    """Candidates by operator set, in order of first appearance."""
+    found: dict[tuple[int, ...], list[CandidateRecord]] = {}
+    for candidate in candidates:
+        found.setdefault(candidate.nodes, []).append(candidate)
+    return [Group(nodes, tuple(rivals)) for nodes, rivals in found.items()]
+
+
+@dataclass
+class Outcome:
+    """What a call of ``measure`` came to."""
+
+    costs: dict[str, Cost] = field(default_factory=dict)
+    """Measurement key → cost; keys that were not reached are missing."""
+    measured: int = 0
+    """Distinct keys measured now, invalid ones included."""
+    from_store: int = 0
+    invalid: int = 0
+    skipped: int = 0
+    """Distinct keys left unknown: the budget was spent."""
+    stopped: bool = False
+    """The user stopped it."""
+
+
+class Measurer:
+    """Measures candidates of one model. Close it to end the child."""
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        shapes: Mapping[str, tuple[int, ...]] | None,
+        truth_folder: str | Path,
+        *,
+        store: Store | None = None,
+        env: Mapping[str, str] | None = None,
+        fingerprint: str = "",
+        device: str = "",
+        versions: Mapping[str, str] | None = None,
+        model_hash: str = "",
+        settings: ProtocolSettings | None = None,
+        candidate_limit_s: float = 60.0,
+        memory_limit_bytes: int | None = None,
+        job: str = JOB,
+    ) -> None:
+        """``versions``: toolchain → library version, kept beside costs for readers.
+
+        ``candidate_limit_s`` bounds a candidate's compilation, and its run, each; ``env`` is
+        the child's (see ``measuring_environment``). ``model_hash`` tells models apart in the
+        store where a result holds for one model only.
+        """
+        self.store = store
+        self.device = device
+        self.versions = dict(versions or {})
+        self.model_hash = model_hash
+        self.child = MeasuringChild(
+            OpenRequest(
+                model_path=str(model_path),
+                shapes=dict(shapes or {}),
+                truth_folder=str(truth_folder),
+                marker_path="",
+                fingerprint=fingerprint,
+                settings=settings or ProtocolSettings(),
+                sha256=model_hash or None,
+            ),
+            store=store,
+            env=env,
+            candidate_limit_s=candidate_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            job=job,
+        )
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    @property
+    def guard(self) -> Reading | None:
+        """The guard's reference; None until a child was started, where the store has none."""
+        return self.child.guard
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.child.close()
+
+    def renew(self) -> None:
+        """End the child: what is measured next is measured in another process, a sitting of its
+        own, with other places in memory."""
+        self.child.renew()
+
+    def measure(
+        self,
+        groups: Sequence[Group],
+        *,
+        deadline: float | None = None,
+        cancel: threading.Event | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        again: bool = False,
+    ) -> Outcome:
+        """Costs for all candidates of these groups, by measurement key.
+
+        ``deadline`` is a ``time.monotonic()``. ``again`` measures what is in the store too, and
+        merges old and new repeats. A cancel ends within a second and keeps what was measured
+        (``stopped``). ``MeasureError`` when the model cannot be opened in the child, or the
+        store cannot be used.
+        """
+        return _Session(self, groups, deadline, cancel, on_event, again).run()
+
+
+class _Session:
+    """One call of ``Measurer.measure``."""
+
+    def __init__(
+        self,
+        measurer: Measurer,
+        groups: Sequence[Group],
+        deadline: float | None,
+        cancel: threading.Event | None,
+        on_event: Callable[[Event], None] | None,
+        again: bool,
+    ) -> None:
+        self.measurer = measurer
+        self.groups = groups
+        self.deadline = deadline
+        self.cancel = cancel
+        self.tell = on_event or (lambda _: None)
+        self.again = again
+        self.outcome = Outcome()
+        self.by_key: dict[str, list[CandidateRecord]] = {}
+        for group in groups:
+            for candidate in group.candidates:
+                if not candidate.key:
+                    raise MeasureError(f"candidate {candidate.id} has no measurement key")
+                self.by_key.setdefault(candidate.key, []).append(candidate)
+        self.old: dict[str, Cost] = {}
+        self.total = 0
+        self.began = time.monotonic()
+
+    def run(self) -> Outcome:
+        store = self.measurer.store
+        known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
+        if self.again:
+            self.old = known
+        else:
+            for key, cost in known.items():
+                self.outcome.costs[key] = cost
+                self.outcome.from_store += 1
+                self.outcome.invalid += cost.state == "invalid"
+                self.announce(key, cost)
+        self.total = len(self.by_key) - len(self.outcome.costs)
+        try:
+            for group in self.groups:
+                wanted = {c.key: c for c in group.candidates if c.key not in self.outcome.costs}
+                if not wanted:
+                    continue
+                if self.out_of_time():
+                    break
+                self.progress(next(iter(wanted.values())).label)
+                self.group(group.nodes, list(wanted.values()))
+                self.measurer.child.renew_if_bloated()
+        except Cancelled:
+            self.outcome.stopped = True
+        self.outcome.skipped = len(self.by_key) - len(self.outcome.costs)
+        self.progress("")
+        return self.outcome
+
+    def out_of_time(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def group(self, nodes: tuple[int, ...], rivals: list[CandidateRecord]) -> None:
+        """Measure rivals, again without the culprit each time the child ends early."""
+        involved = dict.fromkeys(range(len(rivals)), 0)
+        waiting = list(involved)
+
+        def answered(answer: Answer) -> None:
+            self.measurer.child.fresh = False
+            if answer.cost is not None:
+                self.keep(rivals[answer.place], answer.cost)
+                waiting.remove(answer.place)
+
+        while waiting and not self.out_of_time():
+            # The child may be older than this group: then none of its crashes is proof alone.
+            request = GroupRequest(
+                nodes,
+                {p: rivals[p].instance for p in waiting},
+                {p: (rivals[p].takes, rivals[p].gives) for p in waiting},
+            )
+            limit = None
+            if self.deadline is not None:
+                limit = max(0.0, self.deadline - time.monotonic()) + GRACE_S
+            fresh = self.measurer.child.fresh or not self.measurer.child.alive
+            first = waiting[0]
+            try:
+                self.measurer.child.ask(request, limit, self.cancel, answered)
+                if waiting:
+                    raise MeasureError("the measuring process left candidates without an answer")
+            except (WorkerCrashed, WorkerTimeout) as error:
+                if isinstance(error, WorkerTimeout) and self.out_of_time():
+                    return
+                culprit, doing = self.measurer.child.blame(waiting)
+                suspects = [culprit] if culprit is not None else list(waiting)
+                for place in suspects:
+                    involved[place] += 1
+                    certain = culprit is not None and (
+                        isinstance(error, WorkerTimeout) or (fresh and place == first)
+                    )
+                    if certain or involved[place] >= ATTEMPTS:
+                        waiting.remove(place)
+                        self.keep(rivals[place], invalid(_how(error, doing)))
+                    else:
+                        # Next time it goes first, in a child that nobody else has touched.
+                        waiting.remove(place)
+                        waiting.insert(0, place)
+            except Cancelled:
+                raise
+            except WorkerError as error:
+                raise MeasureError(f"measuring failed: {error}") from error
+
+    def keep(self, candidate: CandidateRecord, cost: Cost) -> None:
+        key = candidate.key
+        if key in self.old:
+            cost = merged(self.old[key], cost)
+        self.outcome.costs[key] = cost
+        self.outcome.measured += 1
+        self.outcome.invalid += cost.state == "invalid"
+        store = self.measurer.store
+        if store is not None:
+            name = candidate.instance.toolchain
+            versions = self.measurer.versions
+            store.put(
+                Measurement(
+                    key=key,
+                    cost=cost,
+                    label=candidate.label,
+                    instance=candidate.instance,
+                    device=self.measurer.device,
+                    versions={name: versions[name]} if name in versions else {},
+                    model=self.measurer.model_hash,
+                    one_model=(cost.reason or "").startswith(WRONG_NUMBERS),
+                )
+            )
+        self.announce(key, cost)
+        self.progress(candidate.label)
+
+    def announce(self, key: str, cost: Cost) -> None:
+        for candidate in self.by_key[key]:
+            self.tell(Measured(candidate=candidate.id, cost=cost))
+
+    def progress(self, now: str) -> None:
+        done = self.outcome.measured
+        elapsed = time.monotonic() - self.began
+        rate = done / elapsed if done and elapsed > 0 else None
+        left = (self.total - done) / rate if rate else None
+        if left is not None and self.deadline is not None:
+            left = min(left, max(0.0, self.deadline - time.monotonic()))
+        self.tell(
+            Progress(stage="measure", done=done, total=self.total, left_s=left, rate=rate, now=now)
+        )
+
+
+def _how(error: WorkerCrashed | WorkerTimeout, doing: str) -> str:
+    while_doing = f" while {doing}" if doing else ""
+    if isinstance(error, WorkerTimeout):
+        return f"gave {error.reason}{while_doing}"
+    return f"crashed{while_doing}: {error.reason}"

@@ -1,0 +1,46 @@
+"""What candidates share and take minutes to compile is compiled before any of them is measured.
+
+A candidate's compilation has a limit of its own; a library of kernels that many of them call must
+not count against the first one's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from collage_engine.candidates.open_model import Menu, Workspace
+from collage_engine.control import cancel
+from collage_engine.model.index_set import IndexSet
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.registry import get
+
+
+def make_ready(
+    workspace: Workspace,
+    menu: Menu,
+    records: Sequence[CandidateRecord],
+    now: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Have the toolchains compile what their unmeasured candidates share.
+
+    What cannot be compiled is told; its candidates are refused one by one when their turn comes.
+    ``Cancelled`` when the user stops it.
+    """
+    graph = workspace.model.graph
+    wanted: dict[ToolchainInstance, list[IndexSet]] = defaultdict(list)
+    for record in records:
+        if record.cost.state == "unknown":
+            wanted[record.instance].append(graph.to_indices(record.nodes))
+    for offer in menu.offers:
+        sets = wanted.get(offer.instance, [])
+        try:
+            get(offer.instance.toolchain).make_ready(
+                graph, offer.instance, sets, now, cancel.EVENT.is_set
+            )
+        except ToolchainError as error:
+            warn(f"{offer.instance.id}: {error}")
+        cancel.check()

@@ -1,0 +1,264 @@
+"""Builds a toolchain's C++ runtime once per machine and loads it once per process.
+
+A runtime is one shared library. Its *kind* carries a hash of its sources and plan version, is the
+module kind, the SONAME and the library's name; two runtimes of one kind in a process would
+register the same functions twice and abort, so a library is opened by path only while its kind is
+unknown to the process. The cache folder is chosen by everything that can change the binary, also
+the compiler and the versions of the library and of tvm-ffi.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collage_engine.machine.folders import cache_folder
+from collage_engine.records.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEADERS = Path(__file__).resolve().parent / "src"
+COMPILE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class RuntimeSource:
+    """What a runtime is made of; paths are this machine's."""
+
+    toolchain: str
+    main: Path
+    """The translation unit; every other file of its folder is a header of it."""
+    plan_version: int
+    library_version: str
+    includes: tuple[Path, ...] = ()
+    links: tuple[Path, ...] = ()
+    """Shared libraries it names as NEEDED."""
+    shared: tuple[Path, ...] = ()
+    """Folders of headers that it shares with other toolchains' runtimes, part of its sources."""
+    beside: tuple[tuple[str, Path], ...] = ()
+    """(SONAME, file) of libraries that must lie in its folder, where ``$ORIGIN`` finds them."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
+        folders = (HEADERS, *self.shared)
+        return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
+
+    @property
+    def kind(self) -> str:
+        """``collage_<toolchain>_<hash of the sources and the plan version>``."""
+        digest = hashlib.sha256(f"plan {self.plan_version}\0".encode())
+        for path in self.files:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return f"collage_{self.toolchain}_{digest.hexdigest()[:12]}"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A built runtime library."""
+
+    kind: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Compiler:
+    command: tuple[str, ...]
+    version: str
+
+
+def build_folder() -> Path:
+    """Where compiled runtimes are kept: $COLLAGE_BUILD_DIR, else in the cache folder."""
+    chosen = os.environ.get("COLLAGE_BUILD_DIR")
+    return Path(chosen) if chosen else cache_folder() / "native"
+
+
+def find_compiler() -> Compiler:
+    """$CXX, g++ or clang++, the first that answers; ``ToolchainError`` when there is none."""
+    return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+@cache
+def _find_compiler(cxx: str, path: str) -> Compiler:
+    choices = [c for c in (shlex.split(cxx), ["g++"], ["clang++"]) if c]
+    for command in choices:
+        if shutil.which(command[0], path=path) is None:
+            continue
+        answer = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        if answer.returncode == 0 and answer.stdout.strip():
+            return Compiler(tuple(command), answer.stdout.splitlines()[0].strip())
+    tried = ", ".join(shlex.join(c) for c in choices)
+    raise ToolchainError(
+        f"no C++ compiler found (tried {tried}); install g++ or set CXX to a C++17 compiler"
+    )
+
+
+def build(source: RuntimeSource) -> Runtime:
+    """The runtime library, compiled now or taken from the cache.
+
+    Safe against other builders on the machine: one compiles, the rest wait for it, and the file
+    appears whole or not at all. ``ToolchainError`` carries the compiler's first error.
+    """
+    import tvm_ffi.libinfo
+
+    compiler = find_compiler()
+    kind = source.kind
+    digest = hashlib.sha256()
+    for part in (
+        kind,
+        *compiler.command,
+        compiler.version,
+        source.library_version,
+        importlib.metadata.version("apache-tvm-ffi"),
+        *(str(p) for p in (*source.includes, *source.links, *(f for _, f in source.beside))),
+    ):
+        digest.update(part.encode() + b"\0")
+    folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"
+    library = folder / f"lib{kind}.so"
+    if library.exists():
+        return Runtime(kind, library)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock(folder / "lock"):
+            if not library.exists():
+                _link_beside(folder, source)
+                ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+                includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
+                includes += [str(p) for p in (*source.shared, *source.includes)]
+                _compile(compiler, source, kind, includes, (ffi_library, *source.links), library)
+    except OSError as error:
+        raise ToolchainError(f"cannot write the runtime cache {folder}: {error}") from error
+    return Runtime(kind, library)
+
+
+def _compile(
+    compiler: Compiler,
+    source: RuntimeSource,
+    kind: str,
+    includes: list[str],
+    links: tuple[Path, ...],
+    library: Path,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as scratch:
+        result = Path(scratch) / library.name
+        command = [
+            *compiler.command,
+            "-std=c++17",
+            "-O2",
+            "-DNDEBUG",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-Wall",
+            f'-DCOLLAGE_KIND="{kind}"',
+            *(f"-I{p}" for p in includes),
+            str(source.main),
+            "-o",
+            str(result),
+            f"-Wl,-soname,{library.name}",
+            "-Wl,-rpath,$ORIGIN",
+            "-Wl,--no-undefined",
+            "-Wl,--no-as-needed",
+            *(str(p) for p in links),
+            "-ldl",
+        ]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise ToolchainError(
+                f"compiling the {source.toolchain} runtime took longer than {COMPILE_SECONDS:g} s"
+            ) from None
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            first = next((line for line in lines if "error:" in line), "")
+            reason = first or (lines[-1] if lines else f"exit status {done.returncode}")
+            raise ToolchainError(f"the {source.toolchain} runtime does not compile: {reason}")
+        os.replace(result, library)
+
+
+def _link_beside(folder: Path, source: RuntimeSource) -> None:
+    """Put symbolic links to the libraries where the runtime's ``$ORIGIN`` finds them."""
+    for name, file in source.beside:
+        link = folder / name
+        if link.is_symlink() or link.exists():
+            link.unlink()
+        link.symlink_to(file)
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    with open(path, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def is_registered(kind: str) -> bool:
+    """Whether this process already knows the module kind, whoever loaded it."""
+    import tvm_ffi
+
+    name = f"ffi.Module.load_from_bytes.{kind}"
+    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
+
+
+def load(source: RuntimeSource) -> str:
+    """Make the runtime's module kind known to this process; returns the kind.
+
+    An artifact opened before may have brought the same kind; then nothing is opened.
+    """
+    kind = source.kind
+    if not is_registered(kind):
+        runtime = build(source)
+        try:
+            ctypes.CDLL(str(runtime.path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise ToolchainError(f"cannot load the {source.toolchain} runtime: {error}") from error
+        if not is_registered(kind):
+            raise ToolchainError(f"the {source.toolchain} runtime registered no {kind}")
+    return kind
+
+
+def wheel_version(package: str) -> str:
+    """The version of an installed distribution; ``ToolchainError`` when it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolchainError(f"the package {package} is not installed") from None
+
+
+@cache
+def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
+    """A file that an installed distribution carries, by its name and the end of its folder.
+
+    ``ToolchainError`` says which package lacks it.
+    """
+    wheel_version(package)
+    for file in importlib.metadata.files(package) or []:
+        if file.name == name and file.parent.as_posix().endswith(folder):
+            path = Path(str(file.locate())).resolve()
+            if path.exists():
+                return path
+    raise ToolchainError(f"the package {package} carries no {name}")

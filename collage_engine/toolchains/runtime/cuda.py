@@ -1,0 +1,222 @@
+"""What the toolchains for NVIDIA devices share: where CUDA's files are, and how they are probed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.toolchains.runtime import builder
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+
+if TYPE_CHECKING:
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.model.index_set import IndexSet
+    from collage_engine.partition.spec import PartitionSpec
+
+SHARED = Path(__file__).resolve().parent / "cuda_src"
+SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
+"""Where a system installation puts include/ and lib64/."""
+LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu")
+RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
+LICENCE = "NVIDIA-CUDA-EULA"
+CUDART = "libcudart.so.13"
+FIRST_TF32 = 80
+"""Generation whose tensor cores first took tf32, and bfloat16."""
+
+
+def generation(architecture: str) -> int:
+    """90 of ``sm_90a``: ten times the compute capability."""
+    return int("".join(filter(str.isdigit, architecture)) or 0)
+
+
+def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
+    """A file of CUDA's, from the first wheel that carries it, else from a system installation.
+
+    ``folder`` is the end of its folder in a wheel. ``ToolchainError`` names the wheel to install.
+    """
+    for package in packages:
+        try:
+            return find_in_wheel(package, name, folder)
+        except ToolchainError:
+            continue
+    for root in SYSTEM:
+        for place in ("include", *LIBRARY_FOLDERS):
+            if (root / place / name).exists():
+                return (root / place / name).resolve()
+    raise ToolchainError(f"{name} is not here (package {packages[0]})")
+
+
+def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequence[str]) -> str:
+    """A library's version: its wheel's, else what a header defines as ``<prefix><part>``.
+
+    ``ToolchainError`` when the header tells none.
+    """
+    for package in packages:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    numbers = {}
+    for line in header.read_text().splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "#define" and words[1].startswith(prefix):
+            numbers[words[1].removeprefix(prefix)] = words[2]
+    if parts[0] not in numbers:
+        raise ToolchainError(f"{header} tells no version")
+    return ".".join(numbers.get(part, "?") for part in parts)
+
+
+@cache
+def cuda_runtime() -> tuple[Path, Path]:
+    """(folder of the CUDA runtime's headers, libcudart.so.13)."""
+    header = find_file(RUNTIME_WHEELS, "cuda_runtime_api.h")
+    return header.parent, find_file(RUNTIME_WHEELS, CUDART)
+
+
+@cache
+def cuda_includes() -> tuple[Path, ...]:
+    """Folders that compiling against the CUDA runtime needs: its headers, and theirs."""
+    folders = [cuda_runtime()[0]]
+    for package, name, folder in (
+        ("nvidia-cuda-crt", "host_defines.h", "crt"),
+        ("nvidia-cuda-cccl", "target", "nv"),
+    ):
+        try:
+            folders.append(find_file((package,), name, folder).parents[1])
+        except ToolchainError:
+            continue  # a system installation has them beside the runtime's
+    return tuple(dict.fromkeys(folders))
+
+
+def cudart_library(toolchain: str) -> RuntimeLibrary:
+    """The CUDA runtime, as a library that an artifact carries."""
+    _, library = cuda_runtime()
+    return RuntimeLibrary(
+        file=str(library),
+        name=CUDART,
+        toolchain=toolchain,
+        version="13",
+        licence=LICENCE,
+    )
+
+
+class CudaToolchain(NativeToolchain):
+    """A toolchain whose C++ runtime drives an NVIDIA device.
+
+    It is available where a device is; where only its packages are, it still compiles, and what
+    it compiled can be exported (``ToolchainState.builds``).
+    """
+
+    targets = ("cuda",)
+    wheels: tuple[str, ...] = ()
+    """Distributions that carry its library, the one to install first."""
+    library_name: str = ""
+    """The library's SONAME; empty: it has none beside its kernels."""
+
+    def library(self) -> Path:
+        """The library itself; ``ToolchainError`` names the wheel to install."""
+        return find_file(self.wheels, self.library_name)
+
+    def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
+        """The runtime's source, against CUDA's runtime and the library, which lie beside it."""
+        _, cudart = cuda_runtime()
+        libraries = [(CUDART, cudart)]
+        if self.library_name:
+            libraries.insert(0, (self.library_name, self.library()))
+        return RuntimeSource(
+            toolchain=self.name,
+            main=main,
+            plan_version=1,
+            library_version=self.version(),
+            includes=(*cuda_includes(), *includes),
+            links=tuple(file for _, file in libraries),
+            shared=(SHARED,),
+            beside=tuple(libraries),
+        )
+
+    def carried(self, file: Path, *, name: str = "", licence: str = "") -> RuntimeLibrary:
+        """A file of the library's, as an artifact carries it."""
+        return RuntimeLibrary(
+            file=str(file),
+            name=name or file.name,
+            toolchain=self.name,
+            version=self.version(),
+            licence=licence or self.licence,
+        )
+
+    def probe(self) -> ToolchainState:
+        found = cuda_probe()
+        try:
+            version = self.version()
+            source = self.source()
+            if found.devices:
+                builder.load(source)
+            else:  # compiled when something is to be exported, not to say that it could be
+                builder.find_compiler()
+        except ToolchainError as error:
+            return ToolchainState(
+                name=self.name,
+                available=False,
+                reason=str(error),
+                licence=self.licence,
+                install=self.install,
+            )
+        return ToolchainState(
+            name=self.name,
+            available=bool(found.devices),
+            version=version,
+            reason=found.reason,
+            install=None if found.devices else "install the NVIDIA driver",
+            devices=tuple(device.record().name for device in found.devices),
+            licence=self.licence,
+            builds=True,
+        )
+
+    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+        return ()
+
+    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+        plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
+        lower = self.rounds_to(architecture, precision)
+        return (plain,) if lower is None else (plain, in_precision(plain, lower))
+
+    def rounds_to(self, architecture: str, precision: str) -> str | None:
+        """What it rounds the operands of float32 products to where a run admits ``precision``;
+        None: nothing. Tf32 keeps as many digits as float16, and more than bfloat16."""
+        lower = (TF32, FLOAT16, BFLOAT16)
+        return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
+
+
+class RuledCudaToolchain(CudaToolchain):
+    """One whose module ``rules`` says what it supports, proposes and refuses."""
+
+    def rules(self) -> Any:
+        """``<folder>/rules.py``: reason_against, refused, partition_spec; imported when asked."""
+        return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
+
+    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+        found: str | None = self.rules().reason_against(graph, index, instance.precision)
+        return found
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        spec: PartitionSpec = self.rules().partition_spec(self, instance, graph)
+        return spec
+
+
+class ProductToolchain(RuledCudaToolchain):
+    """One that runs products, and some operators only along with them."""
+
+    def made_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """What only goes along with a product is no candidate without one."""
+        return () if self.rules().refused(graph, nodes, instance.precision) is None else None

@@ -1,0 +1,65 @@
+"""The runtime of a placement's partitions on the host beside those on an NVIDIA device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from collage_engine.records.graph import TensorType
+from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.toolchains.runtime import builder
+from collage_engine.toolchains.runtime.cuda import CUDART, SHARED, cuda_includes, cuda_runtime
+
+PREFIX = "vm.builtin.collage_host"
+"""TVM leaves calls of names that begin so out of CUDA graphs."""
+
+
+def source() -> builder.RuntimeSource:
+    """``ToolchainError`` where CUDA's runtime or its headers are not here."""
+    _, cudart = cuda_runtime()
+    return builder.RuntimeSource(
+        toolchain="host",
+        main=Path(__file__).parent / "host_src" / "host_module.cc",
+        plan_version=1,
+        library_version="",
+        includes=cuda_includes(),
+        links=(cudart,),
+        shared=(SHARED,),
+        beside=((CUDART, cudart),),
+    )
+
+
+def library() -> RuntimeLibrary:
+    """As an artifact carries it."""
+    runtime = builder.build(source())
+    return RuntimeLibrary(
+        file=str(runtime.path),
+        name=runtime.path.name,
+        toolchain="host",
+        version="1",
+        licence="Apache-2.0",
+        linked=True,
+    )
+
+
+def module_of(
+    values: Sequence[TensorType],
+    parts: Sequence[tuple[Sequence[int], Sequence[int]]],
+    executables: Sequence[Any],
+) -> Any:
+    """The module over values on the host; per part the values it reads and makes, and its
+    executable (``relax.build`` for the host)."""
+    import tvm_ffi
+
+    kind = builder.load(source())
+    plan = {
+        "values": [{"shape": list(kind.shape), "dtype": kind.dtype} for kind in values],
+        "parts": [{"inputs": list(i), "outputs": list(o)} for i, o in parts],
+    }
+    text = json.dumps(plan, separators=(",", ":"))
+    module = tvm_ffi.get_global_func(f"{kind}.create")(PREFIX, text, b"")
+    for executable in executables:
+        module.import_module(executable)
+    return module

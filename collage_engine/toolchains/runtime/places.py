@@ -1,0 +1,93 @@
+"""Where the values of a plan in the making lie: arguments, weights, temporaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import UnsupportedError
+
+ALIGN = 256
+"""Bytes; what the fastest kernels want of addresses."""
+NEAR = 2e-3
+"""Relative: half precision's own rounding of such a scalar, and a little more."""
+
+Constants = Callable[[int], np.ndarray]
+
+
+class Places:
+    """Gives each value of a function its place, and keeps the weights."""
+
+    def __init__(
+        self,
+        graph: DataflowGraph,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        constants: Constants,
+        dry: bool = False,
+    ) -> None:
+        """``dry``: weights have their places, all the same one, but are not kept."""
+        self.graph = graph
+        self.constants = constants
+        self.dry = dry
+        self.weights = bytearray()
+        self.scratch = 0
+        self.known: dict[int, dict[str, Any]] = {
+            index: {"where": "argument", "at": at} for at, index in enumerate((*inputs, *outputs))
+        }
+
+    def read(self, index: int) -> dict[str, Any]:
+        """A value that is given, made or constant."""
+        if index not in self.known:
+            if self.graph.nodes[index].form != "constant":
+                raise UnsupportedError("a product reads what is not made yet")
+            self.known[index] = self.constant(self.constants(index))
+        return self.known[index]
+
+    def constant(self, array: np.ndarray) -> dict[str, Any]:
+        if self.dry:
+            return {"where": "weight", "at": 0}
+        self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
+        place = {"where": "weight", "at": len(self.weights)}
+        self.weights.extend(np.ascontiguousarray(array).tobytes())
+        return place
+
+    def temporary(self, size: int) -> dict[str, Any]:
+        place = {"where": "scratch", "at": self.scratch}
+        self.scratch += -(-size // ALIGN) * ALIGN
+        return place
+
+    def check_scalars(self, scalars: Mapping[int, float], what: str) -> None:
+        """``UnsupportedError`` when constants of what looks like ``what`` are other numbers."""
+        for index, wanted in () if self.dry else scalars.items():
+            value = float(np.asarray(self.constants(index), np.float64).reshape(()))
+            if abs(value - wanted) > NEAR * wanted:
+                raise UnsupportedError(f"{what}: {value:g} stands where {wanted:g} must")
+
+    def write(self, index: int) -> dict[str, Any]:
+        """Where to put the value of a node."""
+        if index not in self.known:
+            self.known[index] = self.temporary(self.graph.nodes[index].type.bytes)
+        return self.known[index]
+
+
+def blank(graph: DataflowGraph) -> Constants:
+    """Constants of the right types that hold nothing, for plans of which only the shape counts."""
+
+    def make(index: int) -> np.ndarray:
+        kind = graph.nodes[index].type
+        return np.broadcast_to(np.zeros((), numpy_type(kind.dtype)), tuple(kind.shape))
+
+    return make
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """An element type by its name; bfloat16 too."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)

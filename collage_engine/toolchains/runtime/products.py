@@ -1,0 +1,311 @@
+"""Products and convolutions with what follows them, as libraries with fused epilogues run them.
+
+An *anchor* is a matmul or a convolution. It takes along a bias, one residual sum and an activation,
+in this order; what a library can take is its ``Dialect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import IndexSet, members
+from collage_engine.partition.patterns import Pattern, all_matches, anything
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node
+
+HALF = ("float16", "bfloat16")
+WRITTEN_OUT = {
+    "root": 2**0.5,
+    "inverse_root": 0.5**0.5,
+    "one": 1.0,
+    "half": 0.5,
+    "two": 2.0,
+    "square": 2.0,
+    "cube": 3.0,
+    "k": 0.044715,
+    "s": (2 / np.pi) ** 0.5,
+}
+"""Values of the scalars that ``chains``' activations bind, by name."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What one library runs, and what it calls it."""
+
+    name: str
+    """As messages say it."""
+    check: Callable[[DataflowGraph, Node], None]
+    """``UnsupportedError`` with the reason against an anchor."""
+    activations: Mapping[str, str]
+    """Operator → epilogue."""
+    half_activations: Mapping[str, str] = field(default_factory=dict)
+    """More of them for half precision."""
+    chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
+    """(epilogue, pattern of the chain of operators that writes it out)"""
+    half_chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
+    channel_axes: Mapping[str, Callable[[Node], int]] = field(
+        default_factory=lambda: {"matmul": lambda node: len(node.type.shape) - 1}
+    )
+    """Operators that are anchors → the axis of the result along which a bias lies."""
+
+    def activation(self, op: str, dtype: str) -> str | None:
+        found = self.activations.get(op)
+        return self.half_activations.get(op) if found is None and dtype in HALF else found
+
+
+@dataclass
+class Product:
+    """An anchor, the transposes a matmul reads through, and what follows it."""
+
+    anchor: int
+    left: int
+    right: int
+    axis: int
+    """Of the result: where the bias lies."""
+    transpose_left: bool = False
+    transpose_right: bool = False
+    bias: int | None = None
+    residual: int | None = None
+    epilogue: str = "none"
+    result: int = -1
+    """Node whose value it writes."""
+    nodes: IndexSet = 0
+    scalars: dict[int, float] = field(default_factory=dict)
+    """Constants of a written-out activation → what they must be for it to be one."""
+
+
+@dataclass
+class Layout:
+    """How the operands of a matmul lie: sizes, and elements from one matrix to the next."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    strides: dict[str, int] = field(default_factory=dict)
+
+
+def products(
+    graph: DataflowGraph, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+) -> list[Product]:
+    """Every operator of a set in a product; ``UnsupportedError`` names one that fits in none.
+
+    ``outputs``: nodes whose values leave the set, so that nothing may swallow them.
+    """
+    found = []
+    used = 0
+    for index in members(nodes):
+        node = graph.nodes[index]
+        if node.form != "call" or node.op not in dialect.channel_axes:
+            continue
+        product = _product(graph, node, nodes, outputs, dialect)
+        found.append(product)
+        used |= product.nodes
+    for index in members(nodes):
+        node = graph.nodes[index]
+        if node.form == "call" and not used >> index & 1:
+            raise UnsupportedError(in_an_epilogue_only(node.op, dialect))
+        if node.form not in ("call", "constant"):
+            raise UnsupportedError(f"{dialect.name} gives no tuples")
+    return found
+
+
+def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
+    return f"{op}: {dialect.name} runs it only in a product's epilogue"
+
+
+def refusal(graph: DataflowGraph, nodes: IndexSet, dialect: Dialect) -> str | None:
+    """Why the calls among these nodes are not all in products; None: they are."""
+    calls, outputs = 0, 0
+    for index in graph.operators:
+        if not nodes >> index & 1:
+            continue
+        calls |= 1 << index
+        if graph.output_set >> index & 1 or any(not nodes >> u & 1 for u in graph.users[index]):
+            outputs |= 1 << index
+    try:
+        products(graph, calls, outputs, dialect)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
+    """Sizes of ``left · right``; ``UnsupportedError`` when one strided batch cannot hold it."""
+    if 0 in (*left, *right, *result):
+        raise UnsupportedError("matmul: empty matrices")
+    a = (1, *left) if len(left) == 1 else left
+    b = (*right, 1) if len(right) == 1 else right
+    m, k, n = a[-2], a[-1], b[-1]
+    many_a, many_b = int(np.prod(a[:-2])), int(np.prod(b[:-2]))
+    if many_b == 1:
+        # One right-hand matrix: all rows of the left ones are rows of one.
+        return Layout(m * many_a, n, k, 1)
+    rank = max(len(a), len(b)) - 2
+    lead_a = (1,) * (rank - len(a) + 2) + tuple(a[:-2])
+    lead_b = (1,) * (rank - len(b) + 2) + tuple(b[:-2])
+    if many_a == 1 or lead_a == lead_b:
+        strides = {"a": 0 if many_a == 1 else m * k, "b": k * n, "d": m * n, "c": m * n}
+        return Layout(m, n, k, many_b, strides)
+    raise UnsupportedError("matmul: a batch that is broadcast along some of its axes only")
+
+
+def layout_of_product(graph: DataflowGraph, product: Product) -> Layout:
+    """Sizes of a matmul that reads through the product's transposes."""
+    left, right = (graph.nodes[i].type.shape for i in (product.left, product.right))
+    return layout_of(
+        _swapped(left) if product.transpose_left else left,
+        _swapped(right) if product.transpose_right else right,
+        graph.nodes[product.anchor].type.shape,
+    )
+
+
+def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _product(
+    graph: DataflowGraph, node: Node, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+) -> Product:
+    dialect.check(graph, node)
+    left, right = node.inputs
+    product = Product(
+        node.index,
+        left,
+        right,
+        dialect.channel_axes[node.op](node),
+        nodes=1 << node.index,
+        result=node.index,
+    )
+    if node.op == "matmul":
+        _read_through_transposes(graph, product, node, nodes, outputs)
+    _epilogue(graph, product, nodes, outputs, dialect)
+    return product
+
+
+def _read_through_transposes(
+    graph: DataflowGraph, product: Product, node: Node, nodes: IndexSet, outputs: IndexSet
+) -> None:
+    for side in ("left", "right"):
+        index = getattr(product, side)
+        source = graph.nodes[index]
+        if nodes >> index & 1 and source.form == "call":
+            if not (_swaps_matrices(graph, source) and _read_by(graph, index, node, outputs)):
+                continue  # another product's result
+            setattr(product, side, source.inputs[0])
+            setattr(product, f"transpose_{side}", True)
+            product.nodes |= 1 << index
+    if product.transpose_left and _one_matrix(graph, product.right):
+        shape = graph.nodes[product.left].type.shape
+        if int(np.prod(shape[:-2])) != 1:
+            raise UnsupportedError("matmul: a batch of transposed matrices by one matrix")
+
+
+def _one_matrix(graph: DataflowGraph, index: int) -> bool:
+    return int(np.prod(graph.nodes[index].type.shape[:-2])) == 1
+
+
+def _swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
+    """Whether it is a permute_dims of the last two axes."""
+    if node.op != "permute_dims":
+        return False
+    rank = len(node.type.shape)
+    axes = node.attributes.get("axes")
+    order = [int(a) % rank for a in axes] if axes else list(reversed(range(rank)))
+    return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
+
+
+def _read_by(graph: DataflowGraph, index: int, reader: Node, outputs: IndexSet) -> bool:
+    return not outputs >> index & 1 and set(graph.users[index]) == {reader.index}
+
+
+def _epilogue(
+    graph: DataflowGraph, product: Product, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+) -> None:
+    """Take bias, residual and activation along, as far as the set goes."""
+    while True:
+        index = product.result
+        users = set(graph.users[index])
+        inside = {u for u in users if nodes >> u & 1}
+        if outputs >> index & 1 or not inside or inside != users:
+            return
+        chain = _chain(graph, index, nodes, users, outputs, dialect)
+        if chain is not None and product.epilogue == "none":
+            product.epilogue, product.result, taken, product.scalars = chain
+            product.nodes |= taken
+            continue
+        if len(users) != 1:
+            return
+        node = graph.nodes[users.pop()]
+        activation = dialect.activation(node.op, node.type.dtype)
+        if activation is not None and product.epilogue == "none":
+            product.epilogue = activation
+        elif node.op == "add" and product.epilogue == "none":
+            other = next((i for i in node.inputs if i != index), None)
+            if other is None:
+                return
+            if graph.nodes[other].form == "call" and nodes >> other & 1 and other > product.anchor:
+                return  # made later than this product
+            if not _joins(graph, product, node, other):
+                return
+        else:
+            return
+        product.result = node.index
+        product.nodes |= 1 << node.index
+
+
+def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bool:
+    """Whether an addend is a bias, or a tensor like the result, and there is room for it."""
+    shape, result = tuple(graph.nodes[other].type.shape), tuple(node.type.shape)
+    if tuple(graph.nodes[product.anchor].type.shape) != result:
+        return False
+    if graph.nodes[product.anchor].type.dtype == "int32":
+        return False  # integer products have no such epilogue
+    along = [1] * len(result)
+    along[product.axis] = result[product.axis]
+    if (1,) * (len(result) - len(shape)) + shape == tuple(along) and along[product.axis] > 1:
+        if product.bias is None and product.residual is None:
+            product.bias = other
+            return True
+        return False
+    if shape == result and product.residual is None:
+        product.residual = other
+        return True
+    return False
+
+
+def _chain(
+    graph: DataflowGraph,
+    source: int,
+    nodes: IndexSet,
+    users: set[int],
+    outputs: IndexSet,
+    dialect: Dialect,
+) -> tuple[str, int, IndexSet, dict[int, float]] | None:
+    """A written-out activation of a value inside the set: (epilogue, its last node, its calls,
+    its scalars)."""
+    half = graph.nodes[source].type.dtype in HALF
+    x = anything("x")
+    for epilogue, make in (*dialect.chains, *(dialect.half_chains if half else ())):
+        pattern = make(x)
+        for root in members(nodes):
+            if graph.nodes[root].op not in (pattern.root_ops or ()):
+                continue
+            for match in all_matches(graph, pattern, root):
+                if match.bindings.get("x") != source:
+                    continue
+                calls = sum(1 << i for i in members(match.nodes) if graph.nodes[i].form == "call")
+                hidden = calls & ~(1 << root)
+                closed = all(
+                    all(calls >> u & 1 for u in graph.users[i]) and not outputs >> i & 1
+                    for i in members(hidden)
+                )
+                if calls & ~nodes == 0 and closed and all(calls >> u & 1 for u in users):
+                    bound = match.bindings.items()
+                    scalars = {i: WRITTEN_OUT[name] for name, i in bound if name != "x"}
+                    return epilogue, root, calls, scalars
+    return None

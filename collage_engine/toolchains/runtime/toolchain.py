@@ -1,0 +1,127 @@
+"""The part of the contract that every C++ runtime toolchain shares."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainState
+from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.runtime import builder
+
+if TYPE_CHECKING:
+    from collage_engine.records.graph import TensorType
+
+
+class NativeToolchain(Toolchain):
+    """Compiles a function by writing a plan for its C++ runtime."""
+
+    native = False
+    install: str
+    """The command that installs its packages."""
+
+    @abstractmethod
+    def source(self) -> builder.RuntimeSource:
+        """The runtime's sources and libraries; ``ToolchainError`` names what is missing."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """The library's version; ``ToolchainError`` when its package is not installed."""
+
+    @abstractmethod
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan (JSON values) and the weights of a function."""
+
+    def probe(self) -> ToolchainState:
+        """Build and load the runtime, and the library with it."""
+        try:
+            version = self.version()
+            kind = builder.load(self.source())
+            self.check(kind)
+        except ToolchainError as error:
+            return ToolchainState(
+                name=self.name,
+                available=False,
+                reason=str(error),
+                licence=self.licence,
+                install=self.install,
+            )
+        return ToolchainState(
+            name=self.name, available=True, version=version, devices=("cpu",), licence=self.licence
+        )
+
+    def check(self, kind: str) -> None:
+        """Load the library itself, once the runtime is loaded; ``ToolchainError`` if it fails."""
+        import tvm_ffi
+
+        try:
+            tvm_ffi.get_global_func(f"{kind}.check")()
+        except Exception as error:
+            raise ToolchainError(_first_line(error)) from error
+
+    def compile(self, function: Function) -> Any:
+        plan, weights = self.plan(function)
+        plan["inputs"] = [_spec(function.input_type(i)) for i in function.inputs]
+        plan["outputs"] = [_spec(function.output_type(i)) for i in function.outputs]
+        plan["threads"] = function.instance.threads
+        plan["spin"] = function.spin
+        return self.create(function.symbol, plan, weights)
+
+    def library_call(self, function: Function) -> Any:
+        return self.compile(function)
+
+    def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
+        """A module from a finished plan; the library's refusal becomes a ``ToolchainError``."""
+        import tvm_ffi
+
+        kind = _loaded_kind(type(self))
+        make = tvm_ffi.get_global_func(f"{kind}.create")
+        try:
+            return make(symbol, json.dumps(plan, separators=(",", ":")), weights)
+        except Exception as error:
+            raise ToolchainError(f"{self.name}: {_first_line(error)}") from error
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
+        return described
+
+    def unpack(self, module: Any) -> tuple[str, dict[str, Any], bytes]:
+        """Symbol, plan and weights of a module, from its serialised form."""
+        data = memoryview(bytes(module["collage.save"]()))
+        fields = []
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            fields.append(bytes(data[8 : 8 + size]))
+            data = data[8 + size :]
+        _, symbol, plan, weights = fields
+        return symbol.decode(), json.loads(plan), weights
+
+    def own_library(self) -> RuntimeLibrary:
+        """Our runtime, as an artifact's NEEDED library."""
+        runtime = builder.build(self.source())
+        return RuntimeLibrary(
+            file=str(runtime.path),
+            name=runtime.path.name,
+            toolchain=self.name,
+            version=self.version(),
+            licence="Apache-2.0",
+            linked=True,
+        )
+
+
+@cache
+def _loaded_kind(cls: type[NativeToolchain]) -> str:
+    """The module kind of a toolchain's runtime, loaded once per process."""
+    return builder.load(cls().source())
+
+
+def _spec(kind: TensorType) -> dict[str, Any]:
+    return {"shape": list(kind.shape), "dtype": kind.dtype}
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

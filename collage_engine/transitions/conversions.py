@@ -1,0 +1,152 @@
+"""What bringing a value from one format to another costs on this machine.
+
+The kernels are those that a built placement calls. Each (type, from, to) is timed once, kept in
+the store per TVM, device and thread count, and given to the search for every value of that type.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from collage_engine.machine.pool import call_in_child
+from collage_engine.machine.worker import WorkerError
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.format import conversion_constant, stored_type
+from collage_engine.records.graph import TensorType
+from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
+from collage_engine.store.store import Store
+from collage_engine.timing.protocol import ProtocolSettings, Rival, time_rivals
+from collage_engine.transitions.hand_overs import EVERYONE
+
+JOB = "collage_engine.transitions.conversions:run_job"
+LIMIT_S = 300.0
+
+Conversion = tuple[TensorType, str, str]
+"""Logical type, from format, to format."""
+
+
+@dataclass(frozen=True)
+class ConversionRequest:
+    conversions: tuple[Conversion, ...]
+    threads: int
+    architecture: str = ""
+    """Of the NVIDIA device ``cuda:0`` that runs them; empty: the processor."""
+    settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
+
+
+def conversion_constants(
+    conversions: Iterable[Conversion],
+    threads: int,
+    context: KeyContext,
+    *,
+    store: Store | None = None,
+    env: Mapping[str, str] | None = None,
+    cancel: threading.Event | None = None,
+    on_measuring: Callable[[], None] = lambda: None,
+    job: str = JOB,
+    architecture: str = "",
+) -> dict[str, float]:
+    """Microseconds by ``records.format.conversion_constant``, stored or measured now.
+
+    ``on_measuring`` is called when some are not stored yet. ``MeasureError`` when they cannot be
+    measured.
+    """
+    wanted = {conversion_constant(*each): each for each in conversions}
+    about = [
+        threads,
+        context.sources.get("tvm", ""),
+        context.tvm_version,
+        context.target,
+        context.fingerprint,
+        PROTOCOL_VERSION,
+    ]
+    place = "conversions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    known: dict[str, float] = dict(store.constant(place) or {}) if store is not None else {}
+    missing = tuple(each for name, each in wanted.items() if name not in known)
+    if missing:
+        on_measuring()
+        request = ConversionRequest(missing, threads, architecture)
+        try:
+            known |= call_in_child(job, request, timeout_s=LIMIT_S, cancel=cancel, env=env)
+        except WorkerError as error:
+            raise MeasureError(f"conversion costs could not be measured: {error}") from error
+        if store is not None:
+            store.put_constant(place, known)
+    return {name: known[name] for name in wanted}
+
+
+# ---------------------------------------------------------------------- in the child
+
+
+def run_job(request: ConversionRequest) -> dict[str, float]:
+    """Build all kernels as one module and time them in interleaved rounds."""
+    import tvm
+
+    from collage_engine.lowering.target import build_target, use_threads
+    from collage_engine.toolchains.tvm.conversion import conversion
+
+    functions: dict[str, Any] = {}
+    for number, each in enumerate(request.conversions):
+        symbol = f"conversion{number}"
+        kernel = conversion(*each, request.threads, request.architecture).function
+        functions[symbol] = kernel.with_attr("global_symbol", symbol)
+    module = tvm.tirx.build(tvm.IRModule(functions), build_target(request.architecture))
+    use_threads(request.threads)
+    rival = _device_rival if request.architecture else _rival
+    rivals = [
+        rival(module, symbol, each)
+        for symbol, each in zip(functions, request.conversions, strict=True)
+    ]
+    timings = time_rivals(
+        rivals,
+        request.settings,
+        interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+    )
+    return {
+        conversion_constant(*each): timing.median * 1e6
+        for each, timing in zip(request.conversions, timings, strict=True)
+    }
+
+
+def _rival(module: Any, symbol: str, conversion: Conversion) -> Rival:
+    import tvm
+
+    from collage_engine.lowering.tensors import empty
+
+    kind, source, target = conversion
+    arguments = [empty(stored_type(kind, name)) for name in (source, target)]
+    for tensor in arguments:
+        tensor.copyfrom(tensor.numpy() * 0)  # pages of its own, and no numbers that are slow
+    evaluators: dict[int, Any] = {}
+
+    def time(calls: int) -> float:
+        if calls not in evaluators:
+            evaluators[calls] = module.time_evaluator(symbol, tvm.cpu(), number=calls, repeat=1)
+        return float(evaluators[calls](*arguments).results[0]) * calls
+
+    return time
+
+
+def _device_rival(module: Any, symbol: str, conversion: Conversion) -> Rival:
+    """As candidates are timed there: replayed from a CUDA graph, the value in the cache."""
+    import tvm
+
+    from collage_engine.lowering.compile_cuda import device_timer
+    from collage_engine.lowering.target import device_of
+    from collage_engine.machine.cuda_runtime import CudaRuntime
+
+    kind, source, target = conversion
+    arguments = []
+    for name in (source, target):
+        stored = stored_type(kind, name)
+        tensor = tvm.runtime.empty(stored.shape, stored.dtype, device_of("cuda:0"))
+        tensor.copyfrom(tensor.numpy() * 0)
+        arguments.append(tensor)
+    entry = module[symbol]
+    return device_timer([lambda: entry(*arguments)], CudaRuntime())

@@ -1,0 +1,56 @@
+"""What launches and hand-overs cost here: measured once per machine, versions and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_engine.candidates.open_model import Menu, Workspace, threads_of
+from collage_engine.control import cancel
+from collage_engine.planning.conversions import wanted_conversions
+from collage_engine.records.format import HOST
+from collage_engine.records.settings import RunSettings
+from collage_engine.timing.child import measuring_environment
+from collage_engine.transitions.conversions import conversion_constants
+from collage_engine.transitions.copies import copy_constants
+from collage_engine.transitions.hand_overs import transition_constants as measured_constants
+
+
+def transition_constants(
+    workspace: Workspace, menu: Menu, settings: RunSettings, now: Callable[[str], None]
+) -> dict[str, float]:
+    """``launch`` and ``pair:<from>:<to>`` in µs for every pair of instances of the menu, and
+    ``format:…`` for every conversion that its candidates could need.
+
+    Kept in the store under what they depend on (see ``measure.handover``, ``measure.conversions``).
+    """
+    # Between partitions of the device alone; to and from the host it is copies that cost.
+    instances = [offer.instance for offer in menu.offers if not offer.host]
+    toolchains = dict.fromkeys(instance.toolchain for instance in instances)
+    env = measuring_environment(toolchains, threads_of(settings))
+    constants = measured_constants(
+        instances,
+        menu.keys,
+        store=workspace.store,
+        env=env,
+        cancel=cancel.EVENT,
+        on_measuring=lambda: now("hand-over costs of this machine, once"),
+    )
+    if len(instances) < len(menu.offers):
+        constants |= copy_constants(
+            menu.keys,
+            store=workspace.store,
+            env=env,
+            cancel=cancel.EVENT,
+            on_measuring=lambda: now("copies between device and host, once"),
+        )
+    wanted = wanted_conversions(workspace.model.graph.record, menu.records)
+    return constants | conversion_constants(
+        (each for of_one in wanted.values() for each in of_one if HOST not in each),
+        threads_of(settings),
+        menu.keys,
+        store=workspace.store,
+        env=env,
+        cancel=cancel.EVENT,
+        on_measuring=lambda: now("conversions between formats on this machine, once"),
+        architecture=next((i.architecture for i in instances), ""),
+    )

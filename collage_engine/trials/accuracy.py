@@ -1,0 +1,221 @@
+"""Keeping the promise on accuracy: the fastest cover whose measured error is within the tolerance.
+
+What is known of a candidate is its isolated error; what is promised is the error of the whole
+model. How one follows from the other depends on the model (later operators damp errors, or
+amplify them), so it is measured:
+
+1. The fastest cover of all is built and run on every sample. Within the tolerance: done.
+2. Else every candidate's error is weighed by how far the model carries errors from where its
+   outputs are (``lowering.sensitivity``). The cover's error over the root of its burden
+   (``search.tolerance``) says how good that is for this model, and with that, which burden should
+   just keep the tolerance. The fastest cover of that burden is built and run.
+3. Its error, right or wrong, is a better estimate in turn, within the bracket of the largest
+   burden that kept the tolerance and the smallest that did not. So the bracket closes, in at
+   most ``TRIES`` covers.
+4. The fastest cover without any reduced precision is always among what is measured: something to
+   compare with, and what remains when nothing else keeps the tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from collage_engine.search.check import check_cover
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.tolerance import Bounded, BurdenedSearch
+
+TRIES = 7
+"""Covers built for their error, the one in float32 not counted."""
+NEAR = 1.15
+"""Bracket, as a ratio of burdens, within which more tries would find next to nothing."""
+WORTHWHILE = 0.005
+"""Nothing more is tried when at most this share of the cost is left to win."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wider:
+    """All that could matter, known once the fastest cover breaks the tolerance."""
+
+    problem: Problem
+    errors: Mapping[CandidateId, float]
+    """Isolated ones."""
+    arriving: Mapping[CandidateId, float]
+    """The same as they arrive at the model's outputs."""
+    reduced: Iterable[CandidateId]
+
+
+Weigh = Callable[[], Wider]
+
+Measure = Callable[[Sequence[CandidateId]], "float | str"]
+"""The largest error of a cover over all samples, or the reason why it cannot be run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A cover that was run for its error."""
+
+    cover: tuple[CandidateId, ...]
+    cost_us: float
+    burden: float
+    max_rel_error: float | None
+    reason: str | None = None
+    """Why there is no error: it could not be built or run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What the procedure found."""
+
+    tried: tuple[Tried, ...]
+    """In the order of trying."""
+    within: tuple[Tried, ...]
+    """Those that keep the tolerance, fastest first."""
+    full: Tried | None
+    """The fastest cover without reduced precision; None: there is none under the pins."""
+
+
+def keep_tolerance(
+    problem: Problem,
+    errors: Mapping[CandidateId, float],
+    reduced: Iterable[CandidateId],
+    tolerance: float,
+    measure: Measure,
+    tries: int = TRIES,
+    weigh: Weigh | None = None,
+) -> Kept:
+    """Try covers of the problem until the fastest within the tolerance is bracketed.
+
+    ``errors``: isolated error by candidate; ``reduced``: candidates that compute in less than
+    float32. A candidate that is the whole model breaks the tolerance by itself when its isolated
+    error does: it is left out at once. ``weigh`` is asked for all that could matter when the
+    fastest cover breaks the tolerance, or would have been slower than one so left out.
+    """
+    few = frozenset(reduced)
+    same = Wider(problem=problem, errors=errors, arriving=errors, reduced=few)
+    procedure = _Procedure(problem, errors, few, tolerance, measure, tries)
+    return procedure.run(weigh or (lambda: same))
+
+
+class _Procedure:
+    def __init__(
+        self,
+        problem: Problem,
+        errors: Mapping[CandidateId, float],
+        reduced: frozenset[CandidateId],
+        tolerance: float,
+        measure: Measure,
+        tries: int,
+    ) -> None:
+        self.errors = errors
+        self.reduced = reduced
+        self.tolerance = tolerance
+        self.refused_us = math.inf
+        """The fastest whole-model candidate that breaks the tolerance by itself, of those that
+        pins and limits admit."""
+        self.problem = self._admitted(problem)
+        self.measure = measure
+        self.left = tries
+        self.tried: dict[frozenset[CandidateId], Tried] = {}
+
+    def _admitted(self, problem: Problem) -> Problem:
+        """Without whole-model candidates that break the tolerance by themselves."""
+        everything = len(problem.nodes)
+        kept = []
+        for c in problem.candidates:
+            if len(c.nodes) < everything or self.errors.get(c.id, 0.0) <= self.tolerance:
+                kept.append(c)
+                continue
+            alone = check_cover(problem, (c.id,))
+            if isinstance(alone, float):
+                self.refused_us = min(self.refused_us, alone)
+        return msgspec.structs.replace(problem, candidates=tuple(kept))
+
+    def run(self, weigh: Weigh) -> Kept:
+        free = BurdenedSearch(self.problem, {}).fastest()
+        first = self._try(free) if free is not None else None
+        full: Bounded | None = None
+        kept_us = first.cost_us if first is not None and self._keeps(first) else math.inf
+        if self.refused_us < kept_us or (first is not None and not self._keeps(first)):
+            wider = weigh()
+            self.errors, self.reduced = wider.errors, frozenset(wider.reduced)
+            self.problem = self._admitted(wider.problem)
+            full = self._full()
+            search = BurdenedSearch(self.problem, wider.arriving)
+            best = search.fastest()
+            if best is not None and (first is None or self._keeps(first)):
+                first = self._try(best)
+            known = {c.id for c in self.problem.candidates}
+            if first is not None and not self._keeps(first) and known.issuperset(first.cover):
+                first = replace(first, burden=search.burden(first.cover))
+                self._bisect(search, first, full)
+        full = full or self._full()
+        careful = self._try(full, counted=False) if full is not None else None
+        tried = tuple(self.tried.values())
+        within = sorted(filter(self._keeps, tried), key=lambda t: t.cost_us)
+        return Kept(tried=tried, within=tuple(within), full=careful)
+
+    def _keeps(self, tried: Tried) -> bool:
+        return tried.max_rel_error is not None and tried.max_rel_error <= self.tolerance
+
+    def _full(self) -> Bounded | None:
+        """The fastest cover without reduced precision."""
+        if not self.reduced:
+            return None
+        rest = tuple(c for c in self.problem.candidates if c.id not in self.reduced)
+        return BurdenedSearch(msgspec.structs.replace(self.problem, candidates=rest), {}).fastest()
+
+    def _bisect(self, search: BurdenedSearch, first: Tried, full: Bounded | None) -> None:
+        """Covers between the fastest, which breaks the tolerance, and those that keep it."""
+        over, under = first.burden, 0.0
+        kept = [t.cost_us for t in self.tried.values() if self._keeps(t)]
+        worst = min(kept + ([full.cost_us] if full is not None else []), default=math.inf)
+        bound = self._expected(first, over)
+        while self.left > 0 and over > under * NEAR:
+            found = search.fastest(bound)
+            if found is None:  # nothing has so little burden
+                under, bound = max(under, bound), math.sqrt(max(under, bound) * over)
+                self.left -= 1
+                continue
+            known = frozenset(found.cover) in self.tried
+            result = self._try(found)
+            if self._keeps(result):
+                worst = min(worst, result.cost_us)
+                under = max(bound, under)
+                if worst - first.cost_us <= WORTHWHILE * worst:
+                    return
+            else:
+                over = min(over, result.burden)
+            if result.cost_us >= worst and not self._keeps(result):
+                return  # slower than what keeps the tolerance already
+            guess = math.nan if known else self._expected(result, bound)
+            middle = math.sqrt(under * over) if under > 0 else over / 4
+            bound = guess if under * 1.02 < guess < over / 1.02 else middle
+
+    def _expected(self, tried: Tried, otherwise: float) -> float:
+        """The burden that would just keep the tolerance if errors grew as its root."""
+        if not tried.max_rel_error or not math.isfinite(tried.max_rel_error):
+            return otherwise / 4
+        # A little above the exact bound: rounding must not keep out what keeps it just so.
+        return tried.burden * (self.tolerance / tried.max_rel_error) ** 2 * (1 + 1e-9)
+
+    def _try(self, cover: Bounded, *, counted: bool = True) -> Tried:
+        key = frozenset(cover.cover)
+        known = self.tried.get(key)
+        if known is not None:
+            self.left -= counted
+            return known
+        self.left -= counted
+        found = self.measure(cover.cover)
+        error = found if isinstance(found, float) else None
+        self.tried[key] = Tried(
+            cover=cover.cover,
+            cost_us=cover.cost_us,
+            burden=cover.burden,
+            max_rel_error=error,
+            reason=found if isinstance(found, str) else None,
+        )
+        return self.tried[key]

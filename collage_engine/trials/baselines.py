@@ -1,0 +1,228 @@
+"""What is confirmed end to end: the search's best covers and every baseline.
+
+Baselines are what a user could have without Collage (DESIGN section 1): each toolchain alone on
+the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
+placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from collage_engine.candidates.host_offers import but_pinned, for_orphans
+from collage_engine.model.index_set import members
+from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.enumerate import Offer
+from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.greedy import greedy
+from collage_engine.partition.regions import merge_regions
+from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Placement
+from collage_engine.records.precision import PRODUCTS, is_reduced
+from collage_engine.records.settings import RunSettings
+from collage_engine.trials.python_session import has_session
+from collage_engine.trials.rival import Rival
+
+if TYPE_CHECKING:
+    from collage_engine.candidates.open_model import Menu
+
+COLLAGE = "collage"
+
+
+def cover_of(
+    placement: Placement, menu: Menu, records: Iterable[CandidateRecord] = ()
+) -> tuple[CoverPart, ...]:
+    """A placement as the builder takes it; ``records`` know instances that no menu offers."""
+    instances = {r.instance.id: r.instance for r in records} | menu.instances
+    by_candidate = {
+        part.candidate: part.candidate.rpartition(":")[0] for part in placement.partitions
+    }
+    return tuple(
+        CoverPart(instances[by_candidate[p.candidate]], p.nodes, p.takes, p.gives)
+        for p in placement.partitions
+    )
+
+
+def part_of(candidate: CandidateRecord) -> CoverPart:
+    """A candidate as the builder takes it."""
+    return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
+
+
+def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int) -> list[Rival]:
+    """Every baseline, in the order in which ties are settled; impossible ones with a reason."""
+    found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
+    found += [
+        _user_placement(calls, menu, placement, number)
+        for number, placement in enumerate(settings.placements, start=1)
+    ]
+    return [
+        Rival(
+            name=rival.name,
+            kind=rival.kind,
+            cover=rival.cover,
+            order=first_order + place,
+            python_session=rival.python_session,
+            reason=rival.reason,
+        )
+        for place, rival in enumerate(found)
+    ]
+
+
+def unmeasured_choices(
+    calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
+) -> list[Rival]:
+    """What can be chosen where nothing can be timed, most wanted first: the user's placements,
+    greedy partitioning in the user's order, the toolchains of that order one by one.
+
+    ``on_host``: operators that are pinned there.
+    """
+    defaults = [offer for offer in menu.offers if not offer.instance.config]
+    found = [
+        _user_placement(calls, menu, placement, number)
+        for number, placement in enumerate(settings.placements, start=1)
+    ]
+    hosts = for_orphans(calls.graph, menu.offers, on_host)
+    if on_host:
+        defaults = [but_pinned(calls.graph, offer, on_host) for offer in defaults]
+    if len(defaults) > 1 or hosts:
+        found.append(_greedy_rival(calls, [*defaults, *hosts]))
+    return [*found, *_whole_models(calls, menu)]
+
+
+def _refused(calls: CallGraph, offer: Offer) -> str | None:
+    """Why an offer cannot take the whole model, naming the operator; None when it can."""
+    for index in calls.graph.operators:
+        reason = offer.supports(index)
+        if reason is not None:
+            node = calls.graph.nodes[index]
+            where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
+            return f"cannot take {node.op}{where}: {reason}"
+    return None
+
+
+def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
+    everything = tuple(range(calls.size))
+    rivals = []
+    for offer in menu.offers:
+        instance = offer.instance
+        if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
+            continue
+        as_users_do = has_session(instance)
+        refused = _refused(calls, offer)
+        if not everything and not as_users_do:
+            refused = "the model has no operator to run: its outputs are inputs or constants"
+        rivals.append(
+            Rival(
+                name=instance.id,
+                kind="whole-model",
+                cover=(CoverPart(instance, everything),),
+                python_session=as_users_do,
+                reason=refused,
+            )
+        )
+    return rivals
+
+
+def _has_products(calls: CallGraph) -> bool:
+    """Whether reduced precision would change anything."""
+    return any(calls.graph.nodes[index].op in PRODUCTS for index in calls.graph.operators)
+
+
+def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
+    """TVM's FuseOps, every group a partition of its own."""
+    graph = calls.graph
+    groups = [graph.to_operators(group) for group in fuse_ops(graph, "relax")]
+    cover_groups = [group for group in groups if group]
+    return [
+        Rival(
+            name=f"{offer.instance.id} FuseOps",
+            kind="fuseops",
+            cover=tuple(CoverPart(offer.instance, group) for group in cover_groups),
+            reason=_refused(calls, offer),
+        )
+        for offer in menu.offers
+        if offer.native and not offer.instance.config
+    ]
+
+
+def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
+    """Greedy partitioning for every toolchain, in each of its precisions, with the native one
+    behind it, and for all."""
+    defaults = [offer for offer in menu.offers if not offer.instance.config]
+    external = [offer for offer in defaults if not offer.native]
+    native = [offer for offer in defaults if offer.native]
+    orders = [[offer, *native] for offer in external]
+    hosts = for_orphans(calls.graph, menu.offers)
+    if len(external) > 1 or (hosts and not external):
+        orders.append([*external, *native])
+    if _has_products(calls):
+        orders += [[offer, *native] for offer in menu.offers if is_reduced(offer.instance)]
+    return [_greedy_rival(calls, [*order, *hosts]) for order in orders]
+
+
+def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:
+    name = "greedy " + " → ".join(offer.instance.id for offer in order)
+    found = greedy(calls.graph, order)
+    if found.uncovered:
+        node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
+        return Rival(name=name, kind="greedy", reason=f"none of them takes {node.op}")
+    cover = tuple(CoverPart(p.offer.instance, p.operators) for p in found.partitions)
+    return Rival(name=name, kind="greedy", cover=cover)
+
+
+def _merge(
+    calls: CallGraph, order: Sequence[Offer], owner: Sequence[Hashable | None]
+) -> tuple[CoverPart, ...]:
+    """Owned operators merged as MergeCompilerRegions does."""
+    return tuple(
+        CoverPart(order[cast(int, own)].instance, tuple(members(bits)))
+        for own, bits in merge_regions(calls, owner)
+    )
+
+
+def check_placements(
+    graph: GraphRecord, folded: Sequence[str], settings: RunSettings, toolchains: Sequence[str]
+) -> None:
+    """Before anything is measured: do the user's own placements speak of this model, and of
+    toolchains there are? Raises UsageError. Nodes that clean-up removed may be listed."""
+    known = {name.lower() for name in folded} | {
+        name.lower() for node in graph.nodes if node.form == "call" for name in node.onnx_nodes
+    }
+    for wanted in settings.placements:
+        for node, toolchain in wanted.items():
+            if node.lower() not in known:
+                raise UsageError(f"--placement: the model has no node {node!r}")
+            if toolchain.partition("[")[0] not in toolchains:
+                raise UsageError(
+                    f"--placement: {node!r} is put on {toolchain!r}, which is no toolchain; "
+                    f"known are {', '.join(toolchains)}"
+                )
+
+
+def _user_placement(calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int) -> Rival:
+    """A placement by ONNX node names; equal neighbours become one partition."""
+    name = f"user {number}" if number > 1 else "user"
+    by_id = {offer.instance.id: k for k, offer in enumerate(menu.offers)}
+    for place, offer in reversed(list(enumerate(menu.offers))):
+        by_id[offer.instance.toolchain] = place
+    lowered = {key.lower(): value for key, value in wanted.items()}
+    owner: list[Hashable | None] = []
+    for index in calls.graph.operators:
+        node = calls.graph.nodes[index]
+        choice = next(
+            (lowered[onnx.lower()] for onnx in node.onnx_nodes if onnx.lower() in lowered), None
+        )
+        if choice is None:
+            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
+            return Rival(name=name, kind="user", reason=f"it places no toolchain on {first}")
+        if choice not in by_id:
+            return Rival(name=name, kind="user", reason=f"{choice} is not among the toolchains")
+        refused = menu.offers[by_id[choice]].supports(index)
+        if refused is not None:
+            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
+            return Rival(name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}")
+        owner.append(by_id[choice])
+    return Rival(name=name, kind="user", cover=_merge(calls, menu.offers, owner))

@@ -1,0 +1,201 @@
+"""Partitions in two precisions: those products stay in float32 whose rounding costs most.
+
+Where the fastest cover breaks the tolerance, replacing whole partitions by their float32 selves
+pays twice: their own time, and conversions at new borders. A toolchain that can leave single
+products of a partition in float32 (``Toolchain.careful``) needs neither: its partitions are offered
+again with as many products in float32 as a share of their burden demands, those first that bring
+most for the time they take. Each is measured like every other candidate and has to win.
+
+A product's burden is the square of what rounding it does to the model's outputs: its isolated
+error (where it was not measured alone: the usual one) times how far the model carries it on.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from collage_engine.partition.candidate import make_record
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.keys import KeyMaker
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+LEVELS = (2.0, 1.0, 0.5, 0.25)
+"""Shares of the burden that would just keep the tolerance, at which partitions are offered: the
+first breaks it unless errors partly cancel, which the whole model tells."""
+SMALLEST = 1e-3
+"""Products with a smaller share of a partition's burden are rounded in any case."""
+
+KeyOf = Callable[[str, ToolchainInstance], str]
+
+
+def products_of(model: ImportedModel) -> dict[int, int]:
+    """Operator number → graph index of the model's products."""
+    graph = model.graph
+    return {
+        number: index
+        for number, index in enumerate(graph.operators)
+        if graph.nodes[index].op in PRODUCTS
+    }
+
+
+def burdens(
+    products: Mapping[int, int],
+    records: Sequence[CandidateRecord],
+    errors: Mapping[str, float],
+    factors: Mapping[int, float],
+) -> dict[int, float]:
+    """The burden of rounding each product, by operator number.
+
+    ``errors``: isolated ones by candidate; ``factors``: how far errors are carried, by graph index.
+    """
+    isolated: dict[int, float] = {}
+    for record in records:
+        inside = [number for number in record.nodes if number in products]
+        if len(inside) == 1 and is_reduced(record.instance) and errors.get(record.id):
+            error = errors[record.id]
+            isolated[inside[0]] = min(error, isolated.get(inside[0], error))
+    usual = statistics.median(isolated.values()) if isolated else 1.0
+    return {
+        number: (isolated.get(number, usual) * factors.get(index, 1.0)) ** 2
+        for number, index in products.items()
+    }
+
+
+def efforts(products: Mapping[int, int], records: Sequence[CandidateRecord]) -> dict[int, float]:
+    """What each product takes at least in float32 (µs): half of that is lost by leaving it so.
+
+    The bound by bytes and operations of the smallest candidate around it; a measured time would
+    mostly tell of the borders of a partition that is that small.
+    """
+    found: dict[int, tuple[int, float]] = {}
+    for record in records:
+        if is_reduced(record.instance) or not record.lower_bound_us:
+            continue
+        inside = [number for number in record.nodes if number in products]
+        if len(inside) != 1:
+            continue
+        here = len(record.nodes), record.lower_bound_us
+        found[inside[0]] = min(found.get(inside[0], here), here)
+    usual = statistics.median([us for _, us in found.values()]) if found else 1.0
+    return {number: found[number][1] if number in found else usual for number in products}
+
+
+def left_full(
+    inside: Iterable[int], burden: Mapping[int, float], effort: Mapping[int, float], share: float
+) -> frozenset[int]:
+    """Operator numbers to leave in float32 so that at most this share of the burden is left.
+
+    By gain over time, then given back in the opposite order what is not needed after all: the
+    greedy method of knapsacks.
+    """
+    numbers = list(inside)
+    total = sum(burden[number] for number in numbers)
+    if total <= 0:
+        return frozenset()
+    allowed = share * total
+    order = sorted(numbers, key=lambda n: burden[n] / max(effort[n], 1e-9), reverse=True)
+    chosen: list[int] = []
+    left = total
+    for number in order:
+        if left <= allowed:
+            break
+        if burden[number] < SMALLEST * total:
+            continue
+        chosen.append(number)
+        left -= burden[number]
+    for number in sorted(chosen, key=lambda n: effort[n], reverse=True):
+        if left + burden[number] <= allowed:
+            chosen.remove(number)
+            left += burden[number]
+    return frozenset(chosen)
+
+
+def mixed_records(
+    model: ImportedModel,
+    records: Sequence[CandidateRecord],
+    partitions: Sequence[CandidateRecord],
+    shares: Sequence[float],
+    burden: Mapping[int, float],
+    effort: Mapping[int, float],
+    key_of: KeyOf,
+) -> list[CandidateRecord]:
+    """The reduced ones of these partitions again, unmeasured, at each share of their burden.
+
+    The share is that of all of them together. None where nothing or everything stays in float32.
+    """
+    products = products_of(model)
+    makers = KeyMaker(model.graph, model.constant)
+    known = {record.id for record in records}
+    inside = [n for p in partitions for n in p.nodes if n in products]
+    found: dict[str, CandidateRecord] = {}
+    for share in shares:
+        full = left_full(inside, burden, effort, share)
+        for old in partitions:
+            places = [k for k, number in enumerate(old.nodes) if number in full]
+            if not places or len(places) == sum(n in products for n in old.nodes):
+                continue
+            instance = careful(old.instance, places)
+            record = make_record(
+                model.graph,
+                instance,
+                old.nodes,
+                rule="mixed",
+                composites=old.composites,
+                protected=True,
+                device=old.device,
+                takes=old.takes,
+                gives=old.gives,
+            )
+            if record.id in known or record.id in found:
+                continue
+            key = key_of(makers.form_of(record), instance)
+            found[record.id] = msgspec.structs.replace(record, key=key)
+    return list(found.values())
+
+
+def to_mix(
+    records: Sequence[CandidateRecord], cover: Sequence[str], operators: int, able: Iterable[str]
+) -> list[list[CandidateRecord]]:
+    """Sets of partitions to mix in: each able toolchain's whole model, and the cover's partitions.
+
+    A partition of a toolchain that is not ``able`` is stood in for by the fastest able one's on
+    the same operators, where there is one.
+    """
+    names = frozenset(able)
+    usable = [
+        r
+        for r in records
+        if is_reduced(r.instance)
+        and r.cost.usable
+        and r.instance.toolchain in names
+        and not r.instance.option(FULL)
+    ]
+    sets = [[r] for r in usable if len(r.nodes) == operators]
+    by_id = {record.id: record for record in records}
+    mixable = {record.id for record in usable}
+    same: dict[object, CandidateRecord] = {}
+    for record in sorted(usable, key=lambda r: r.cost.at()):
+        same.setdefault(_work(record), record)
+    parts = [by_id[name] for name in cover if name in by_id]
+    found = [
+        part if part.id in mixable else same[_work(part)]
+        for part in parts
+        if is_reduced(part.instance) and _work(part) in same
+    ]
+    if found and [r.id for r in found] not in [[r.id for r in each] for each in sets]:
+        sets.append(found)
+    return sets
+
+
+def _work(record: CandidateRecord) -> object:
+    """Equal where one candidate can stand in for another in any cover."""
+    takes, gives = sorted(record.takes.items()), sorted(record.gives.items())
+    return record.nodes, record.device, tuple(takes), tuple(gives)

@@ -1,0 +1,259 @@
+"""A run's promise on accuracy: where it is made, on which samples, and which covers keep it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collage_engine.control import cancel
+from collage_engine.control.progress import StageReport
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.lowering.sensitivity import carried
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.accuracy import Accuracy, AccuracyTrial
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import counted
+from collage_engine.records.precision import FLOAT32, is_reduced
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.trials.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
+from collage_engine.trials.baselines import part_of
+from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.mixed_precision import products_of
+from collage_engine.trials.refinement import EndToEnd
+from collage_engine.trials.rival import Sample
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+MORE_SAMPLES = 3
+"""Further random inputs on which the tolerance must be kept; the user's own are taken as said."""
+NOTICED = 1e-5
+"""Isolated errors below are those of float32 and need no weighing."""
+WEIGH_S = 20.0
+"""For following errors through the model, at most."""
+COVERS = 2
+"""Covers within the tolerance that are confirmed, the one in float32 not counted."""
+
+
+Mixed = Callable[
+    [Sequence[CandidateRecord], Mapping[int, float], Mapping[tuple[str, ...], float]],
+    tuple[Problem, Sequence[CandidateRecord]],
+]
+"""Records, factors of errors by graph index, errors of covers → the problem with more records."""
+
+
+def is_promised(settings: RunSettings) -> bool:
+    """Whether covers are built for their error before the confirmation."""
+    return settings.precision != FLOAT32 or settings.tolerance is not None
+
+
+def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample, ...]:
+    """Other random inputs than the run's, where it is not the user who gives them."""
+    if not is_promised(settings) or settings.inputs_npz is not None or not model.inputs:
+        return ()
+    found = []
+    for number in range(1, MORE_SAMPLES + 1):
+        inputs = model.random_inputs(settings.seed + number)
+        found.append(Sample(inputs, original_outputs(model, inputs)))
+    return tuple(found)
+
+
+def covers_within(
+    model: ImportedModel,
+    problem: Problem,
+    records: Sequence[CandidateRecord],
+    samples: Sequence[Sample],
+    tolerance: float,
+    folder: Path,
+    report: StageReport,
+    widened: Callable[[], Sequence[CandidateRecord]],
+    mixed: Mixed,
+) -> Kept:
+    """Covers of the problem within the tolerance on all samples, the fastest of them among them.
+
+    Asked when the fastest cover breaks the tolerance: ``widened`` measures what lazy measuring had
+    left out; ``mixed`` adds candidates in two precisions and gives the problem of all.
+    """
+    by_id = {record.id: record for record in records}
+    scratch = Path(tempfile.mkdtemp(prefix="accuracy-", dir=folder))
+    whole = EndToEnd(
+        model,
+        lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
+        samples[0].inputs,
+        samples[0].truth,
+        tolerance,
+        scratch,
+        samples[1:],
+    )
+    done = 0
+    found: dict[tuple[str, ...], float] = {}
+
+    def measure(cover: Sequence[CandidateId]) -> float | str:
+        nonlocal done
+        cancel.check()
+        report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
+        done += 1
+        error = whole.error(tuple(cover))
+        if isinstance(error, float):
+            found[tuple(map(str, cover))] = error
+        return error
+
+    def weigh() -> Wider:
+        report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
+        wider = widened()
+        report.progress(done, max(TRIES, done + 1), "how far errors are carried")
+        factors = factors_of(model, wider, [sample.inputs for sample in samples])
+        report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
+        problem, all_records = mixed(wider, factors, found)
+        by_id.update({record.id: record for record in all_records})
+        return Wider(
+            problem=problem,
+            errors=isolated(all_records),
+            reduced=reduced_of(all_records),
+            arriving=weighed(model.graph, all_records, factors),
+        )
+
+    try:
+        kept = keep_tolerance(
+            problem, isolated(records), reduced_of(records), tolerance, measure, weigh=weigh
+        )
+    finally:
+        whole.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+    best = kept.within[0] if kept.within else None
+    report.detail = f"{counted(len(kept.tried), 'cover')} run for their error"
+    if best is not None and best.max_rel_error is not None:
+        report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
+    return kept
+
+
+def isolated(records: Sequence[CandidateRecord]) -> dict[CandidateId, float]:
+    """Errors of candidates on their own true inputs."""
+    return {
+        record.id: record.cost.max_rel_error
+        for record in records
+        if record.cost.usable and record.cost.max_rel_error is not None
+    }
+
+
+def reduced_of(records: Sequence[CandidateRecord]) -> list[CandidateId]:
+    """Candidates that compute in less than float32."""
+    return [record.id for record in records if is_reduced(record.instance)]
+
+
+def factors_of(
+    model: ImportedModel,
+    records: Sequence[CandidateRecord],
+    samples: Sequence[Mapping[str, np.ndarray]],
+) -> dict[int, float]:
+    """How far errors are carried from every node, by graph index, as far as candidates ask it."""
+    graph = model.graph
+    errors = isolated(records)
+    wanted = {
+        index
+        for record in records
+        if errors.get(record.id, 0.0) > NOTICED
+        for index in graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
+    }
+    wanted.update(_named(graph, index) for index in products_of(model).values())
+    threads = max((record.instance.threads for record in records), default=1)
+    factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
+    return downstream(graph, factor)
+
+
+def _named(graph: DataflowGraph, index: int) -> int:
+    """The value itself, or where the user's model has none of it (a convolution before its bias is
+    added) the next one that it has."""
+    while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
+        (index,) = graph.users[index]
+    return index
+
+
+def weighed(
+    graph: DataflowGraph, records: Sequence[CandidateRecord], factors: Mapping[int, float]
+) -> dict[CandidateId, float]:
+    """Isolated errors times how far the model carries errors from the candidates' outputs; the
+    whole model's outputs carry theirs no further."""
+    errors = isolated(records)
+    found: dict[CandidateId, float] = {}
+    for record in records:
+        error = errors.get(record.id)
+        if error is None:
+            continue
+        found[record.id] = error
+        if error > NOTICED and len(record.nodes) < len(graph.operators):
+            outputs = graph.boundary(graph.close(graph.to_indices(record.nodes)))[1]
+            found[record.id] *= math.sqrt(sum(factors[index] ** 2 for index in outputs) or 1.0)
+    return found
+
+
+def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, float]:
+    """The factor of every node: where it was not measured, the largest of its readers'."""
+    found: dict[int, float] = {}
+    for node in reversed(graph.nodes):
+        index = node.index
+        known = factor.get(index)
+        if known is None:
+            read = [found[user] for user in graph.users[index]]
+            known = max(read, default=0.0)
+            if graph.output_set >> index & 1 or not read:
+                known = max(known, 1.0)
+        found[index] = known
+    return found
+
+
+def chosen_covers(kept: Kept) -> list[Tried]:
+    """What is confirmed: the fastest within the tolerance, and the one in float32."""
+    found = list(kept.within[:COVERS])
+    if kept.full is not None and kept.full in kept.within and kept.full not in found:
+        found.append(kept.full)
+    return found
+
+
+def accuracy_of(
+    settings: RunSettings,
+    tolerance: float,
+    samples: int,
+    kept: Kept | None,
+    confirmation: Confirmation,
+    instances: Mapping[str, ToolchainInstance],
+) -> Accuracy | None:
+    """The record of the promise; None for a run that made none."""
+    if kept is None:
+        return None
+    full = [
+        o
+        for o in confirmation.outcomes
+        if o.rival.kind == "collage" and not o.reduced and o.measured_us is not None
+    ]
+    best = min(full, key=lambda o: o.measured_us or 0.0, default=None)
+    return Accuracy(
+        precision=settings.precision,
+        tolerance=tolerance,
+        samples=samples,
+        max_rel_error=_number(confirmation.winner.max_rel_error),
+        float32_us=None if best is None else best.measured_us,
+        float32_max_rel_error=None if best is None else _number(best.max_rel_error),
+        tried=tuple(
+            AccuracyTrial(
+                estimated_us=each.cost_us,
+                partitions=len(each.cover),
+                reduced=sum(is_reduced(instances[str(name)]) for name in each.cover),
+                max_rel_error=_number(each.max_rel_error),
+                reason=each.reason,
+            )
+            for each in kept.tried
+        ),
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else value

@@ -1,0 +1,100 @@
+"""A device for tuning: kernels are compiled side by side here, and run in a child.
+
+The child may crash, hang, or lose the device's context for good: the kernel that did it is of no
+use, the next one gets a new child. What searches, in this process, never touches the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from collage_engine.kernels.cuda.intrinsics import finish_sources
+from collage_engine.kernels.tuning.device import Built
+from collage_engine.lowering.cubin import compile_cubin, source_of
+from collage_engine.machine.cuda import choose_target
+from collage_engine.machine.device import physical_cores
+from collage_engine.machine.worker import Worker, WorkerError
+from collage_engine.records.errors import ToolchainError
+from collage_engine.tuning.kernel_job import JOB, Compare
+
+COMPARE_S = 60.0
+"""Longest that two kernels may take to be checked and timed; above, one of them hangs."""
+START_S = 120.0
+"""More for the first pair of a child: TVM loads, the device wakes."""
+
+
+@contextlib.contextmanager
+def open_device(architecture: str) -> Iterator[KernelDevice]:
+    """``cuda:0``. ``ToolchainError`` when it is not there or of another architecture."""
+    target = choose_target(f"cuda:{architecture}")
+    if target.device is None:
+        raise ToolchainError(f"kernels cannot be tuned: there is {target.reason}")
+    device = KernelDevice(architecture)
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+class KernelDevice:
+    """See ``toolchains.tvm.tuning.device.Device``. Close it to end the child."""
+
+    def __init__(
+        self,
+        architecture: str,
+        job: str = JOB,
+        compile_: Callable[[str, str], bytes] = compile_cubin,
+    ) -> None:
+        self._architecture, self._compile = architecture, compile_
+        self._worker = Worker(job, name="collage-kernels")
+        finish_sources()
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def built(
+        self, kernels: Sequence[Any], parts: Sequence[bool] | None = None
+    ) -> list[Built | str]:
+        """Sources are written one after the other, and compiled by processes side by side."""
+        made = [self._written(kernel) for kernel in kernels]
+        wanted = {source for text, source in made if text}
+        with ThreadPoolExecutor(max(1, min(len(wanted), physical_cores()))) as pool:
+            codes = dict(zip(wanted, pool.map(self._compiled, wanted), strict=True))
+        found: list[Built | str] = []
+        for place, (text, source) in enumerate(made):
+            code = codes[source] if text else source
+            if isinstance(code, str):
+                found.append(code)
+            else:
+                found.append(Built(text, code, source, bool(parts and parts[place])))
+        return found
+
+    def _written(self, kernel: Any) -> tuple[str, str]:
+        """The kernel as text and its source; no text, and the reason, where TVM refuses it."""
+        from collage_engine.kernels.tuning.metaschedule import saved
+
+        try:
+            return saved(kernel), source_of(kernel, self._architecture)
+        except Exception as error:  # TVM's own, of several types
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            return "", f"TVM cannot write it: {lines[-1][:160]}"
+
+    def _compiled(self, source: str) -> bytes | str:
+        try:
+            return self._compile(source, self._architecture)
+        except ToolchainError as error:
+            return str(error)
+
+    def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
+        fresh = not self._worker.alive
+        try:
+            first, second = self._worker.call(
+                Compare(self._architecture, best, challenger),
+                timeout_s=COMPARE_S + (START_S if fresh else 0.0),
+            )
+        except WorkerError as error:
+            raise ToolchainError(f"on the device: {error}") from error
+        return first, second

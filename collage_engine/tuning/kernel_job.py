@@ -1,0 +1,150 @@
+"""What the child of a ``KernelDevice`` does: load kernels, compare their numbers, time them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from collage_engine.kernels.tuning.device import Built
+from collage_engine.machine.cuda_runtime import DeviceFault
+from collage_engine.records.errors import ToolchainError
+
+JOB = "collage_engine.tuning.kernel_job:KernelJob"
+ROUNDS = 7
+KEPT = 4
+"""Kernels kept loaded."""
+LOST_DEVICE = 70
+"""Exit status when the device's context is spoiled for good, as in ``measure.job``."""
+TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2}
+"""Between two kernels, relative to the largest number: their sums are ordered differently."""
+TOLERANCE = 2e-3
+"""The same for other types; tf32 is among float32."""
+SMALL = 8
+"""Random 8-bit values stay below."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Check a kernel's numbers against the best one's, and time both. Answered by the median
+    seconds of both."""
+
+    architecture: str
+    best: Built
+    challenger: Built
+
+
+class Timed(Protocol):
+    """A loaded kernel."""
+
+    numbers: np.ndarray
+    """Of its result, in float32, parts added."""
+
+    def sample(self) -> float:
+        """Seconds of a call."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KernelJob:
+    """The worker's target."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Timed] = {}
+
+    def __call__(self, request: Compare) -> tuple[float, float]:
+        from collage_engine.kernels.verify import difference
+
+        try:
+            best = self._of(request.best, request.architecture, request.challenger.kernel)
+            other = self._of(request.challenger, request.architecture, request.best.kernel)
+            wrong = difference(best.numbers, other.numbers)
+            if wrong > TOLERANCES.get(kind_of(request.best), TOLERANCE):
+                raise ToolchainError(f"wrong numbers: {wrong:.2g}")
+            times: tuple[list[float], list[float]] = [], []
+            for number in range(ROUNDS):
+                both = ((0, best), (1, other))
+                for place, kernel in both if number % 2 else both[::-1]:
+                    times[place].append(kernel.sample())
+            first, second = (sorted(values)[ROUNDS // 2] for values in times)
+            return first, second
+        except DeviceFault:
+            # Whatever ran in this process afterwards would fail for no fault of its own.
+            os._exit(LOST_DEVICE)
+
+    def _of(self, built: Built, architecture: str, beside: str) -> Timed:
+        if built.kernel not in self._loaded:
+            for name in [n for n in self._loaded if n != beside][: len(self._loaded) - KEPT + 1]:
+                self._loaded.pop(name).close()
+            self._loaded[built.kernel] = self.load(built, architecture)
+        return self._loaded[built.kernel]
+
+    def load(self, built: Built, architecture: str) -> Timed:
+        return OnDevice(built, architecture)
+
+
+def kind_of(built: Built) -> str:
+    """The type of a kernel's first operand: what its numbers are as exact as."""
+    from collage_engine.kernels.tuning.metaschedule import loaded
+
+    return str(loaded(built.kernel).params[0].dtype)
+
+
+def operands(function: Any, seed: int = 0) -> list[np.ndarray]:
+    """Equal random arrays for equal parameters, but for the last one, which is the result."""
+    from collage_engine.kernels.program import shape_of
+
+    random = np.random.default_rng(seed)
+    arrays = []
+    for parameter in list(function.params)[:-1]:
+        shape, dtype = shape_of(parameter), str(parameter.dtype)
+        if "float" in dtype:
+            arrays.append(random.standard_normal(shape, np.float32).astype(dtype))
+        else:
+            low = 0 if dtype.startswith("u") or dtype == "bool" else -SMALL
+            high = 2 if dtype == "bool" else SMALL
+            arrays.append(random.integers(low, high, shape).astype(dtype))
+    return arrays
+
+
+class OnDevice:
+    """A kernel on ``cuda:0``, timed as graphs of its calls between events."""
+
+    def __init__(self, built: Built, architecture: str) -> None:
+        import tvm
+
+        from collage_engine.kernels.cuda.intrinsics import finish_sources
+        from collage_engine.kernels.program import shape_of
+        from collage_engine.kernels.tuning.metaschedule import loaded
+        from collage_engine.lowering.compile_cuda import device_timer
+        from collage_engine.lowering.cubin import keep_cubin
+        from collage_engine.lowering.target import build_target, device_of
+        from collage_engine.machine.cuda_runtime import CudaRuntime
+
+        finish_sources()
+        device, target = device_of("cuda:0"), build_target(architecture)
+        if not device.exist:
+            raise ToolchainError("there is no device cuda:0 here")
+        keep_cubin(built.source, architecture, built.code)
+        function = loaded(built.kernel)
+        module = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
+        entry = tvm.tirx.build(module, target)["kernel"]
+        given = [tvm.runtime.tensor(a, device) for a in operands(function)]
+        output = function.params[-1]
+        result = tvm.runtime.empty(shape_of(output), str(output.dtype), device)
+        cuda = CudaRuntime()
+        entry(*given, result)
+        cuda.synchronize()
+        numbers = result.numpy().astype(np.float32)
+        self.numbers = numbers.sum(axis=0) if built.parts else numbers
+        self._timer = device_timer([lambda: entry(*given, result)], cuda)
+
+    def sample(self) -> float:
+        calls = self._timer.captured or 1
+        return self._timer(calls) / calls
+
+    def close(self) -> None:
+        self._timer.close()

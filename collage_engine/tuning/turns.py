@@ -1,0 +1,105 @@
+"""A turn of tuning: one workload searched for a while in the child, which may crash or hang."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from collage_engine.control import cancel
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.records.errors import CollageError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.tuning.job import Missing, Trying, Tune
+
+START_S = 120.0
+"""For starting the child, which no search shall pay for."""
+OVER_S = 40.0
+"""How far beyond its turn a search may go before it is ended; what it found is kept."""
+OVER_DEVICE_S = 120.0
+"""The same where MetaSchedule has kernels compiled for a device, a batch at a time."""
+SILENCE_S = 110.0
+"""Longest that one variant may take."""
+CRASHES = 3
+"""After which a workload is left alone."""
+
+
+class Turns:
+    """Gives turns and keeps what is known of workloads, in the store too."""
+
+    def __init__(self, worker: Worker, records: TuningRecords, toolchain: str) -> None:
+        self.known: dict[str, TuneRecord] = {}
+        self.done: set[str] = set()
+        """Workloads that got a turn."""
+        self.tried = 0
+        """Variants compared."""
+        self._worker = worker
+        self._records = records
+        self._toolchain = toolchain
+        self._crashes: dict[str, int] = {}
+
+    def take(self, task: TuneTask, instance: ToolchainInstance, seconds: float) -> None:
+        """Search for a better kernel for so long. Raises ``Cancelled`` only."""
+        known = self.known.get(task.workload)
+        before = _compared(known)
+        since = time.monotonic()
+        self.done.add(task.workload)
+        trying = ""
+
+        def told(message: Any) -> None:
+            nonlocal trying, since
+            if isinstance(message, Trying):
+                trying, since = message.name, time.monotonic()
+            elif isinstance(message, TuneRecord):
+                self._keep(message)
+
+        over = OVER_DEVICE_S if task.kind == "trace" and instance.architecture else OVER_S
+        try:
+            if not self._worker.alive:
+                self._worker.call(Missing(self._toolchain), timeout_s=START_S, cancel=cancel.EVENT)
+            since = time.monotonic()
+            self._keep(
+                self._worker.call(
+                    Tune(task, instance, known, seconds),
+                    timeout_s=seconds + over,
+                    cancel=cancel.EVENT,
+                    on_message=told,
+                    silence_s=SILENCE_S,
+                )
+            )
+        except (WorkerCrashed, WorkerTimeout) as error:
+            # Ended because the turn was over, a variant is to blame only if it had long enough.
+            enough = 0.9 * min(over, SILENCE_S)
+            if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
+                self._blame(task, trying, error)
+        except CollageError as error:
+            cancel.check()
+            self._keep(msgspec.structs.replace(self._of(task), complete=True, reason=str(error)))
+        self.tried += max(0, _compared(self.known.get(task.workload)) - before)
+
+    def _keep(self, record: TuneRecord) -> None:
+        self.known[record.workload] = record
+        self._records.put(record)
+
+    def _blame(self, task: TuneTask, trying: str, error: Exception) -> None:
+        """A variant that ends the child is not tried again; too many end the search."""
+        count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
+        known = self._of(task)
+        failed = (*known.failed, trying) if trying else known.failed
+        over = count >= CRASHES
+        self._keep(
+            msgspec.structs.replace(
+                known, failed=failed, complete=over, reason=str(error) if over else None
+            )
+        )
+
+    def _of(self, task: TuneTask) -> TuneRecord:
+        blank = TuneRecord(workload=task.workload, toolchain=self._toolchain, kind=task.kind)
+        return self.known.get(task.workload, blank)
+
+
+def _compared(record: TuneRecord | None) -> int:
+    return len(record.tried) + len(record.failed) if record else 0
