@@ -36,7 +36,7 @@ status = dict(line.split(":") for line in open("/proc/self/status"))
 print(json.dumps([model.huge_pages.bytes, model.huge_pages.seconds,
                   *(int(status[name].split()[0]) for name in ("VmRSS", "VmHWM"))]))
 """
-LOADER = Path(__file__).parents[2] / "collage_engine" / "placement" / "loader" / "run_artifact.py"
+LOADER = Path(__file__).parents[2] / "collage_engine" / "artifact" / "loader" / "run_artifact.py"
 
 
 def cost(folder: Path, switch: str) -> list[float]:

@@ -22,7 +22,7 @@ from collage_engine.records.precision import BFLOAT16
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
-from tests.toolchain_cases import error, imported, reference, whole
+from tests.support.toolchain_cases import error, imported, reference, whole
 
 MODELS = (
     "mobilenet_v2",

@@ -24,7 +24,7 @@ import msgspec
 from collage_engine.search.api import Search, solve
 from collage_engine.search.problem import ProblemPin
 from collage_engine.search.reading import read_problem
-from tests.search_graphs import SHAPES, problem_on, wide
+from tests.support.search_graphs import SHAPES, problem_on, wide
 
 
 def row(shape: str, size: int, pairs: bool, cpu: bool) -> dict[str, object]:

@@ -22,7 +22,7 @@ from onnx import ModelProto
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests import zoo
-from tests.toolchain_cases import Net, imported, tensors, whole
+from tests.support.toolchain_cases import Net, imported, tensors, whole
 
 Call = Callable[[], Any]
 

@@ -40,7 +40,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
-from tests.toolchain_cases import Net
+from tests.support.toolchain_cases import Net
 
 LEAST_SECONDS = 0.02
 """One sample lasts at least this long."""

@@ -1,4 +1,4 @@
-"""12. Automate: the desktop without a person, against the scripted engine and the real one."""
+"""Automate: the desktop without a person, against the scripted engine and the real one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from tests.e2e.test_place import collage
-from tests.toolchain_cases import Net
+from tests.support.toolchain_cases import Net
 
 TOOLCHAINS = ("onednn", "tvm")
 

@@ -14,7 +14,7 @@ from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.e2e.test_place import collage
-from tests.toolchain_cases import Net, error, imported, reference, run, whole
+from tests.support.toolchain_cases import Net, error, imported, reference, run, whole
 
 pytestmark = pytest.mark.skipif(
     not NEEDED & frozenset(processor().flags), reason="the processor has no bfloat16 products"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifact_cases import compile_loader
-from tests.bare_python import bare_site
+from tests.support.artifact_cases import compile_loader
+from tests.support.bare_python import bare_site
 
 
 @pytest.fixture(scope="session")

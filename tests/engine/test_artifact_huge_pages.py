@@ -20,10 +20,10 @@ from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.memory import MemorySeen
 from collage_engine.trials.runner_job import OpenRival, PeakMemory
-from tests.artifact_cases import cover_in_turn, run_cpp, sample_of
-from tests.bare_python import run_bare
-from tests.huge_pages_cases import MIB, huge_bytes, why_not
-from tests.zoo_net import Net
+from tests.support.artifact_cases import cover_in_turn, run_cpp, sample_of
+from tests.support.bare_python import run_bare
+from tests.support.huge_pages_cases import MIB, huge_bytes, why_not
+from tests.zoo.net import Net
 
 WIDTH, LAYERS = 1024, 4
 WEIGHTS = WIDTH * WIDTH * LAYERS * 4

@@ -30,7 +30,7 @@ from collage_engine.timing.job import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.conversion import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job
-from tests.toolchain_cases import Net, run, whole
+from tests.support.toolchain_cases import Net, run, whole
 
 DNN = ToolchainInstance(toolchain="onednn")
 TVM = ToolchainInstance(toolchain="tvm")

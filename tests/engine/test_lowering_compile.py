@@ -10,7 +10,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.engine.test_lowering_rewrite import branches
-from tests.plain_toolchain import PLAIN, register
+from tests.support.plain_toolchain import PLAIN, register
 
 CHAINED = ToolchainInstance(toolchain="onnxruntime")
 

@@ -16,7 +16,7 @@ from collage_engine.lowering.reference import TrueValues, original_outputs, run_
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import Cancelled, MeasureError, ModelError
 from tests.engine.test_lowering_rewrite import branches, onnx_model
-from tests.plain_toolchain import PLAIN
+from tests.support.plain_toolchain import PLAIN
 
 MNIST = "resources/models/mnist.onnx"
 

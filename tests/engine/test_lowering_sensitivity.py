@@ -8,7 +8,7 @@ import pytest
 from collage_engine.lowering.sensitivity import LEVEL, carried
 from collage_engine.trials.mixed_precision import products_of
 from collage_engine.trials.tolerance import downstream, factors_of
-from tests.toolchain_cases import Net, imported
+from tests.support.toolchain_cases import Net, imported
 from tests.zoo import build
 
 

@@ -15,7 +15,7 @@ from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.candidate import CoverPart
 from collage_engine.toolchains.registry import get, probe
-from tests.zoo_net import Net
+from tests.zoo.net import Net
 
 WIDTH, LAYERS = 1536, 6
 TOOLCHAINS = ("tvm", "onnxruntime", "onednn", "openvino", "openblas")

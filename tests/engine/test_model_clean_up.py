@@ -12,8 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.errors import ModelError, UsageError
 from tests import zoo
-from tests.model_runs import check_accounting, check_numbers, relative_error, run_onnx, run_relax
-from tests.zoo_net import Net
+from tests.support.model_runs import (
+    check_accounting,
+    check_numbers,
+    relative_error,
+    run_onnx,
+    run_relax,
+)
+from tests.zoo.net import Net
 
 
 @pytest.mark.parametrize(

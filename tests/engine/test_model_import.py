@@ -19,7 +19,13 @@ from collage_engine.model.index_set import members
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.errors import ModelError
 from tests import zoo
-from tests.model_runs import check_accounting, check_numbers, relative_error, run_onnx, run_relax
+from tests.support.model_runs import (
+    check_accounting,
+    check_numbers,
+    relative_error,
+    run_onnx,
+    run_relax,
+)
 
 LIGHT_ENOUGH = [
     "light_densenet121",

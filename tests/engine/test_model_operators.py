@@ -10,8 +10,8 @@ import pytest
 
 from collage_engine.model.importer import import_onnx
 from collage_engine.model.onnx_writer import write_onnx
-from tests.model_runs import relative_error, run_onnx, run_relax
-from tests.zoo_net import Net
+from tests.support.model_runs import relative_error, run_onnx, run_relax
+from tests.zoo.net import Net
 
 Case = Callable[[Net], str]
 CASES: dict[str, tuple[Case, int, str]] = {}

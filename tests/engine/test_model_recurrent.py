@@ -7,8 +7,8 @@ import pytest
 
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ModelError
-from tests.model_runs import check_accounting, check_numbers
-from tests.zoo_net import Net
+from tests.support.model_runs import check_accounting, check_numbers
+from tests.zoo.net import Net
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, BATCH, INPUT, HIDDEN = 3, 2, 5, 4

@@ -14,8 +14,8 @@ from collage_engine.model.onnx_slice import slice_model
 from collage_engine.model.onnx_writer import to_onnx, write_onnx
 from collage_engine.records.errors import ModelError, UnsupportedError
 from tests import zoo
-from tests.model_runs import relative_error, run_onnx
-from tests.zoo_net import Net
+from tests.support.model_runs import relative_error, run_onnx
+from tests.zoo.net import Net
 
 NAMES = [n for n in zoo.SMALL if n not in ("outputs", "tiny")]
 TOLERANCE = {"float16": 5e-3, "qdq": 1e-2}

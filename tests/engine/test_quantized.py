@@ -20,11 +20,11 @@ from collage_engine.timing.bench import check
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from tests import zoo_quantized
-from tests.model_runs import check_accounting
-from tests.quantized_cases import composites, function_for, outcome, true_values
-from tests.toolchain_cases import imported, load_again, run, saved
-from tests.zoo_net import Net
+from tests.support.model_runs import check_accounting
+from tests.support.quantized_cases import composites, function_for, outcome, true_values
+from tests.support.toolchain_cases import imported, load_again, run, saved
+from tests.zoo import quantized as zoo_quantized
+from tests.zoo.net import Net
 
 TOOLCHAINS: dict[str, Any] = {
     "onednn": OneDnnToolchain(),

@@ -16,7 +16,7 @@ from collage_engine.search import refine
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.reading import problem_from
 from collage_engine.trials.refinement import EndToEnd, refine_covers
-from tests.artifact_cases import MNIST
+from tests.support.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
 DNN = ToolchainInstance(toolchain="onednn", threads=1)

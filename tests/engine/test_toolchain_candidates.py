@@ -13,8 +13,9 @@ from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
-from tests import zoo_text, zoo_vision
-from tests.toolchain_cases import error, imported, run, whole
+from tests.support.toolchain_cases import error, imported, run, whole
+from tests.zoo import text as zoo_text
+from tests.zoo import vision as zoo_vision
 
 MODELS: dict[str, Callable[[], ModelProto]] = {
     "encoder": lambda: zoo_text.encoder(layers=1),

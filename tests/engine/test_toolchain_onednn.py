@@ -12,8 +12,8 @@ from onnx import ModelProto
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
-from tests.onednn_checks import check, steps, weights
-from tests.toolchain_cases import (
+from tests.support.onednn_checks import check, steps, weights
+from tests.support.toolchain_cases import (
     Net,
     available,
     error,

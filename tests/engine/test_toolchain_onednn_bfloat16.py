@@ -16,8 +16,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
-from tests.onednn_checks import steps
-from tests.toolchain_cases import (
+from tests.support.onednn_checks import steps
+from tests.support.toolchain_cases import (
     Net,
     available,
     check_whole,

@@ -10,8 +10,8 @@ from onnx import ModelProto
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
-from tests.onednn_checks import F32, check, weights
-from tests.toolchain_cases import Net, imported, one_node, whole
+from tests.support.onednn_checks import F32, check, weights
+from tests.support.toolchain_cases import Net, imported, one_node, whole
 
 X = (1, 8, 10, 12)
 NO_ROI = np.array([], F32)

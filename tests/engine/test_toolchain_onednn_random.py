@@ -7,8 +7,8 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
-from tests.onednn_checks import check
-from tests.toolchain_cases import Net
+from tests.support.onednn_checks import check
+from tests.support.toolchain_cases import Net
 
 SIZE = 6
 

@@ -16,7 +16,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from collage_engine.toolchains.runtime import builder
-from tests.toolchain_cases import (
+from tests.support.toolchain_cases import (
     Net,
     allocates_nothing,
     available,
@@ -30,7 +30,7 @@ from tests.toolchain_cases import (
     tensors,
     whole,
 )
-from tests.toolchain_models import MODELS, X, small_net
+from tests.support.toolchain_models import MODELS, X, small_net
 
 F32 = np.float32
 
@@ -154,8 +154,8 @@ def test_other_thread_counts_get_their_own_pool() -> None:
     script = """
         import os
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-        from tests.toolchain_models import small_net
-        from tests.toolchain_cases import imported, whole
+        from tests.support.toolchain_models import small_net
+        from tests.support.toolchain_cases import imported, whole
         toolchain = OnnxRuntimeToolchain()
         net = imported(small_net())
         threads = lambda: len(os.listdir("/proc/self/task"))
@@ -183,8 +183,8 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
         if sys.argv[1] == "first":
             import onnxruntime
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-        from tests.toolchain_models import small_net
-        from tests.toolchain_cases import error, imported, reference, run, whole
+        from tests.support.toolchain_models import small_net
+        from tests.support.toolchain_cases import error, imported, reference, run, whole
         toolchain, model = OnnxRuntimeToolchain(), small_net()
         net = imported(model)
         function = whole(net, toolchain.instances(1, "float32")[0])

@@ -19,7 +19,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, TO_STORED, Formats, differs
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
-from tests.toolchain_cases import (
+from tests.support.toolchain_cases import (
     Net,
     available,
     check_whole,

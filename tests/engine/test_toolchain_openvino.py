@@ -14,7 +14,7 @@ from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests import zoo
-from tests.toolchain_cases import (
+from tests.support.toolchain_cases import (
     Net,
     available,
     check_whole,
@@ -25,7 +25,7 @@ from tests.toolchain_cases import (
     run,
     whole,
 )
-from tests.toolchain_models import MODELS, X, small_net
+from tests.support.toolchain_models import MODELS, X, small_net
 
 PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
 

@@ -7,8 +7,16 @@ import pytest
 from collage_engine.toolchains.openvino.reading import onnx_of
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.engine.test_model_operators import CASES
-from tests.toolchain_cases import available, error, imported, one_node, reference, run, whole
-from tests.zoo_net import Net
+from tests.support.toolchain_cases import (
+    available,
+    error,
+    imported,
+    one_node,
+    reference,
+    run,
+    whole,
+)
+from tests.zoo.net import Net
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from collage_engine.toolchains.runtime import builder
-from tests.toolchain_cases import (
+from tests.support.toolchain_cases import (
     Net,
     allocates_nothing,
     available,
@@ -29,7 +29,7 @@ from tests.toolchain_cases import (
     tensors,
     whole,
 )
-from tests.toolchain_models import X, small_net
+from tests.support.toolchain_models import X, small_net
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +172,8 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
             openvino()
         from collage_engine.toolchains.runtime import builder
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.toolchain_models import small_net
-        from tests.toolchain_cases import error, imported, reference, run, whole
+        from tests.support.toolchain_models import small_net
+        from tests.support.toolchain_cases import error, imported, reference, run, whole
         toolchain, model = OpenVinoToolchain(), small_net()
         if sys.argv[1] == "second":
             builder.load(toolchain.source())
@@ -203,8 +203,8 @@ def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: 
     script = """
         import sys, threading
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.toolchain_models import small_net
-        from tests.toolchain_cases import imported, whole
+        from tests.support.toolchain_models import small_net
+        from tests.support.toolchain_cases import imported, whole
         toolchain = OpenVinoToolchain()
         net = imported(small_net())
         module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))

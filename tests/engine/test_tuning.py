@@ -32,7 +32,7 @@ from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.tuning.choice import tuned_instance
 from collage_engine.tuning.job import JOB, ListTasks, Trying, Tune
-from tests.toolchain_cases import Net
+from tests.support.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
 LONG = pytest.mark.skipif(

@@ -22,8 +22,8 @@ from collage_engine.records.precision import BFLOAT16, careful
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.tvm import bfloat16, channels_last
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
-from tests.toolchain_cases import Net, error, imported, reference, whole
-from tests.tvm_cases import constant, function
+from tests.support.toolchain_cases import Net, error, imported, reference, whole
+from tests.support.tvm_cases import constant, function
 
 pytestmark = pytest.mark.skipif(
     "avx512_bf16" not in processor().flags, reason="this processor has no bfloat16 products"

@@ -15,7 +15,7 @@ from tvm import relax
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
-from tests.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
+from tests.support.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
 
 SHAPES = [
     # data, weight, stride, padding, dilation, groups

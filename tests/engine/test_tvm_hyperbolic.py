@@ -8,7 +8,7 @@ import pytest
 from collage_engine.lowering.compile import compile_function
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.toolchain_cases import imported, one_node, whole
+from tests.support.toolchain_cases import imported, one_node, whole
 
 TVM = ToolchainInstance(toolchain="tvm")
 

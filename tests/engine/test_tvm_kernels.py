@@ -18,7 +18,7 @@ from collage_engine.kernels.expressions import nesting
 from collage_engine.kernels.program import inline, read_program
 from collage_engine.kernels.target import cpu_target
 from collage_engine.kernels.vector_math import vector_functions
-from tests.tvm_cases import check, constant, error_of, function, kernels
+from tests.support.tvm_cases import check, constant, error_of, function, kernels
 
 op = relax.op
 

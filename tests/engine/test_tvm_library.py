@@ -22,8 +22,8 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.registry import get
-from tests.bare_python import bare_site, run_bare
-from tests.toolchain_cases import Net, error, imported, reference, whole
+from tests.support.bare_python import bare_site, run_bare
+from tests.support.toolchain_cases import Net, error, imported, reference, whole
 
 LIBRARIES = ("openblas", "onednn")
 

@@ -24,7 +24,7 @@ from collage_engine.toolchains.tvm.inside import llvm_source
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
-from tests.tvm_cases import constant, conv, function
+from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
 INSTANCE = TOOLCHAIN.instances(2, "float32")[0]

@@ -16,7 +16,7 @@ from collage_engine.kernels.cpu.legalize.conv import Geometry
 from collage_engine.kernels.cpu.schedules import winograd_plan
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import build
-from tests.tvm_cases import TOLERANCE, conv, error_of, kernels
+from tests.support.tvm_cases import TOLERANCE, conv, error_of, kernels
 
 CASES = [
     # data, weight, padding

@@ -8,9 +8,9 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_helper, shape_inference
 
 from tests.zoo import light
-from tests.zoo_net import Net
-from tests.zoo_text import bert, gpt2
-from tests.zoo_vision import mobilenet_v2
+from tests.zoo.net import Net
+from tests.zoo.text import bert, gpt2
+from tests.zoo.vision import mobilenet_v2
 
 
 def resnext50(size: int = 224, classes: int = 1000, groups: int = 32) -> ModelProto:

@@ -1,4 +1,4 @@
-"""6. Pins: making, verdicts, undo, stale results, files, placements by hand."""
+"""Pins: making, verdicts, undo, stale results, files, placements by hand."""
 
 from __future__ import annotations
 

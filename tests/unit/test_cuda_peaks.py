@@ -12,7 +12,7 @@ from collage_engine.machine.cuda import CudaDevice
 from collage_engine.machine.cuda_peaks import device_peaks
 from collage_engine.partition.candidate import make_record
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.graphs import GraphBuilder
+from tests.support.graphs import GraphBuilder
 
 H200 = CudaDevice(
     number=0,

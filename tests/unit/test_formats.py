@@ -32,7 +32,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.coalesce import coalesce
 from collage_engine.store.keys import KeyMaker
-from tests.graphs import GraphBuilder, bert, instance
+from tests.support.graphs import GraphBuilder, bert, instance
 
 IMAGE = (1, 8, 6, 6)
 LAYOUT = {"data_layout": "NCHW"}

@@ -28,7 +28,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import runner as field
-from tests.graphs import GraphBuilder, chain
+from tests.support.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
 CPU = on_host(ToolchainInstance(toolchain="tvm"))

@@ -15,7 +15,7 @@ import pytest
 
 from collage_engine.artifact.loader import huge_pages
 from collage_engine.artifact.loader.huge_pages import HugePages, extents, without
-from tests.huge_pages_cases import MIB, mappings, why_not
+from tests.support.huge_pages_cases import MIB, mappings, why_not
 
 FOLDER = Path(huge_pages.__file__).parent
 

@@ -22,9 +22,9 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
 )
 from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
-from tests.worker_targets import Unpicklable
+from tests.support.worker_targets import Unpicklable
 
-DO = "tests.worker_targets:do"
+DO = "tests.support.worker_targets:do"
 
 
 def gone(pid: int) -> bool:
@@ -69,7 +69,7 @@ def test_same_child_answers_and_large_data_goes_both_ways(worker):
 
 
 def test_a_class_keeps_state_until_the_child_is_gone():
-    with Worker("tests.worker_targets:Counter") as worker:
+    with Worker("tests.support.worker_targets:Counter") as worker:
         assert [worker.call(n) for n in (1, 2, 3)] == [1, 3, 6]
         worker.close()
         assert worker.call(1) == 1

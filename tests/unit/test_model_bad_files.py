@@ -14,7 +14,7 @@ from collage_engine.model.onnx_cleanup import clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.records.errors import ModelError, UsageError
 from tests import zoo
-from tests.zoo_net import Net
+from tests.zoo.net import Net
 
 
 def _sentence(error: pytest.ExceptionInfo) -> str:

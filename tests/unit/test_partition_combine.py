@@ -25,7 +25,7 @@ from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
-from tests.graphs import GraphBuilder, chain, instance, random_graph
+from tests.support.graphs import GraphBuilder, chain, instance, random_graph
 
 FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
 

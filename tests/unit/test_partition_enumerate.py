@@ -21,7 +21,15 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, tvm_rules, union_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.spec import PartitionSpec
-from tests.graphs import GraphBuilder, bert, chain, conv_block, instance, random_graph, resnet
+from tests.support.graphs import (
+    GraphBuilder,
+    bert,
+    chain,
+    conv_block,
+    instance,
+    random_graph,
+    resnet,
+)
 
 CONV = op("nn.conv2d", anything("data"), constant("weight"))
 BIASED = op("add", CONV, constant("bias"))

@@ -9,7 +9,7 @@ import pytest
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.fuse_ops import fuse_ops
-from tests.graphs import GraphBuilder, bert, chain, conv_block, random_graph, resnet
+from tests.support.graphs import GraphBuilder, bert, chain, conv_block, random_graph, resnet
 
 
 def groups(graph, style="relax", **limits) -> list[tuple[int, ...]]:

@@ -16,7 +16,7 @@ from collage_engine.partition.patterns import (
     match,
     op,
 )
-from tests.graphs import GraphBuilder, chain
+from tests.support.graphs import GraphBuilder, chain
 
 
 def conv_graph():

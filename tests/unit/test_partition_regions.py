@@ -18,7 +18,15 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import grow, merge_regions, regions
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from tests.graphs import GraphBuilder, bert, chain, conv_block, instance, random_graph, resnet
+from tests.support.graphs import (
+    GraphBuilder,
+    bert,
+    chain,
+    conv_block,
+    instance,
+    random_graph,
+    resnet,
+)
 
 
 def quotient_is_acyclic(calls: CallGraph, parts: list[int]) -> bool:

@@ -10,8 +10,8 @@ import pytest
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import index_set
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
-from tests import upstream_graphs as graphs
-from tests.graphs import GraphBuilder, chain
+from tests.support import upstream_graphs as graphs
+from tests.support.graphs import GraphBuilder, chain
 
 
 def make(graph: DataflowGraph, parts: dict[str, list[int]]) -> SubGraph:

@@ -30,8 +30,8 @@ from collage_engine.partition.rules import (
 )
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraphConfig
-from tests.graphs import GraphBuilder, instance
-from tests.upstream_graphs import gpt2_ops, gpt2_tuples, standard, variant
+from tests.support.graphs import GraphBuilder, instance
+from tests.support.upstream_graphs import gpt2_ops, gpt2_tuples, standard, variant
 
 MODES = ("upstream", "normal")
 

@@ -24,8 +24,8 @@ from collage_engine.partition.compat_search import (
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
-from tests import upstream_graphs as graphs
-from tests.graphs import GraphBuilder, instance
+from tests.support import upstream_graphs as graphs
+from tests.support.graphs import GraphBuilder, instance
 
 T, H = "tvm_llvm", "example_target_hook"
 

@@ -14,8 +14,8 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.graphs import resnet
-from tests.unit.test_measure_bounds import call, graph, value
+from tests.support.graphs import resnet
+from tests.unit.test_certified_bounds import call, graph, value
 
 FULL = ToolchainInstance(toolchain="lib")
 NARROW = in_bfloat16(FULL)

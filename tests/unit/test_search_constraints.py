@@ -16,8 +16,8 @@ from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.constraints import Limits
 from collage_engine.search.limits import Constraints
 from collage_engine.search.reading import problem_from
-from tests.search_graphs import SHAPES, problem_on
-from tests.search_instances import BruteForce, random_problem
+from tests.support.search_graphs import SHAPES, problem_on
+from tests.support.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))

@@ -9,7 +9,7 @@ import msgspec
 from collage_engine.search.api import solve
 from collage_engine.search.devices import as_pins, infer_devices
 from collage_engine.search.reading import problem_from
-from tests.search_instances import random_problem
+from tests.support.search_instances import random_problem
 
 
 def chain(gpu_cost: float = 9.0) -> dict[str, Any]:

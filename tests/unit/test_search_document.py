@@ -15,7 +15,7 @@ from collage_engine.records.placement import CandidateCounts, Partition, Placeme
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.session.document import Document
-from tests.graphs import chain
+from tests.support.graphs import chain
 
 GRAPH = chain("nn.relu", "nn.relu")
 

@@ -17,8 +17,8 @@ from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.reading import problem_from
 from collage_engine.search.wide import Wide
-from tests.search_graphs import SHAPES, problem_on
-from tests.search_instances import BruteForce, random_problem
+from tests.support.search_graphs import SHAPES, problem_on
+from tests.support.search_instances import BruteForce, random_problem
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
 NEAR = Fraction(1, 10**6)

@@ -11,8 +11,8 @@ from collage_engine.search.api import solve
 from collage_engine.search.bounds import cannot_matter, lazy, outlook, replay, same_cover
 from collage_engine.search.problem import Problem
 from collage_engine.search.reading import problem_from
-from tests.search_graphs import problem_on, residual, transformer, wide
-from tests.search_instances import random_problem
+from tests.support.search_graphs import problem_on, residual, transformer, wide
+from tests.support.search_instances import random_problem
 
 
 def with_bounds(problem: Problem, rng: random.Random, *, tight: float) -> Problem:

@@ -14,8 +14,8 @@ from collage_engine.search.evolve import Evolution
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.reading import problem_from
 from collage_engine.search.refine import LocalSearch, Trial, refine
-from tests.search_graphs import problem_on, residual
-from tests.search_instances import BruteForce, random_problem
+from tests.support.search_graphs import problem_on, residual
+from tests.support.search_instances import BruteForce, random_problem
 
 
 def machine(problem: Problem, seed: int, noise: float = 0.002) -> Callable[..., Cost]:

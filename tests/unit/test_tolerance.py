@@ -19,8 +19,8 @@ from collage_engine.search.problem import (
 from collage_engine.search.reading import problem_from
 from collage_engine.search.tolerance import BurdenedSearch
 from collage_engine.trials.accuracy import TRIES, Kept, Wider, keep_tolerance
-from tests.search_graphs import problem_on, residual
-from tests.search_instances import BruteForce, random_problem
+from tests.support.search_graphs import problem_on, residual
+from tests.support.search_instances import BruteForce, random_problem
 
 
 def errors_of(problem: Problem, seed: int) -> dict[CandidateId, float]:

@@ -42,7 +42,7 @@ from collage_engine.tuning.choice import (
 from collage_engine.tuning.tables import put_tables_back, tables_of
 from collage_engine.tuning.tuning import Tuning, together, told, worth_tuning
 from collage_engine.tuning.tuning import tunable as tunable_of
-from tests import tuning_targets
+from tests.support import tuning_targets
 
 TVM = ToolchainInstance(toolchain="tvm")
 OTHER = ToolchainInstance(toolchain="onnxruntime")

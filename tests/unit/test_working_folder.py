@@ -32,7 +32,7 @@ def test_a_probe_loads_the_installed_modules() -> None:
 
 
 def test_a_worker_loads_the_installed_modules() -> None:
-    with Worker("tests.worker_targets:echo") as worker:
+    with Worker("tests.support.worker_targets:echo") as worker:
         assert worker.call(3) == 3
 
 

@@ -1,0 +1,126 @@
+"""The steps of CUTLASS's runtime in numpy, on flat memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
+
+from tests.device_codegen.cuda_plans import attend
+
+
+class Machine:
+    """Carries a plan out; results go into the last arguments."""
+
+    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
+        self.memory = {
+            "weight": np.frombuffer(weights + b"\0" * 8, np.uint8),
+            # What nothing has written yet must not look like a result.
+            "scratch": np.full(plan["scratch_bytes"] + 8, 0xFF, np.uint8),
+        }
+        self.arguments = arguments
+        for step in plan["steps"]:
+            getattr(self, step["op"])(step)
+
+    def flat(self, place: dict[str, Any], dtype: str) -> np.ndarray:
+        if place["where"] == "argument":
+            return self.arguments[place["at"]].reshape(-1)
+        raw = self.memory[place["where"]][place["at"] :]
+        size = np.dtype(dtype).itemsize
+        return raw[: len(raw) // size * size].view(dtype)
+
+    def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
+        """Epilogue and store of rows of results, ``at`` elements into the result."""
+        if "out_dtype" in s:
+            return self.requantize(y, s, at)
+        y = y.astype(np.float32)
+        if "bias" in s:
+            y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
+        if "c" in s:
+            y = y + self.flat(s["c"], s["dtype"])[at : at + y.size].reshape(y.shape)
+        if s["epilogue"] == "relu":
+            y = np.maximum(y, 0)
+        elif s["epilogue"] == "silu":
+            y = y / (1 + np.exp(-y))
+        elif s["epilogue"] == "gelu":
+            y = y * np.vectorize(lambda v: 0.5 * (1 + math.erf(v / 2**0.5)))(y)
+        elif s["epilogue"] == "gelu_tanh":
+            y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
+        self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
+
+    def requantize(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
+        """Integer sums to 8 bits or float32: a factor and an offset for each column."""
+        out = s["out_dtype"]
+        columns = self.flat(s["bias"], "float32")[: 2 * y.shape[1]].reshape(-1, 2)
+        y = y * columns[:, 0] + columns[:, 1]
+        if "c" in s:
+            added = self.flat(s["c"], out)[at : at + y.size].reshape(y.shape)
+            y = y + s["source_factor"] * added.astype(np.float32)
+        y = np.clip(y, s["low"], s["high"])
+        y = y.astype(np.float32) if out == "float32" else np.rint(y).astype(out)
+        self.flat(s["d"], out)[at : at + y.size] = y.reshape(-1)
+
+    def operand(self, s: dict[str, Any], name: str) -> np.ndarray:
+        """All of an operand, as numbers that a sum of products fits in."""
+        small = "out_dtype" in s
+        found = self.flat(s[name], "int8" if small and name == "b" else s["dtype"])
+        return found.astype(np.int64 if small else np.float32)
+
+    def gemm(self, s: dict[str, Any]) -> None:
+        m, n, k = s["m"], s["n"], s["k"]
+        by_columns = "_columns_" in s["family"]
+        for i in range(s["batch"]):
+            a = self.operand(s, "a")[i * s.get("stride_a", 0) :][: m * k].reshape(m, k)
+            b = self.operand(s, "b")[i * s.get("stride_b", 0) :][: k * n]
+            b = b.reshape(n, k).T if by_columns else b.reshape(k, n)
+            assert s.get("stride_c") == s.get("stride_d")
+            self.finish(a @ b, s, i * s.get("stride_d", 0))
+
+    def conv(self, s: dict[str, Any]) -> None:
+        groups = s["groups"]
+        images = (s["images"], s["height"], s["width"], s["channels"])
+        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"] // groups)
+        x = self.operand(s, "a")[: math.prod(images)].reshape(images)
+        w = self.operand(s, "b")[: math.prod(filters)].reshape(filters)
+        reach = [(filters[1 + d] - 1) * s[f"dilation_{'hw'[d]}"] + 1 for d in (0, 1)]
+        # Behind the image is as much nothing as the result's size asks for.
+        behind = []
+        for d, c in enumerate("hw"):
+            read = (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach[d]
+            behind.append(max(0, read - images[1 + d] - s[f"pad_{c}"]))
+        x = np.pad(x, [(0, 0), (s["pad_h"], behind[0]), (s["pad_w"], behind[1]), (0, 0)])
+        windows = sliding_window_view(x, reach, axis=(1, 2))
+        windows = windows[:, :: s["stride_h"], :: s["stride_w"]]
+        windows = windows[:, : s["out_h"], : s["out_w"]]
+        windows = windows[..., :: s["dilation_h"], :: s["dilation_w"]]  # N P Q C R S
+        parts = [
+            np.einsum("npqcrs,krsc->npqk", taken, given)
+            for taken, given in zip(
+                np.split(windows, groups, axis=3), np.split(w, groups), strict=True
+            )
+        ]
+        self.finish(np.concatenate(parts, axis=-1).reshape(-1, s["filters"]), s, 0)
+
+    def attention(self, s: dict[str, Any]) -> None:
+        batch, heads = s["batch"], s["heads"]
+
+        def read(name: str, what: str, rows: int, size: int) -> np.ndarray:
+            flat = self.flat(s[name], s["dtype"])
+            steps = (s[f"{what}_batch"], s[f"{what}_head"], s[f"{what}_row"], 1)
+            strides = [step * flat.itemsize for step in steps]
+            return as_strided(flat, (batch, heads, rows, size), strides)
+
+        q = read("a", "q", s["queries"], s["head_size"])
+        k = read("b", "k", s["keys"], s["head_size"])
+        v = read("v", "v", s["keys"], s["head_size_v"])
+        mask = read("c", "mask", s["queries"], s["keys"]) if "c" in s else None
+        y = attend(q, k, v, s["scale"], mask).transpose(0, 2, 1, 3)
+        self.flat(s["d"], s["dtype"])[: y.size] = y.reshape(-1)
+
+    def transpose(self, s: dict[str, Any]) -> None:
+        shape = (s["batch"], s["rows"], s["columns"])
+        size = math.prod(shape)
+        given = self.flat(s["a"], s["dtype"])[:size].reshape(shape)
+        self.flat(s["d"], s["dtype"])[:size] = given.transpose(0, 2, 1).reshape(-1)

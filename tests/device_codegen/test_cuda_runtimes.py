@@ -1,0 +1,138 @@
+"""The C++ runtimes of NVIDIA's libraries, built against the wheels: made, saved and loaded here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from collage_engine.lowering.extract import function_of
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.model.importer import ImportedModel
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.registry import get
+from tests.device_codegen.cuda_plans import (
+    attention_model,
+    model_of,
+    node,
+    normal,
+    quantized_conv,
+    stored_formats,
+)
+
+pytestmark = [
+    pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here"),
+    pytest.mark.timeout(1200),  # of compiling, on a slow, busy machine
+]
+
+
+def function(name: str, model: ImportedModel, *, nhwc: bool = False) -> Function:
+    toolchain = get(name)
+    try:
+        toolchain.source()  # type: ignore[attr-defined]
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    (instance,) = toolchain.cuda_instances("sm_90a", "float32")
+    operators = tuple(range(len(model.graph.operators)))
+    made = function_of(model, instance, operators, "candidate")
+    formats = stored_formats(model, nhwc)
+    return replace(
+        made,
+        takes={i: f for i, f in formats.items() if i in made.inputs},
+        gives={i: f for i, f in formats.items() if i in made.outputs},
+    )
+
+
+def made_and_loaded(name: str, given: Function) -> list[dict[str, Any]]:
+    """The steps that a module tells of after it was saved and loaded."""
+    import tvm_ffi
+
+    toolchain: Any = get(name)
+    module = toolchain.compile(given)
+    parts = toolchain.unpack(module)
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
+    again = load(bytes(module["collage.save"]()))
+    assert toolchain.unpack(again) == parts
+    kinds = [given.input_type(i) for i in given.inputs]
+    kinds += [given.output_type(i) for i in given.outputs]
+    arrays = [np.zeros(kind.shape, kind.dtype) for kind in kinds]
+    with pytest.raises(Exception, match="CUDA device"):
+        again["candidate"](*arrays)
+    described = toolchain.inside(again)
+    assert not described["ready"]  # nothing is chosen where there is no device
+    steps: list[dict[str, Any]] = described["steps"]
+    return steps
+
+
+def test_cublas() -> None:
+    model = model_of(
+        [
+            node("MatMul", ["x", "u"], "p"),
+            node("Add", ["p", "b"], "q"),
+            node("Relu", ["q"], "r"),
+            node("MatMul", ["r", "w"], "s"),
+            node("Add", ["s", "x"], "y"),
+        ],
+        {"x": (4, 8)},
+        {"u": normal(8, 16), "b": normal(16), "w": normal(16, 8)},
+        (4, 8),
+    )
+    plain = function("cublas", model)
+    said = {
+        "float32": "float32",
+        "tf32": "tf32",
+        "float16": "fast float16",
+        "bfloat16": "fast bfloat16",
+    }
+    for precision, compute in said.items():
+        instances = get("cublas").cuda_instances("sm_90a", precision)
+        assert instances[-1].precision == precision
+        given = replace(plain, instance=instances[-1])
+        plan, _ = get("cublas").plan(given)  # type: ignore[attr-defined]
+        assert {step["compute"] for step in plan["steps"]} == {compute}
+        steps = made_and_loaded("cublas", given)  # what the runtime does not know, it refuses
+        assert [step["what"] for step in steps] == ["matmul", "matmul"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "COLLAGE_LONG_TESTS" not in os.environ,
+    reason="its front end takes a minute to compile; run it with COLLAGE_LONG_TESTS=1",
+)
+def test_cudnn() -> None:
+    half = attention_model("selected", dtype="float16")
+    assert [s["what"] for s in made_and_loaded("cudnn", function("cudnn", half))] == ["attention"]
+    small = function("cudnn", quantized_conv(TensorProto.INT8, 0, residual=True), nhwc=True)
+    assert [s["what"] for s in made_and_loaded("cudnn", small)] == ["conv"]
+
+
+def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:
+    """It opens them by name when first called, and aborts where they are not there."""
+    toolchain: Any = get("cudnn")
+    try:
+        source = toolchain.source()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    for name, file in source.beside:
+        (tmp_path / name).symlink_to(file)
+    code = (
+        "import ctypes, sys; library = ctypes.CDLL(sys.argv[1]); "
+        "library.cudnnGetVersion.restype = ctypes.c_size_t; print(library.cudnnGetVersion())"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / toolchain.library_name)],
+        capture_output=True,
+        text=True,
+        env=clean,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 90000

@@ -1,0 +1,119 @@
+"""What candidates share is compiled before they are measured, once, and can be stopped."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collage_engine.control import cancel
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.timing.precompile import make_ready
+from collage_engine.toolchains.cutlass import library
+from collage_engine.toolchains.cutlass.families import Family, Share
+from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.runtime.nvcc import find_nvcc
+from tests.device_codegen.cuda_plans import model_of, node, normal
+
+pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
+
+MODEL = model_of(
+    [
+        node("MatMul", ["x", "w"], "p"),
+        node("Relu", ["p"], "q"),
+        node("MatMul", ["q", "u"], "r"),
+        node("Tanh", ["r"], "y"),
+    ],
+    {"x": (4, 8)},
+    {"w": normal(8, 6), "u": normal(6, 6)},
+    (4, 6),
+)
+(INSTANCE,) = get("cutlass").cuda_instances("sm_90a", "float32")
+
+
+def record(state: str, *numbers: int) -> CandidateRecord:
+    return CandidateRecord(
+        id=f"cutlass:{numbers}",
+        label="c",
+        instance=INSTANCE,
+        nodes=numbers,
+        rule="r",
+        key=str(numbers),
+        cost=Cost(state=state, reason=None),  # type: ignore[arg-type]
+    )
+
+
+def ready(records: list[CandidateRecord], warnings: list[str] | None = None) -> list[str]:
+    told: list[str] = []
+    workspace: Any = SimpleNamespace(model=MODEL)
+    menu: Any = SimpleNamespace(offers=[SimpleNamespace(instance=INSTANCE)])
+    warn = (warnings if warnings is not None else []).append
+    make_ready(workspace, menu, records, told.append, warn)
+    return told
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Family, str]]:
+    """Libraries that were asked for; none is compiled."""
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
+    found: list[tuple[Family, str]] = []
+
+    def build(share: Share, architecture: str, *_: Any) -> Path:
+        assert architecture == "sm_90a"
+        found.append((share.family, share.generation))
+        path = tmp_path / "cutlass" / library.file_name(share, architecture)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        return path
+
+    monkeypatch.setattr(library, "build", build)
+    return found
+
+
+def test_each_family_of_the_unmeasured_candidates_is_compiled_once(
+    asked: list[tuple[Family, str]],
+) -> None:
+    relu = (Family("gemm", "float32", "rows", "relu", 1), "sm80")
+    none = (Family("gemm", "float32", "rows", "none", 1), "sm80")
+    # One that CUTLASS refuses, one that is measured already, two that share a family.
+    told = ready([record("unknown", 3), record("measured", 2), record("unknown", 0, 1)])
+    assert asked == [relu]
+    assert told == ["CUTLASS's kernels: 1 library to compile, once"]
+    assert ready([record("unknown", 0, 1), record("unknown", 0), record("unknown", 2)])
+    assert asked == [relu, none]
+    assert ready([record("unknown", 0, 1), record("unknown", 0)]) == []
+
+
+def test_what_does_not_compile_is_told_and_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
+
+    def build(*_: Any, **__: Any) -> Path:
+        raise ToolchainError("nvcc refuses CUTLASS's kernels: error: no")
+
+    monkeypatch.setattr(library, "build", build)
+    warnings: list[str] = []
+    ready([record("unknown", 0)], warnings)
+    assert warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
+
+
+def test_a_cancel_ends_the_compiler_and_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
+    stopper = threading.Timer(1.0, cancel.EVENT.set)
+    stopper.start()
+    try:
+        with pytest.raises(Cancelled):
+            ready([record("unknown", 0)])
+    finally:
+        stopper.cancel()
+        cancel.EVENT.clear()
+    assert not list(tmp_path.rglob("*.so"))
+    assert not list(tmp_path.rglob("build-*"))

@@ -1,0 +1,205 @@
+"""Artifacts: written whole or not at all, and run without this project."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from collage_engine.artifact import artifact as artifact_module
+from collage_engine.artifact.artifact import ArtifactContents, check_target_folder, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import is_artifact, read_manifest, verify_files
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.npz import read_npz
+from collage_engine.model.importer import import_model
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.errors import ArtifactError, UsageError
+from tests.support.artifact_cases import MNIST, run_cpp, sample_of
+from tests.support.bare_python import run_bare
+from tests.support.plain_toolchain import PLAIN, register
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(model, folder of the built module, contents) of MNIST in two plain partitions."""
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch)
+        model = import_model(MNIST)
+        count = len(model.graph.operators)
+        cover = [CoverPart(PLAIN, tuple(range(5))), CoverPart(PLAIN, tuple(range(5, count)))]
+        folder = tmp_path_factory.mktemp("module") / "built"
+        write_module(build_cover(model, cover), folder)
+    return model, folder, sample_of(model)
+
+
+@pytest.fixture
+def written(made, tmp_path):
+    model, folder, contents = made
+    return write_artifact(model, folder, tmp_path / "artifact", contents)
+
+
+def test_it_says_what_it_is_and_hashes_every_file(written, made):
+    manifest = read_manifest(written)
+    assert manifest["model"]["name"] == "mnist.onnx"
+    assert manifest["model"]["sha256"] == made[0].record.sha256
+    assert [i["name"] for i in manifest["inputs"]] == [n for n, _ in made[0].inputs]
+    assert [p["id"] for p in manifest["placement"]["partitions"]] == ["p0", "p1"]
+    assert manifest["threads"] == 1
+    assert manifest["versions"]["apache-tvm"]
+    on_disk = {p.relative_to(written).as_posix() for p in written.rglob("*") if p.is_file()}
+    assert set(manifest["files"]) == on_disk - {"manifest.json"}
+    assert {
+        "model.so",
+        "sample_input.npz",
+        "sample_output.npz",
+        "loader/run_artifact.py",
+        "loader/run_artifact.cc",
+    } <= on_disk
+    verify_files(written, manifest)
+
+
+def test_the_engine_runs_it_in_a_process_of_its_own(written):
+    result = run_artifact(written, benchmark=True)
+    assert result["max_rel_error"] <= 1e-5
+    assert 0 < result["low_us"] <= result["median_us"] <= result["high_us"]
+    assert result["repeats"] >= 10
+
+
+def test_it_runs_moved_without_this_project(written, site, tmp_path):
+    moved = tmp_path / "else where" / "renamed"
+    moved.parent.mkdir()
+    written.rename(moved)
+    done = run_bare(site, "loader/run_artifact.py", "--json", "--save", "o.npz", cwd=moved)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["agrees"] is True
+    sample = read_npz(moved / "sample_output.npz")
+    for name, array in read_npz(moved / "o.npz").items():
+        np.testing.assert_allclose(array, sample[name], rtol=1e-4, atol=1e-4)
+    hidden = run_bare(site, "-c", "import collage_engine", cwd=moved)
+    assert "No module named 'collage_engine'" in hidden.stderr
+
+
+def test_load_module_alone_succeeds_from_any_folder(written, site, tmp_path):
+    code = f"import tvm; tvm.runtime.load_module({str(written / 'model.so')!r}); print('loaded')"
+    done = run_bare(site, "-c", code, cwd=tmp_path)
+    assert done.stdout.strip() == "loaded", done.stderr
+
+
+def test_the_cpp_loader_links_no_python_and_agrees(cpp_loader, written):
+    done = run_cpp(cpp_loader, str(written), "--benchmark", "--calls", "3")
+    assert done.returncode == 0, done.stderr
+    assert "agrees with the sample" in done.stdout
+    assert "median" in done.stdout
+    needed = subprocess.run(["ldd", str(cpp_loader)], capture_output=True, text=True).stdout
+    assert "libpython" not in needed and "tvm_compiler" not in needed
+
+
+def test_both_loaders_notice_wrong_numbers(cpp_loader, made, tmp_path, site):
+    model, folder, contents = made
+    name = model.outputs[0][0]
+    wrong = {name: contents.outputs[name] + 1}
+    out = write_artifact(
+        model,
+        folder,
+        tmp_path / "wrong",
+        ArtifactContents(inputs=contents.inputs, outputs=wrong, tolerance=1e-4),
+    )
+    done = run_cpp(cpp_loader, str(out))
+    assert done.returncode == 1 and "DIFFERS" in done.stdout
+    done = run_bare(site, "loader/run_artifact.py", cwd=out)
+    assert done.returncode == 1 and "DIFFERS" in done.stdout
+    with pytest.raises(ArtifactError, match="differs from its sample"):
+        run_artifact(out)
+
+
+def test_the_cpp_loader_says_what_is_wrong(cpp_loader, written, tmp_path):
+    assert run_cpp(cpp_loader).returncode == 2
+    done = run_cpp(cpp_loader, str(tmp_path / "nothing"))
+    assert done.returncode == 1 and "manifest.json cannot be read" in done.stderr
+    (written / "sample_input.npz").write_bytes(b"PK")
+    done = run_cpp(cpp_loader, str(written))
+    assert done.returncode == 1 and "sample_input.npz" in done.stderr
+
+
+def test_an_artifact_is_replaced_and_nothing_else_is(made, tmp_path):
+    model, folder, contents = made
+    out = tmp_path / "out"
+    write_artifact(model, folder, out, contents)
+    (out / "leftover").write_text("from the artifact before")
+    write_artifact(model, folder, out, contents)
+    assert is_artifact(out) and not (out / "leftover").exists()
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("dear")
+    with pytest.raises(ArtifactError, match="is not empty and holds no artifact"):
+        write_artifact(model, folder, other, contents)
+    assert [p.name for p in other.iterdir()] == ["thesis.tex"]
+    (other / "manifest.json").write_text('{"format": "something else"}')
+    with pytest.raises(ArtifactError, match="holds no artifact"):
+        check_target_folder(other)
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert is_artifact(write_artifact(model, folder, empty, contents))
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ArtifactError, match="is a file"):
+        check_target_folder(file)
+
+
+def test_a_full_disk_leaves_what_was_there(made, tmp_path, monkeypatch):
+    model, folder, contents = made
+    out = tmp_path / "out"
+    write_artifact(model, folder, out, contents)
+    before = (out / "manifest.json").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(artifact_module, "write_npz", full)
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        write_artifact(model, folder, out, contents)
+    assert (out / "manifest.json").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(ArtifactError):
+        write_artifact(model, folder, tmp_path / "new", contents)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_damage_is_found_before_it_runs(written, tmp_path):
+    with pytest.raises(UsageError, match="is not a folder"):
+        run_artifact(tmp_path / "absent")
+    with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
+        run_artifact(tmp_path)
+    with (written / "model.so").open("ab") as stream:
+        stream.write(b"x")
+    with pytest.raises(ArtifactError, match=r"model\.so has changed"):
+        run_artifact(written)
+    (written / "model.so").unlink()
+    with pytest.raises(ArtifactError, match=r"model\.so is missing"):
+        run_artifact(written)
+    manifest = json.loads((written / "manifest.json").read_text())
+    manifest["format_version"] = 99
+    (written / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="version 99"):
+        run_artifact(written)
+
+
+def test_two_artifacts_and_the_engine_share_a_process(made, tmp_path):
+    """Here: this very process, which compiled the module, loads it twice from two folders."""
+    import tvm
+    from tvm import relax
+
+    model, folder, contents = made
+    name = model.outputs[0][0]
+    for place in ("a", "b"):
+        out = write_artifact(model, folder, tmp_path / place, contents)
+        vm = relax.VirtualMachine(tvm.runtime.load_module(str(out / "model.so")), tvm.cpu())
+        result = vm["main"](*[tvm.runtime.tensor(contents.inputs[n]) for n, _ in model.inputs])
+        np.testing.assert_allclose(result.numpy(), contents.outputs[name], rtol=1e-4, atol=1e-4)
+    assert ctypes.CDLL(str(tmp_path / "a" / "model.so"))

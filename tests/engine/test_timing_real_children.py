@@ -1,0 +1,193 @@
+"""Measuring candidates of a real model: truth, numbers, times, and toolchains that misbehave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.bounds.certified import lower_bound_us, machine_peaks
+from collage_engine.bounds.work import WorkCounter
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.machine.device import fingerprint
+from collage_engine.model.importer import import_model
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.store import Store
+from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.job import Marker, OpenRequest
+from collage_engine.timing.measurer import Measurer, group_candidates
+from collage_engine.timing.protocol import ProtocolSettings
+
+QUICK = ProtocolSettings(budget_s=0.01, contested_budget_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory) -> Path:
+    """conv, relu, mean; then a matrix product and an argmax."""
+    random = np.random.default_rng(0)
+    weights = {
+        "w": random.standard_normal((4, 3, 3, 3)).astype("float32"),
+        "m": random.standard_normal((4, 5)).astype("float32"),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], "conv1", pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c"], ["r"], "relu1"),
+            helper.make_node("ReduceMean", ["r"], ["g"], "mean1", axes=[2, 3], keepdims=0),
+            helper.make_node("MatMul", ["g", "m"], ["y"], "fc"),
+            helper.make_node("ArgMax", ["y"], ["k"], "best", axis=1),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5]),
+            helper.make_tensor_value_info("k", TensorProto.INT64, [1, 1]),
+        ],
+        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def truth(model_file, tmp_path_factory) -> Path:
+    model = import_model(model_file)
+    folder = tmp_path_factory.mktemp("truth")
+    TrueValues.record(model, model.random_inputs(0), folder)
+    return folder
+
+
+@pytest.fixture
+def measurer(model_file, truth, tmp_path):
+    with (
+        Store(tmp_path / "m.db") as store,
+        Measurer(
+            model_file,
+            None,
+            truth,
+            store=store,
+            env=measuring_environment(["onnxruntime"], 1),
+            fingerprint=fingerprint(),
+            settings=QUICK,
+            candidate_limit_s=20,
+            job="tests.support.measure_real_targets:Job",
+        ) as made,
+    ):
+        yield made
+
+
+def candidate(name: str, *nodes: int) -> CandidateRecord:
+    instance = ToolchainInstance(toolchain=name, threads=1)
+    return CandidateRecord(
+        id=f"{name}:{nodes}", instance=instance, nodes=nodes, label=name, key=f"{name}{nodes}"
+    )
+
+
+def test_real_toolchains_are_right_and_timed(measurer, model_file):
+    count = import_model(model_file).record.nodes
+    sets = [(0,), (0, 1), tuple(range(count))]
+    rivals = [candidate(name, *nodes) for nodes in sets for name in ("plain", "onnxruntime")]
+    found = measurer.measure(group_candidates(rivals))
+    peaks, graph = machine_peaks(None), import_model(model_file).graph
+    work = WorkCounter(graph)
+    for one in rivals:
+        cost = found.costs[one.key]
+        assert cost.state == "measured", f"{one.id}: {cost.reason}"
+        bound = lower_bound_us(work.of(graph.to_indices(one.nodes)), peaks, 1)
+        assert 0 < bound < min(cost.repeats_us)
+        assert 0 < cost.low_us <= cost.median_us <= cost.high_us < 1e5
+        assert cost.max_rel_error < 1e-4 and cost.threads == 1 and cost.count >= 3
+
+
+def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measurer):
+    names = ("plain", "liar", "crasher", "picky", "onnxruntime")
+    rivals = [candidate(name, 0, 1) for name in names]
+    found = measurer.measure(group_candidates(rivals))
+    states = {one.instance.toolchain: found.costs[one.key] for one in rivals}
+    assert states["plain"].usable and states["onnxruntime"].usable
+    assert states["liar"].reason.startswith("wrong numbers in the output of relu1: relative error")
+    assert states["crasher"].reason.startswith("crashed while compiling: killed by SIGSEGV")
+    assert states["picky"].reason == "picky takes nothing on Saturdays"
+
+
+def test_a_sleeper_is_killed(measurer):
+    measurer.child.candidate_limit_s = 3.0
+    asleep, plain = candidate("sleeper", 1), candidate("plain", 1)
+    found = measurer.measure(group_candidates([plain, asleep]))
+    assert found.costs[asleep.key].reason == "gave no answer within 3 s while compiling"
+    assert found.costs[plain.key].usable
+
+
+def test_cold_runs_of_a_real_candidate(model_file, truth, tmp_path, monkeypatch):
+    from collage_engine.timing import bench as module
+
+    monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 100)
+    Marker(tmp_path / "marker", create=True).close()
+    request = OpenRequest(str(model_file), {}, str(truth), str(tmp_path / "marker"), "f")
+    bench = module.ModelBench(request)
+    assert bench.cold, "the weights are larger than this cache"
+    prepared = bench.prepare((0,), ToolchainInstance(toolchain="onnxruntime"), lambda: None)
+    bench.evict()
+    prepared.warm_inputs()
+    assert prepared.time(1) > 0
+    prepared.close()
+
+
+def one_call(op: str, dtype: str):
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.records.graph import GraphRecord, Node, TensorType
+    from collage_engine.toolchains.base import Function
+
+    kind = TensorType((4,), dtype)
+    nodes = (
+        Node(index=0, form="parameter", types=(kind,)),
+        Node(index=1, form="call", op=op, inputs=(0,), types=(kind,), name="copy1"),
+    )
+    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0,), outputs=(1,)))
+    instance = ToolchainInstance(toolchain="t")
+    return Function("f", None, graph, 2, (0,), (1,), instance)  # type: ignore[arg-type]
+
+
+def test_a_rounding_to_8_bits_may_be_one_step_off():
+    from collage_engine.records.errors import MeasureError
+    from collage_engine.timing.bench import check
+
+    function = one_call("quantize", "int8")
+    true = np.array([1, 0, -1, 1], "int8")
+    assert check(function, [true + np.array([1, 0, 0, 0], "int8")], [true]) >= 0
+    with pytest.raises(MeasureError, match="off by 2 steps, 1 are allowed"):
+        check(function, [true + np.array([2, 0, 0, 0], "int8")], [true])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shift", "wrong"),
+    [
+        ("float32", 0.9e-4, None),
+        ("float32", 2e-4, "relative error"),
+        ("float16", 0.5e-2, None),
+        ("float16", 2e-2, "relative error"),
+        ("float32", np.nan, "not finite"),
+        ("int8", 1, "off by 1 in int8"),  # nothing rounds in a copy
+        ("int64", 1, "off by 1 in int64"),
+    ],
+)
+def test_numbers_are_judged_by_their_type(dtype, shift, wrong):
+    from collage_engine.records.errors import MeasureError
+    from collage_engine.timing.bench import check
+
+    function = one_call("copy", dtype)
+    true = np.array([1, 0, -1, 1], dtype)
+    computed = true.astype("float64" if true.dtype.kind == "f" else dtype)
+    computed[0] += np.array(shift, computed.dtype)
+    if wrong is None:
+        assert check(function, [computed], [true]) >= 0
+    else:
+        with pytest.raises(MeasureError, match=f"wrong numbers in the output of copy1: .*{wrong}"):
+            check(function, [computed], [true])

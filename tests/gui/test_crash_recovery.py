@@ -1,0 +1,384 @@
+"""Crashes, hangs, floods, versions, recovery, themes, and an engine on another machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QDialog, QMessageBox
+
+from collage_gui import recovery
+from collage_gui.connections import Connection, parse_connection
+from collage_gui.panels.tables import RowsModel
+
+
+def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive, tmp_path) -> None:
+    d = drive(
+        "--crash-after",
+        "100",
+        "--once",
+        str(tmp_path / "crashed"),
+        "--model",
+        "resnet",
+        "--slow",
+        "0.02",
+    )
+    page = d.open("resnet50.onnx")
+    page.run()
+    d.until(lambda: d.window.banner.isVisible())
+    text = d.window.banner.label.text()
+    assert "The engine crashed" in text and "while measuring" in text
+    assert "What was measured is kept" in text
+    assert not page.document.running and not page.strip.isVisible()
+    assert len(page.picture.rectangles) == 177, "the picture stays"
+    kept = len(page.document.costs)
+    assert kept >= 60
+    d.window.banner.action.click()
+    d.until(lambda: page.document.handle != "")
+    assert not d.window.banner.isVisible()
+    d.run(page)
+    assert page.document.shown.placement.measured_us is not None
+
+
+def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> None:
+    d = drive("--model", "resnet", "--slow", "0.05")
+    page = d.open("resnet50.onnx")
+    page.document.select([0, 1, 2])
+    page.pin_to("tvm")
+    page.run()
+    d.until(lambda: len(page.document.costs) > 30)
+    os.kill(d.window.client.process_id, signal.SIGKILL)
+    d.until(lambda: d.window.banner.isVisible())
+    d.trigger("restart")
+    d.until(lambda: page.document.handle != "" and page.document.operators is not None)
+    assert [p.nodes for p in page.document.pins] == [(0, 1, 2)], "pins survive the engine"
+    d.until(lambda: not page.document.running)
+
+
+def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) -> None:
+    from collage_gui import engine_client
+
+    monkeypatch.setattr(engine_client, "PING_AFTER_S", 0.3)
+    d = drive("--hang", "explain")
+    page = d.open()
+    d.run(page)
+    page.document.select([0])
+    ticks = []
+    timer = QTimer(interval=20)
+    timer.timeout.connect(lambda: ticks.append(1))
+    timer.start()
+    d.qtbot.wait(600)
+    # However slow the machine is, the loop turns on while the answer never comes.
+    d.until(lambda: len(ticks) > 15)
+    timer.stop()
+    assert page.document.explanation is None, "the question is still open"
+    assert page.candidates.model.rowCount() > 0, "other questions are answered"
+    assert not d.window.banner.isVisible(), "it still answers pings"
+
+
+def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) -> None:
+    from collage_gui import engine_client
+
+    monkeypatch.setattr(engine_client, "PING_AFTER_S", 0.3)
+    monkeypatch.setattr(engine_client, "PING_S", 0.3)
+    d = drive()
+    page = d.open()
+    os.kill(d.window.client.process_id, signal.SIGSTOP)
+    page.document.ask_preflight(page.run_settings.settings())
+    d.until(lambda: d.window.banner.isVisible(), 8000)
+    assert "does not answer" in d.window.banner.label.text()
+    d.window.banner.action.click()
+    d.until(lambda: page.document.handle != "")
+
+
+def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
+    d = drive("--flood", "20000", "--model", "resnet")
+    page = d.open("resnet50.onnx")
+    longest = [0.0]
+    import time
+
+    last = [time.monotonic()]
+
+    def tick() -> None:
+        now = time.monotonic()
+        longest[0] = max(longest[0], now - last[0])
+        last[0] = now
+
+    timer = QTimer(interval=10)
+    timer.timeout.connect(tick)
+    timer.start()
+    d.run(page)
+    timer.stop()
+    assert longest[0] < 5.0
+    assert len(page.document.log) <= 2000
+
+
+def test_an_engine_of_another_version_is_refused_with_a_sentence(drive) -> None:
+    d = drive("--speaks", "99", ready=False)
+    d.until(lambda: d.window.banner.isVisible())
+    assert "version 99" in d.window.banner.label.text()
+    assert d.window.client.state == "stopped"
+
+
+def test_noise_between_messages_goes_to_the_log(drive) -> None:
+    d = drive("--noise")
+    page = d.open()
+    d.run(page)
+    assert page.document.shown is not None
+
+
+def test_a_program_that_does_not_exist_is_named(drive) -> None:
+    d = drive(start=False)
+    d.window.client.connection = Connection("command", "/no/such/engine")
+    d.window.start_engine()
+    d.until(lambda: d.window.banner.isVisible())
+    assert "/no/such/engine not found" in d.window.banner.label.text()
+    d.window.open_path(d.model())
+    d.until(lambda: d.window.pages == [])
+    assert d.window.banner.isVisible() and "restart it" in d.window.banner.label.text()
+
+
+def test_an_error_of_one_request_is_said_and_the_rest_works(drive) -> None:
+    d = drive("--fail", "run.start")
+    page = d.open()
+    page.run()
+    d.until(lambda: page.banner.isVisible())
+    assert "run.start failed" in page.banner.label.text()
+    assert not page.document.running
+
+
+def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.select([0])
+    page.pin_never("tvm")
+    assert page.document.unsaved and d.window.tabs.tabText(0).endswith("•")
+    asked = []
+    monkeypatch.setattr(d.window, "ask_discard", lambda names: asked.append(names) or False)
+    d.window.close_document(0)
+    assert asked == ["small.onnx"] and d.window.pages == [page]
+    path = str(d.folder / "mine.collage")
+    page.document.session_path = path
+    d.trigger("save")
+    d.until(lambda: not page.document.unsaved)
+    d.window.close_document(0)
+    assert len(asked) == 1 and d.window.pages == []
+    again = d.window.open_path(path)
+    d.until(lambda: again.document.shown is not None)
+    assert [p.kind for p in again.document.pins] == ["never"]
+
+
+def test_nothing_is_asked_when_nothing_would_be_lost(drive, monkeypatch) -> None:
+    d = drive()
+    d.open()
+    monkeypatch.setattr(QMessageBox, "question", lambda *a: pytest.fail("asked"))
+    d.window.close_document(0)
+    assert d.window.pages == []
+
+
+def test_work_lost_in_a_crash_is_offered_back(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    page.document.select([0])
+    page.pin_never("tvm")
+    d.window.autosave()
+    copies = list(d.window._copies.values())
+    d.until(lambda: copies and copies[0].session.exists())
+    assert recovery.left_behind() == [], "this window lives"
+    # As if it had died: the kernel lets go of its locks.
+    recovery._OPEN[-1].close()
+    d.window._copies.clear()
+    found = recovery.left_behind()
+    assert [c.source for c in found] == [page.document.path]
+    d.window._remove(page)
+    d.window.welcome.show_lost(found)
+    d.window.welcome.recover_wanted.emit(found[0])
+    again = d.window.current
+    d.until(lambda: again.document.pins != ())
+    assert again.document.pins[0].kind == "never" and again.document.unsaved
+    d.until(lambda: recovery.left_behind() == [])
+
+
+def test_autosave_follows_a_pin(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.select([0])
+    page.pin_never("tvm")
+    d.until(lambda: d.window._copies and next(iter(d.window._copies.values())).session.exists())
+    copy = d.window._copies[page.document.key]
+    d.window._remove(page)
+    assert not copy.session.exists() and not copy.note.exists()
+
+
+def test_themes_and_text_sizes_change_the_window(drive) -> None:
+    d = drive()
+    d.open()
+    sheets = set()
+    for name in ("light", "dark", "contrast"):
+        d.trigger(f"theme_{name}")
+        assert d.theme.colours.name == name
+        sheets.add(d.window.palette().window().color().name())
+    assert len(sheets) == 3
+    before = d.theme.font().pixelSize()
+    d.trigger("bigger")
+    assert d.theme.font().pixelSize() > before
+    d.trigger("theme_system")
+    assert d.theme.colours.name in ("light", "dark", "contrast")
+
+
+def test_text_stands_out_from_its_background_in_every_theme() -> None:
+    from collage_gui.theme import CONTRAST, DARK, LIGHT
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def ratio(a: str, b: str) -> float:
+        one, two = sorted((luminance(a), luminance(b)), reverse=True)
+        return (one + 0.05) / (two + 0.05)
+
+    for c in (LIGHT, DARK, CONTRAST):
+        for back in (c.window, c.panel, c.canvas, c.raised):
+            assert ratio(c.text, back) >= 7, (c.name, "text", back)
+            assert ratio(c.quiet, back) >= 4.5, (c.name, "quiet", back)
+            assert ratio(c.accent, back) >= 3, (c.name, "accent", back)
+        assert ratio(c.warning_text, c.warning) >= 4.5
+        assert ratio(c.error_text, c.error) >= 4.5
+
+
+def test_every_action_is_in_a_menu_in_the_palette_and_in_the_help(drive) -> None:
+    from collage_gui.actions import ACTIONS
+    from collage_gui.document_window import DocumentWindow
+    from collage_gui.main_window import MainWindow
+
+    d = drive()
+    page = d.open()
+    in_menus = set()
+    for menu in d.window.menuBar().actions():
+        in_menus |= {a.objectName() for a in menu.menu().actions()}
+    keys: dict[str, str] = {}
+    for spec in ACTIONS:
+        assert f"action-{spec.id}" in in_menus
+        owner = DocumentWindow if spec.run.startswith(".") else MainWindow
+        assert callable(getattr(owner, spec.run.lstrip("."))), spec.id
+        for key in spec.keys:
+            assert key not in keys, f"{key}: {spec.id} and {keys.get(key)}"
+            keys[key] = spec.id
+    d.window.show_palette()
+    palette = d.window._palette
+    assert palette.list.count() == len(ACTIONS) - 1
+    palette.text.setText("fit")
+    assert "Fit the graph" in palette.list.item(0).text()
+    page.view.zoom(3.0)
+    palette.choose()
+    assert page.view.visible_area().contains(page.picture.bounds.adjusted(5, 5, -5, -5))
+    d.window.show_shortcuts()
+    help_page = d.window.findChild(QDialog, "shortcutsPage")
+    text = help_page.findChild(QDialog.__mro__[1], "shortcutsText").toPlainText()
+    for spec in ACTIONS:
+        for key in spec.keys:
+            assert key in text
+    help_page.close()
+
+
+def test_settings_say_what_they_cause(drive) -> None:
+    from PySide6.QtWidgets import QComboBox, QLabel
+
+    d = drive()
+    d.window.show_preferences()
+    page = d.window.findChild(QDialog, "preferencesPage")
+    texts = [label.text() for label in page.findChildren(QLabel)]
+    assert {"repaints", "lays out again", "measures again on the next run"} <= set(texts)
+    combo = page.findChild(QComboBox, "preference-theme")
+    combo.setCurrentIndex(2)
+    combo.activated.emit(2)
+    assert d.preferences.get("theme") == "dark"
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "text, command",
+    [
+        ("local", [sys.executable, "-P", "-m", "collage_engine.service"]),
+        ("ssh:user@host", ["ssh", "-o", "BatchMode=yes", "--", "user@host", "collage", "serve"]),
+        ("python:/opt/py/bin/python", ["/opt/py/bin/python", "-m", "collage_engine.service"]),
+    ],
+)
+def test_connections_name_their_command(text, command) -> None:
+    connection = parse_connection(text)
+    assert connection.command == command
+    assert parse_connection(connection.text) == connection
+
+
+@pytest.mark.parametrize("text", ["", "ssh:", "telnet:x", "ssh:-oProxyCommand=x"])
+def test_a_connection_that_is_none_is_refused(text) -> None:
+    with pytest.raises(ValueError):
+        parse_connection(text)
+
+
+def test_an_engine_over_ssh_gets_the_model_by_value(drive, tmp_path, monkeypatch) -> None:
+    fake = tmp_path / "bin" / "ssh"
+    fake.parent.mkdir()
+    engine = Path(__file__).with_name("scripted_engine.py")
+    fake.write_text(f"#!/bin/sh\nexec {sys.executable} {engine}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
+    d = drive(start=False)
+    d.window.connect_to("ssh:elsewhere")
+    d.until(lambda: bool(d.window.states))
+    page = d.open()
+    assert page.document.model.path == "small.onnx", "by name, not by a path of this machine"
+    assert "scripted-host" in d.window.device.text() and "ssh elsewhere" in d.window.device.text()
+
+
+def test_another_connection_reopens_the_documents(drive) -> None:
+    d = drive()
+    page = d.open()
+    old = d.window.client.process_id
+    d.window.connect_to(d.window.connection.text)
+    d.until(lambda: page.document.handle != "" and d.window.client.process_id != old)
+    d.window.connect_to("nonsense")
+    assert "a connection is local" in d.window.banner.label.text()
+
+
+def test_an_empty_table_model_has_no_rows(qtbot) -> None:
+    model = RowsModel([])
+    assert model.rowCount() == 0 and model.columnCount() == 0
+
+
+def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
+    from PySide6.QtCore import Qt
+
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.reveal("settings")
+    listing = page.run_settings.toolchains
+    listing.setCurrentRow(0)
+    listing.setFocus()
+    before = page.document.shown
+    d.qtbot.keyClick(listing, Qt.Key.Key_Space)
+    assert listing.item(0).checkState() == Qt.CheckState.Unchecked
+    assert page.document.shown is before and not page.document.searching
+    page.candidates.filter.setFocus()
+    d.qtbot.keyClicks(page.candidates.filter, "kfp 1")
+    assert page.candidates.filter.text() == "kfp 1" and page.document.pins == ()
+    page.view.setFocus()
+    page.document.select([0])
+    d.window._update()
+    d.qtbot.keyClick(page.view, Qt.Key.Key_2)
+    assert page.mode == "cost"
+    d.qtbot.keyClick(page.view, Qt.Key.Key_K)
+    assert [p.kind for p in page.document.pins] == ["exactly"]
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Delete)
+    assert page.document.pins == ()
+    d.until(lambda: not page.document.searching)
+    shown = page.document.shown
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Space)
+    d.until(lambda: page.document.shown is not shown)

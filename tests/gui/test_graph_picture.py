@@ -1,0 +1,300 @@
+"""See the graph: colours, groups, zoom, walking, search, large models."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+
+from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.palette import toolchain_look
+from collage_gui.graph_view.legend import Legend
+from collage_gui.graph_view.view import isolate
+
+
+def box_of(page, operator: int) -> int:
+    return page.picture.scene.display.box_of[operator]
+
+
+def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
+    d = drive("--model", "resnet")
+    page = d.open("resnet50.onnx")
+    d.run(page)
+    before = list(page.picture.scene.layout.places)
+    seen = {}
+    for mode in ("toolchain", "cost", "gain", "in-place", "state", "device", "changes"):
+        d.trigger(f"colour_{mode.replace('-', '_')}")
+        assert page.mode == mode
+        seen[mode] = tuple(look.colour for look in page.picture.looks)
+        assert page.picture.legend
+        assert d.window.colour.currentData() == mode
+    assert page.picture.scene.layout.places == before
+    assert len(set(seen.values())) >= 5
+
+
+def test_boxes_tell_the_toolchain_by_letters_and_pattern_too(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    for operator, partition in page.document.partitions.items():
+        look = page.picture.looks[box_of(page, operator)]
+        tags = {"tvm": "TV", "onnxruntime": "OR", "onednn": "DN"}
+        assert look.tag == tags[partition.toolchain]
+    patterns = {look.tag: look.pattern for look in page.picture.looks if look.tag}
+    assert len(set(patterns.values())) == len(patterns)
+
+
+def test_clicking_selects_shift_adds_and_a_rubber_band_selects_an_area(drive) -> None:
+    d = drive()
+    page = d.open()
+    view = page.view
+
+    def at(operator):
+        return view.to_view(page.picture.rectangles[box_of(page, operator)].center()).toPoint()
+
+    d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at(0))
+    assert page.document.selection == {0}
+    d.qtbot.mouseClick(
+        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(1)
+    )
+    assert page.document.selection == {0, 1}
+    corner = view.viewport().rect().bottomRight() - QPoint(2, 2)
+    d.qtbot.mousePress(
+        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, QPoint(2, 2)
+    )
+    d.qtbot.mouseMove(view.viewport(), corner)
+    d.qtbot.mouseRelease(
+        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, corner
+    )
+    assert page.document.selection == frozenset(range(19))
+    d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
+    assert page.document.selection == frozenset()
+
+
+def test_zoom_keeps_the_point_under_the_pointer(drive) -> None:
+    d = drive()
+    page = d.open()
+    where = QPointF(120, 90)
+    before = page.view.to_scene(where)
+    page.view.zoom(1.7, where)
+    after = page.view.to_scene(where)
+    assert (before - after).manhattanLength() < 1e-6
+    page.view.fit()
+    assert page.view.visible_area().contains(page.picture.bounds.adjusted(5, 5, -5, -5))
+
+
+def test_arrows_walk_along_edges(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.view.setFocus()
+    page.document.select([0])
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Down)
+    assert page.document.selection == {1}
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Up)
+    assert page.document.selection == {0}
+    d.trigger("consumer")
+    assert page.document.selection == {1}
+
+
+def test_search_finds_text_and_regular_expressions_and_counts(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.trigger("find")
+    bar = page.find_bar
+    bar.text.setText("conv2")
+    bar.search()
+    conv = list(bar.found)
+    assert bar.count.text() == f"{len(conv)} found" and conv
+    d.qtbot.keyClick(bar.text, Qt.Key.Key_Return)
+    assert page.document.primary == conv[0]
+    assert bar.count.text().startswith("1 of ")
+    d.qtbot.keyClick(bar.text, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert page.document.primary == conv[-1]
+    bar.regular.setChecked(True)
+    bar.text.setText(r"conv[13]/Conv$")
+    bar.search()
+    names = [page.document.operators.name(n) for n in bar.found]
+    assert names and all(name.endswith(("conv1/Conv", "conv3/Conv")) for name in names)
+    bar.text.setText("(")
+    bar.search()
+    assert "not a regular expression" in bar.count.text()
+
+
+def test_all_of_one_operator_are_highlighted(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.select([0])
+    d.trigger("same_operator")
+    ops = [c.op for c in page.document.operators.calls]
+    assert page.view.marks.found == {box_of(page, n) for n, op in enumerate(ops) if op == ops[0]}
+
+
+def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
+    d = drive()
+    page = d.open("resnet50.onnx")
+    d.run(page)
+    full = len(page.picture.rectangles)
+    d.trigger("collapse_partitions")
+    d.until(lambda: not page._layouts.busy and len(page.picture.rectangles) < full)
+    groups = [b for b in page.picture.scene.display.boxes if b.kind == "group"]
+    many = [p for p in page.document.shown.placement.partitions if len(p.nodes) > 1]
+    assert len(groups) == len(many)
+    shares = [look.share for look in page.picture.looks if look.kind == "group"]
+    assert all(share is not None and 0 < share < 1 for share in shares)
+    first = next(n for n, b in enumerate(page.picture.scene.display.boxes) if b.kind == "group")
+    members = page.picture.scene.display.boxes[first].members
+    page.view.box_opened.emit(first)
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, members[0])].kind == "operator"
+        )
+    )
+    d.trigger("expand_all")
+    d.until(lambda: not page._layouts.busy and len(page.picture.rectangles) == full)
+
+
+def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
+    d = drive()
+    page = d.open("resnet50.onnx")
+    page.document.select([20])
+    page.view.setFocus()
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Backspace)
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "group"
+        )
+    )
+    page.document.select([20])
+    page.view.boxes_selected.emit({box_of(page, 20)}, box_of(page, 20))
+    d.qtbot.keyClick(page.view, Qt.Key.Key_Return)
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "operator"
+        )
+    )
+
+
+def test_a_large_model_opens_collapsed_and_search_opens_what_it_finds(drive) -> None:
+    d = drive()
+    page = d.open("large.onnx")
+    assert page.document.operators.count > 10_000
+    assert len(page.picture.rectangles) < 450
+    wanted = next(
+        n for n, c in enumerate(page.document.operators.calls) if "layer.100/mlp" in c.name
+    )
+    page.go_to(wanted)
+    d.until(
+        lambda: (
+            not page._layouts.busy
+            and page.picture.scene.display.boxes[box_of(page, wanted)].kind == "operator"
+        )
+    )
+    assert page.document.selection == {wanted}
+    assert page.picture.scene.jumps_out, "the mask's edges are jumps"
+
+
+def test_a_jump_stub_leads_to_the_other_end(drive) -> None:
+    d = drive()
+    page = d.open("large.onnx")
+    box, others = next((b, o) for b, o in page.picture.scene.jumps_in.items() if len(o) == 1)
+    r = page.picture.rectangles[box]
+    stub = page.picture.jump_at(QPointF(r.right() + 12, r.top() + 6))
+    assert stub == (box, "in")
+    page.view.go_to(others[0])
+    assert page.view.marks.primary == others[0]
+
+
+def test_horizontal_orientation_lays_out_sideways(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.preferences.set("fold", False)
+    d.until(lambda: not page._layouts.busy)
+    assert page.picture.scene.height > page.picture.scene.width
+    d.trigger("horizontal")
+    d.until(lambda: not page._layouts.busy and page.picture.scene.orientation == "horizontal")
+    assert page.picture.scene.width > page.picture.scene.height
+
+
+def test_the_legend_isolates_one_toolchain(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    entry = page.picture.legend[0]
+    page.view.legend.choose(entry)
+    dimmed = page.view.marks.dimmed
+    assert dimmed == isolate(page.picture, entry) and dimmed
+    page.view.legend.choose(entry)
+    assert not page.view.marks.dimmed
+
+
+def test_the_minimap_moves_the_view(drive) -> None:
+    d = drive()
+    page = d.open("resnet50.onnx")
+    page.view.zoom(4.0)
+    assert page.view.minimap.isVisible()
+    d.qtbot.mouseClick(page.view.minimap, Qt.MouseButton.LeftButton, pos=QPoint(2, 2))
+    centre = page.view.visible_area().center()
+    assert abs(centre.x() - page.picture.bounds.left()) < 60
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
+def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.preferences.set("theme", theme)
+    image = page.view.image(page.picture.bounds, 1.0)
+    colours = {
+        image.pixelColor(x, y).name()
+        for x in range(0, image.width(), 3)
+        for y in range(0, image.height(), 3)
+    }
+    assert d.theme.colours.canvas in colours
+    wanted = {look.colour for look in page.picture.looks if look.tag}
+    assert wanted and wanted <= colours
+
+
+def test_the_legend_has_room_for_every_toolchain(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    names = [
+        "tvm",
+        "onnxruntime",
+        "onednn",
+        "openvino",
+        "openblas",
+        "mkl",
+        "cublas",
+        "cudnn",
+        "cutlass",
+        "tensorrt",
+    ]
+    looks = {name: toolchain_look(name) for name in names}
+    entries = [
+        LegendEntry(
+            key=n,
+            label=k.title,
+            colour=k.colour,
+            text=k.text,
+            tag=k.tag,
+            pattern=k.pattern,
+            count=1000,
+        )
+        for n, k in looks.items()
+    ]
+    legend = Legend(page)
+    for width in (320, 700, 1400):
+        legend.resize(width, 20)
+        legend.show_entries(entries, page.view.legend._style)
+        rows = legend._rows
+        assert [row.entry.label for row in rows] == [look.title for look in looks.values()]
+        for row in rows:
+            assert legend.rect().contains(row.geometry())
+            assert row.width() >= row.sizeHint().width()
+        for one, other in combinations(rows, 2):
+            assert not one.geometry().intersects(other.geometry())

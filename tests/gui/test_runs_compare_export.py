@@ -1,0 +1,376 @@
+"""Running, comparing runs and exporting."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree as ElementTree
+
+import msgspec
+import pytest
+from pyqtgraph import ArrowItem, TextItem
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QFileDialog
+
+from collage_engine.drawing.words import DASH
+from collage_gui.panels.charts import Bar, axis_end
+from collage_gui.panels.input_sizes import parse_shapes
+from collage_gui.panels.transitions import transitions
+from collage_gui.session import Reference
+
+
+def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
+    d = drive("--slow", "0.03", "--model", "resnet")
+    page = d.open("resnet50.onnx")
+    d.qtbot.mouseClick(d.window.run_button, Qt.MouseButton.LeftButton)
+    d.until(lambda: page.document.progress is not None and page.document.progress.done > 40)
+    assert page.strip.isVisible()
+    assert page.strip.stage.text() == "Measuring"
+    assert " of 682" in page.strip.counts.text()
+    assert " on " in page.strip.now.text()
+    d.until(lambda: any(c.usable for c in page.document.costs.values()))
+    assert d.window.run_button.text().endswith("Stop")
+    d.until(lambda: not page.document.running)
+    d.until(lambda: not page.strip.isVisible())
+
+
+def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
+    d = drive("--slow", "0.05", "--model", "resnet")
+    page = d.open("resnet50.onnx")
+    page.run()
+    d.until(lambda: len(page.document.costs) > 20)
+    d.qtbot.mouseClick(page.strip.cancel, Qt.MouseButton.LeftButton)
+    assert page.strip.stage.text() == "Cancelling…"
+    d.until(lambda: not page.document.running, 5000)
+    assert len(page.document.costs) > 20
+    assert "what was measured is kept" in page.banner.label.text()
+    before = len(page.document.costs)
+    d.run(page)
+    assert len(page.document.costs) > before
+
+
+def test_preflight_tells_what_a_run_would_do(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.trigger("preflight")
+    d.until(lambda: page.document.preflight is not None)
+    text = page.run_settings.report.text()
+    assert "candidates" in text and "already measured" in text and "Expected" in text
+    assert not page.document.running
+
+
+def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
+    d = drive("--slow", "0.15")
+    page = d.open()
+    d.run(page)
+    page.document.select([0])
+    page.pin_never(page.document.partition_of(0).toolchain)
+    page.run()
+    d.until(lambda: page.document.shown.run is None and not page.document.stale)
+    assert page.document.running and page.document.shown.estimated
+    assert not d.window.actions_by_id["reload"].isEnabled(), "nobody would hear how the run ended"
+    d.until(lambda: page.document.shown.run == "run-2")
+    assert not page.document.shown.estimated and not page.document.running
+    assert d.window.actions_by_id["reload"].isEnabled()
+
+
+def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
+    d = drive()
+    page = d.open()
+    assert page.run_settings.choose(("tvm", "onednn")) == []
+    d.window.threads.setValue(3)
+    d.window.budget.setValue(2)
+    settings = page.run_settings.settings()
+    assert settings.toolchains == ("tvm", "onednn")
+    assert settings.threads == 3 and settings.budget_s == 120.0
+    assert page.run_settings.choose(("cudnn",)) == ["cudnn"]
+    missing = [
+        page.run_settings.toolchains.item(n).text()
+        for n in range(page.run_settings.toolchains.count())
+    ]
+    assert any("pip install openvino" in text for text in missing)
+
+
+def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.run_settings.choose(("onednn", "tvm"))
+    page.run_settings.threads.setValue(3)
+    page.run_settings.budget.setValue(7)
+    page.run_settings.tune.setValue(2)
+    page.run_settings.name.setText("the newest")
+    page.document.settings = msgspec.structs.replace(
+        page.document.settings, shapes={"input": (1, 3, 32, 32)}
+    )
+    page.run_settings.tolerance.setValue(1.5)
+    page.run_settings.precision.setCurrentText("bf16")
+    page.document.own_placements = ({"/fc/Gemm": "tvm"},)
+    d.run(page)
+    path = str(d.folder / "kept.collage")
+    page.document.save(path)
+    d.until(lambda: not page.document.unsaved)
+    wanted = page.run_settings.settings()
+
+    elsewhere = shutil.copy(path, d.folder / "copied.collage")
+    again = d.window.open_path(str(elsewhere))
+    assert again is not page
+    d.until(lambda: again.document.shown is not None)
+    found = again.run_settings.settings()
+    assert found == msgspec.structs.replace(wanted, name="")
+    assert set(found.toolchains) == {"onednn", "tvm"} and found.threads == 3
+    assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.015)
+    assert found.precision == "bfloat16" and again.run_settings.precision.currentText() == "bf16"
+    assert again.run_settings.shapes.text() == "input=1,3,32,32"
+    assert found.placements == ({"/fc/Gemm": "tvm"},)
+    assert d.window.threads.value() == 3 and d.window.budget.value() == 7
+    again.run_settings.threads.setValue(5)
+    arrived = []
+    again.document.runs_changed.connect(lambda: arrived.append(1))
+    d.trigger("restart")
+    d.until(lambda: arrived)
+    assert again.run_settings.settings().threads == 5, "a restart keeps what was chosen since"
+
+
+def test_representative_inputs_must_be_an_npz_file(drive) -> None:
+    d = drive()
+    page = d.open()
+    wrong = d.folder / "x.npz"
+    wrong.write_bytes(b"nothing")
+    page.run_settings.load_inputs(str(wrong))
+    assert "not an .npz file" in page.run_settings.error.text()
+    right = d.folder / "y.npz"
+    right.write_bytes(b"PK\x03\x04rest")
+    page.run_settings.load_inputs(str(right))
+    assert page.run_settings.settings().inputs_npz == b"PK\x03\x04rest"
+
+
+def test_input_sizes_are_read_and_reopen_the_model(drive) -> None:
+    d = drive()
+    page = d.open()
+    handle = page.document.handle
+    page.run_settings.shapes.setText("input=1,3,32,32")
+    page.run_settings.shapes.editingFinished.emit()
+    d.until(lambda: page.document.handle != handle)
+    assert page.document.settings.shapes == {"input": (1, 3, 32, 32)}
+
+
+@pytest.mark.parametrize("text", ["input", "input=", "=1,2", "a=1,x", "a=0,3"])
+def test_sizes_that_cannot_be_read_say_how_they_are_written(text) -> None:
+    with pytest.raises(ValueError, match="NAME=1,3,224,224"):
+        parse_shapes(text)
+
+
+def test_a_warning_about_drifting_numbers_offers_to_measure_again(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    import msgspec
+
+    original = page.run_settings.settings
+    monkeypatch.setattr(
+        page.run_settings, "settings", lambda: msgspec.structs.replace(original(), seed=13)
+    )
+    d.run(page)
+    assert page.banner.topic == "drift" and "busy" in page.banner.label.text()
+    assert page.banner.action.text() == "Measure again"
+
+
+def test_runs_are_kept_named_noted_and_deleted_with_undo(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.run(page)
+    assert [r.name for r in page.document.visible_runs] == ["Run 1", "Run 2"]
+    page.runs.name.setText("all toolchains")
+    page.runs.name.editingFinished.emit()
+    d.until(lambda: page.document.run_of("run-2").name == "all toolchains")
+    page.runs.note.setText("quiet machine")
+    page.runs.note.editingFinished.emit()
+    d.until(lambda: page.document.run_of("run-2").note == "quiet machine")
+    d.trigger("undo")
+    d.until(lambda: page.document.run_of("run-2").note == "")
+    page.runs.delete.click()
+    assert [r.id for r in page.document.visible_runs] == ["run-1"]
+    d.trigger("undo")
+    assert [r.id for r in page.document.visible_runs] == ["run-1", "run-2"]
+
+
+def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    bars = {bar.label: bar for bar in page.runs.chart.bars}
+    assert bars["Run 1"].strong and bars["Run 1"].second is not None
+    assert bars["ONNX Runtime alone"].value > bars["Run 1"].value
+    assert bars["oneDNN alone"].value is None
+    assert "does not take reshape" in bars["oneDNN alone"].note
+    assert "measured" in page.runs.headline.text() and "▼" in page.runs.headline.text()
+
+
+def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    chart = page.runs.chart
+    usual = [Bar("Run 1", 100.0, 98.0, 105.0, second=90.0, key="run:1"), Bar("A", 140.0)]
+    assert axis_end(usual) == 140.0, "nothing is cut without need"
+    # A whisker of 60 ms, a baseline 3000 times slower, one estimate far off.
+    shown = [
+        *usual,
+        Bar("B", 120.0, 110.0, 60_000.0),
+        Bar("C", 300_000.0, 299_000.0, 310_000.0),
+        Bar("D", 110.0, second=9_000.0),
+    ]
+    chart.show_bars(shown)
+    assert axis_end(shown) == 480.0
+    (left, right), _ = chart._plot.viewRange()
+    assert left == 0 and right < 2000, "the bar of 100 µs keeps a length that can be seen"
+    texts = [item.toPlainText() for item in chart._plot.items() if isinstance(item, TextItem)]
+    assert sorted(texts) == sorted(
+        ["100 µs", "140 µs", "120 µs → 60.0 ms", "→ 300 ms", "110 µs, estimated → 9.00 ms"]
+    )
+    arrows = [item for item in chart._plot.items() if isinstance(item, ArrowItem)]
+    assert [arrow.pos().y() for arrow in arrows] == [-3], "the cut bar ends in an arrow"
+    assert "C 300 ms" in chart.accessibleDescription()
+
+
+def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.window.baseline.setCurrentIndex(2)
+    d.window.baseline.activated.emit(2)
+    assert page.document.reference == Reference("baseline", "tvm")
+    name, time = page.document.reference_time()
+    assert name == "tvm" and f"{time / page.document.shown.placement.measured_us:.2f}" == "1.72"
+    assert "TVM alone" in page.runs.headline.text()
+    found = page.document.reference_partitions()
+    for partition in page.document.shown.placement.partitions:
+        if partition.toolchain == "tvm":
+            assert found[partition.id] == pytest.approx(partition.estimated_us)
+
+
+def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    before = page.document.partition_of(0).toolchain
+    page.document.select([0])
+    page.pin_never(before)
+    d.run(page)
+    page.document.set_reference(Reference("run", "run-1"))
+    d.until(lambda: page.document.comparison is not None)
+    d.trigger("changes")
+    changed = {r.node for r in page.runs.changes.model.rows}
+    assert 0 in changed
+    look = page.picture.looks[page.picture.scene.display.box_of[0]]
+    assert look.tag in ("▲", "▼")
+    assert {entry.label for entry in page.picture.legend} >= {"same"}
+    assert "moved" in page.runs.changes.note.text()
+
+
+def test_in_place_times_and_transitions_are_tables(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    rows = page.runs.in_place.rows_model
+    deltas = [rows.rows[i].delta for i in rows.order]
+    assert deltas == sorted(deltas, reverse=True)
+    count = transitions(page.document.operators, page.document.shown.placement)
+    tools = sorted({p.toolchain for p in page.document.shown.placement.partitions})
+    matrix = page.runs.transitions.matrix
+    for r, a in enumerate(tools):
+        for c, b in enumerate(tools):
+            text = matrix.item(r, c).text()
+            assert text == (str(count[a, b]) if count[a, b] else "·")
+    assert sum(count.values()) >= len(page.document.shown.placement.partitions) - 1
+
+
+def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.settings = msgspec.structs.replace(page.document.settings, seed=17)
+    d.run(page)
+    page.reveal("runs")
+    page.runs.tabs.setCurrentWidget(page.runs.in_place)
+    model = page.runs.in_place.rows_model
+    parts = page.document.shown.placement.partitions
+    operators = {row.name: row.operators for row in model.rows}
+    for part in parts:
+        first = page.document.operators.calls[part.nodes[0]].op.removeprefix("nn.")
+        assert operators[part.id].startswith(first), "an id alone says nothing"
+    assert model.rowCount() == len(parts) + 3
+    shown = {
+        model.data(model.index(row, 1)): [model.data(model.index(row, c)) for c in (0, 1, 3, 4, 5)]
+        for row in range(model.rowCount())
+    }
+    # A kernel of no partition has no isolated time: all of its time is added in place.
+    name = "layout NCHW to NCHW16c ×3"
+    assert shown[name][0] == "outside" and shown[name][2] == DASH
+    row = next(r for r in model.rows if r.name == name)
+    assert row.in_place_us == row.delta == 310.0
+    assert "vm.copy" in shown and shown["vm.copy"][4] == "+0.500"
+    assert shown["vm.alloc ×2"][3:] == [DASH, DASH], "what was not timed stays unknown"
+    order = [model.rows[at].name for at in model.order]
+    assert order[0] == name and order[-1] == "vm.alloc ×2", "sorted by the difference"
+    page.document.select([0])
+    page.runs.in_place.show_row(0)
+    assert page.document.selection == {0}, "a row without operators selects nothing"
+    assert name in model.as_csv()
+    # A search on stored costs is no run: nothing outside is known of it.
+    page.document.show_placement(page.document.shown.placement, "another")
+    assert model.rowCount() == len(parts)
+
+
+def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.select([0, 1])
+    wanted: list[str] = []
+
+    def ask(*_, **__):
+        return wanted[-1], ""
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", ask)
+    for action, name in (
+        ("png_view", "view.png"),
+        ("png_selection", "selection.png"),
+        ("png_whole", "whole.png"),
+    ):
+        wanted.append(str(d.folder / name))
+        d.trigger(action)
+        image = QImage(wanted[-1])
+        assert image.width() > 100 and image.height() > 100
+    wanted.append(str(d.folder / "graph.svg"))
+    d.trigger("svg")
+    assert ElementTree.parse(wanted[-1]).getroot().tag.endswith("svg")
+    wanted.append(str(d.folder / "tables"))
+    d.trigger("csv")
+    assert (d.folder / "tables" / "partitions.csv").read_text().startswith("Toolchain,")
+    wanted.append(str(d.folder / "report.html"))
+    d.trigger("report")
+    d.until(lambda: (d.folder / "report.html").exists())
+    wanted.append(str(d.folder / "artifact"))
+    d.trigger("artifact")
+    d.until(lambda: (d.folder / "artifact" / "manifest.json").exists())
+
+
+def test_a_whole_large_graph_is_written_in_tiles(drive, monkeypatch) -> None:
+    from collage_gui import exports
+
+    monkeypatch.setattr(exports, "TILE_PX", 1000)
+    d = drive()
+    page = d.open("large.onnx")
+    written = exports.save_tiles(page.view, page.picture, str(d.folder / "t.png"))
+    assert len(written) >= 2
+    width = sum(QImage(p).width() for p in written if "-r0" in p)
+    assert abs(width - page.picture.bounds.width()) <= len(written)
+
+
+def test_a_file_that_cannot_be_written_says_so(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: ("/proc/no/x.svg", ""))
+    d.trigger("svg")
+    assert "could not be written" in page.banner.label.text()

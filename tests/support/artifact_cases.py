@@ -1,0 +1,91 @@
+"""What the tests of artifacts share: a small model, covers of it, and the loader in C++."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.toolchain import ToolchainInstance
+
+MNIST = Path(__file__).parents[2] / "resources/models/mnist.onnx"
+LOADER = LOADERS / "run_artifact.cc"
+
+
+def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[CoverPart]:
+    """The model cut into as many even runs of operators as toolchains, one thread each."""
+    count = len(model.graph.operators)
+    cuts = [count * k // len(toolchains) for k in range(len(toolchains) + 1)]
+    return [
+        CoverPart(ToolchainInstance(toolchain=name, threads=1), tuple(range(first, last)))
+        for name, first, last in zip(toolchains, cuts, cuts[1:], strict=False)
+    ]
+
+
+def sample_of(model: ImportedModel) -> ArtifactContents:
+    """Random inputs of the model, and what its file computes of them."""
+    inputs = model.random_inputs(0)
+    return ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4)
+
+
+def artifact_maker(
+    covers: dict[str, list[str]], new_folder: Callable[[str], Path]
+) -> Callable[[str], Path]:
+    """Makes (once) and gives the artifact of a named cover of MNIST."""
+    model = import_model(MNIST)
+    contents = sample_of(model)
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            folder = new_folder(name)
+            built = build_cover(model, cover_in_turn(model, covers[name]))
+            write_module(built, folder / "built", link=True)
+            made[name] = write_artifact(model, folder / "built", folder / "artifact", contents)
+        return made[name]
+
+    return make
+
+
+def compile_loader(folder: Path) -> Path:
+    """The C++ loader as its user would compile it, by the wheels' headers and libraries."""
+    import tvm
+    import tvm_ffi.libinfo
+
+    config = [sys.executable, "-m", "tvm_ffi.config"]
+    flags = subprocess.run([*config, "--cxxflags"], capture_output=True, text=True, check=True)
+    tvm_lib = Path(tvm.__file__).parent / "lib"
+    ffi_lib = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
+    out = folder / "run_artifact"
+    command = [
+        os.environ.get("CXX", "g++"),
+        "-std=c++17",
+        "-O1",
+        *flags.stdout.split(),
+        str(LOADER),
+        "-o",
+        str(out),
+        "-Wl,--no-as-needed",
+        f"-L{tvm_lib}",
+        "-ltvm_runtime",
+        f"-L{ffi_lib}",
+        "-ltvm_ffi",
+        f"-Wl,-rpath,{tvm_lib}",
+        f"-Wl,-rpath,{ffi_lib}",
+    ]
+    subprocess.run(command, check=True, timeout=240)
+    return out
+
+
+def run_cpp(loader: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The C++ loader in an empty environment."""
+    return subprocess.run(
+        [str(loader), *arguments], env={}, capture_output=True, text=True, timeout=300
+    )

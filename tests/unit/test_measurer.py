@@ -1,0 +1,259 @@
+"""The measurer against candidates that crash, hang, lie and eat, in a real child process."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import MeasureError, ModelError
+from collage_engine.records.event import Measured, Progress
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.store import Store
+from collage_engine.timing.measurer import Group, Measurer, group_candidates
+
+
+def candidate(name: str, *nodes: int, key: str = "", **config: str) -> CandidateRecord:
+    instance = ToolchainInstance(toolchain=name, config=tuple(sorted(config.items())), threads=2)
+    nodes = nodes or (0,)
+    return CandidateRecord(
+        id=f"{instance.id}:{nodes}",
+        instance=instance,
+        nodes=nodes,
+        label=f"{name}{nodes}",
+        key=key or f"{instance.id}:{nodes}",
+    )
+
+
+class Bed:
+    """A measurer over the pretended job, its store and its log."""
+
+    def __init__(self, tmp_path, model: str = "m.onnx", shapes=None, **options) -> None:
+        self.folder = tmp_path
+        self.store = Store(tmp_path / "m.db")
+        self.events: list = []
+        self.measurer = Measurer(
+            model,
+            shapes,
+            tmp_path,
+            store=self.store,
+            job="tests.support.measure_targets:Job",
+            fingerprint="here",
+            versions={"good": "1.0"},
+            model_hash="m",
+            **options,
+        )
+
+    def measure(self, *candidates: CandidateRecord, **options):
+        self.events.clear()
+        return self.measurer.measure(
+            group_candidates(candidates), on_event=self.events.append, **options
+        )
+
+    def log(self) -> list[tuple[str, str]]:
+        path = self.folder / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(line.split()[0], line.rsplit(" ", 1)[1]) for line in lines]
+
+    def heard(self) -> dict[str, str]:
+        return {e.candidate: e.cost.state for e in self.events if isinstance(e, Measured)}
+
+
+@pytest.fixture
+def bed(tmp_path):
+    made = Bed(tmp_path)
+    yield made
+    made.measurer.close()
+    made.store.close()
+
+
+def test_rivals_are_measured_stored_and_found_again(bed, tmp_path):
+    rivals = [candidate("good", 1, us="100"), candidate("other", 1, us="300")]
+    first = bed.measure(*rivals)
+    costs = [first.costs[c.key] for c in rivals]
+    assert [c.median_us for c in costs] == pytest.approx([100, 300], rel=0.01)
+    assert costs[0].threads == 2 and costs[0].fingerprint == "here"
+    assert costs[0].max_rel_error == 1e-6 and costs[0].cold_us is None
+    assert (first.measured, first.from_store, first.skipped) == (2, 0, 0)
+    stored = {m.key: m for m in bed.store.measurements()}
+    assert stored[rivals[0].key].versions == {"good": "1.0"}
+    again = bed.measure(*rivals)
+    assert (again.measured, again.from_store) == (0, 2)
+    assert all(c.from_store for c in again.costs.values()) and len(bed.log()) == 2
+    assert bed.heard() == {c.id: "measured" for c in rivals}
+
+
+def test_equal_keys_are_measured_once_and_everyone_hears(bed):
+    twins = [candidate("good", n, key="same") for n in (1, 2, 3)]
+    found = bed.measure(*twins)
+    assert found.measured == 1 and len(bed.log()) == 1
+    assert bed.heard() == {c.id: "measured" for c in twins}
+    progress = [e for e in bed.events if isinstance(e, Progress)]
+    assert progress[-1].done == progress[-1].total == 1
+
+
+def test_one_child_serves_all(bed):
+    bed.measure(*(candidate("good", n) for n in range(5)))
+    bed.measure(candidate("good", 9))
+    assert len(bed.log()) == 6 and len({pid for pid, _ in bed.log()}) == 1
+
+
+def test_reasons(bed):
+    rivals = [
+        candidate("good", 1),
+        candidate("half", 1, act="unsupported"),
+        candidate("liar", 1, act="wrong"),
+        candidate("late", 1, act="raises-timed"),
+    ]
+    found = bed.measure(*rivals)
+    reasons = [found.costs[c.key].reason for c in rivals]
+    assert reasons == [
+        None,
+        "no kernel for float16",
+        "wrong numbers in the output of conv1: relative error 0.5",
+        "RuntimeError: kernel says no",
+    ]
+    assert found.invalid == 3 and len({pid for pid, _ in bed.log()}) == 1
+
+
+def test_wrong_numbers_hold_for_their_model_only(bed, tmp_path):
+    liar = candidate("liar", 1, act="wrong")
+    bed.measure(liar)
+    assert bed.measure(liar).from_store == 1
+    assert bed.store.get(liar.key, "another model") is None
+    assert bed.store.get(liar.key, "m").state == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("dies-compiling", "crashed while compiling: killed by SIGABRT: in prepare"),
+        ("dies", "crashed while running alone: killed by SIGABRT: double free or corruption"),
+        ("dies-timed", "crashed while being timed: killed by SIGSEGV: in time"),
+    ],
+)
+def test_a_crash_costs_its_culprit_only(bed, act, reason):
+    rivals = [
+        candidate("good", 1, us="100"),
+        candidate("bad", 1, act=act),
+        candidate("other", 1, us="120"),
+    ]
+    found = bed.measure(*rivals, candidate("good", 2))
+    assert found.costs[rivals[1].key].reason.startswith(reason)
+    assert found.costs[rivals[0].key].median_us == pytest.approx(100, rel=0.01)
+    assert found.costs[rivals[2].key].median_us == pytest.approx(120, rel=0.01)
+    assert found.measured == 4 and found.invalid == 1
+    assert len(bed.heard()) == 4
+
+
+def test_one_that_dies_first_in_a_fresh_child_is_not_asked_twice(bed):
+    bad = candidate("bad", 1, act="dies")
+    bed.measure(bad)
+    assert len(bed.log()) == 1
+
+
+def test_who_crashes_in_a_process_another_one_spoiled_is_acquitted(bed):
+    victim = candidate("good", 2)
+    found = bed.measure(candidate("vandal", 1, act="poisons"), victim)
+    assert found.costs[victim.key].state == "measured"
+    assert found.measured == 2 and len({pid for pid, _ in bed.log()}) == 2
+
+
+def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(tmp_path):
+    bed = Bed(tmp_path, candidate_limit_s=0.5)
+    hanging = candidate("slow", 1, act="sleeps")
+    found = bed.measure(candidate("good", 1), hanging, candidate("good", 2))
+    assert found.costs[hanging.key].reason == "gave no answer within 0.5 s while compiling"
+    assert found.invalid == 1 and found.measured == 3
+    bed.measurer.close()
+
+
+def test_one_that_eats_memory_is_stopped(tmp_path):
+    bed = Bed(tmp_path, memory_limit_bytes=300 << 20)
+    greedy = candidate("greedy", 1, act="eats")
+    found = bed.measure(greedy, candidate("good", 1))
+    assert "used more than 0.293 GiB of memory" in (found.costs[greedy.key].reason or "")
+    assert found.invalid == 1 and found.measured == 2
+    bed.measurer.close()
+
+
+def test_what_libraries_print_corrupts_nothing(bed):
+    found = bed.measure(candidate("loud", 1, act="prints"), candidate("good", 1))
+    assert {c.state for c in found.costs.values()} == {"measured"}
+
+
+def test_budget_leaves_the_rest_unknown_in_the_callers_order(bed):
+    slow = [candidate("slow", n, act="sleeps", s="0.3") for n in range(20)]
+    found = bed.measure(*slow, deadline=time.monotonic() + 1.0)
+    assert 1 <= found.measured <= 5 and found.skipped == 20 - found.measured
+    assert list(found.costs) == [c.key for c in slow[: found.measured]]
+    assert bed.measure(*slow[:1]).from_store == 1
+    assert bed.measure(slow[-1], deadline=time.monotonic() - 1).skipped == 1
+
+
+def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypatch):
+    monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
+    found = bed.measure(candidate("slow", act="sleeps"), deadline=time.monotonic() + 0.3)
+    assert found.costs == {} and found.skipped == 1
+    assert bed.store.info().measurements == 0
+
+
+def test_cancel_is_quick_and_keeps_what_was_measured(bed):
+    cancel = threading.Event()
+    good, hanging = candidate("good", 1), candidate("slow", 2, act="sleeps")
+    cancelled: list[float] = []
+
+    def when_one_is_there() -> None:
+        store = Store(bed.store.path)
+        until = time.monotonic() + 60
+        while store.get(good.key) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        cancelled.append(time.monotonic())
+        cancel.set()
+        store.close()
+
+    watcher = threading.Thread(target=when_one_is_there)
+    watcher.start()
+    found = bed.measure(good, hanging, cancel=cancel)
+    assert cancelled, "nothing hung"
+    assert time.monotonic() - cancelled[0] < 1.1
+    watcher.join()
+    assert found.stopped and list(found.costs) == [good.key] and found.skipped == 1
+    assert bed.store.get(good.key) is not None and bed.store.get(hanging.key) is None
+    assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
+
+
+def test_again_merges_old_and_new_repeats(bed):
+    one = candidate("good", 1)
+    first = bed.measure(one).costs[one.key]
+    second = bed.measure(one, again=True)
+    assert second.measured == 1 and second.from_store == 0
+    assert second.costs[one.key].count > first.count
+    assert bed.store.get(one.key).count == second.costs[one.key].count
+
+
+def test_cold_weights_are_timed_when_the_bench_wants_it(tmp_path):
+    bed = Bed(tmp_path, shapes={"cold": (1,)})
+    one = candidate("good", 1, us="50")
+    assert bed.measure(one).costs[one.key].cold_us == pytest.approx(50, rel=0.01)
+    bed.measurer.close()
+
+
+def test_a_model_that_cannot_be_opened_says_so(tmp_path):
+    bed = Bed(tmp_path, "broken.onnx")
+    with pytest.raises(ModelError, match=r"broken\.onnx is no ONNX file"):
+        bed.measure(candidate("good"))
+    bed.measurer.close()
+    bed = Bed(tmp_path, "crash.onnx")
+    with pytest.raises(MeasureError, match=r"crash\.onnx could not be opened.*SIGABRT"):
+        bed.measure(candidate("good"))
+    bed.measurer.close()
+
+
+def test_a_candidate_without_a_key_is_refused(bed):
+    instance = ToolchainInstance(toolchain="t")
+    nameless = CandidateRecord(id="x", instance=instance, nodes=(0,), label="l")
+    with pytest.raises(MeasureError, match="no measurement key"):
+        bed.measurer.measure([Group((0,), (nameless,))])

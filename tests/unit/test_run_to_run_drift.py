@@ -1,0 +1,188 @@
+"""What sittings differ by: kept in the store, used for ties, probabilities and stated intervals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from collage_engine.control.budget import Budget
+from collage_engine.partition.candidate import make_record
+from collage_engine.planning.problem import DRIFT_CONSTANT, make_problem
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import UsageError
+from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.stages import measure as stage_measure
+from collage_engine.search.api import Search, solve
+from collage_engine.search.doubt import Doubt, doubt, ties
+from collage_engine.search.explain import explain_node
+from collage_engine.search.problem import Answer, Problem
+from collage_engine.search.reading import problem_from
+from collage_engine.search.sittings import BUSY_DRIFT, missing
+from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
+from collage_engine.store.store import Store
+from collage_engine.timing.measurer import Group
+from collage_engine.timing.protocol import Timing, cost_of, merged
+from tests.support.graphs import chain
+
+STEADY = (100.0,) * 9
+
+
+def moved(share: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return STEADY, tuple(one * (1 + share) for one in STEADY)
+
+
+def test_what_is_missing_is_the_drift_that_would_have_held_it() -> None:
+    assert missing(*moved(0.0)) == 0.0
+    assert missing(*moved(0.07)) == pytest.approx(0.07)
+    scattered = [90.0, 95.0, 100.0, 105.0, 110.0, 97.0, 103.0]
+    assert missing(scattered, [104.0]) == 0.0  # their own scatter explains it
+
+
+def test_the_store_remembers_sittings_by_threads_and_the_latest_ones(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    try:
+        assert recall(store, 1) == []
+        for number in range(KEPT + 3):
+            learn(store, 1, [moved(number / 100)] * 2)
+        known = recall(store, 1)
+        assert len(known) == KEPT and known[-1] == pytest.approx([(KEPT + 2) / 100] * 2)
+        assert recall(store, 2) == [] and learn(store, 1, []) == known
+    finally:
+        store.close()
+
+
+def test_little_knowledge_widens_the_default_and_much_replaces_it() -> None:
+    few = [[0.01] * 10, [0.02] * 10]
+    assert drift([], 0.2) == 0.2
+    assert not enough(few) and drift(few, 0.2) == 0.2
+    assert drift([[0.4] * 10], 0.2) == pytest.approx(0.4)
+    assert not enough([[0.01] * 100]), "however many, they are of one sitting"
+    much = [[0.01] * (ENOUGH // SITTINGS + 1) for _ in range(SITTINGS)]
+    assert enough(much) and drift(much, 0.2) == pytest.approx(0.01)
+    assert drift(much, BUSY_DRIFT) == BUSY_DRIFT, "quiet days say nothing of a busy one"
+
+
+def rivals(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
+    """Two covers: one candidate against another on the same nodes, or against two on parts."""
+    candidates = [{"id": "a", "nodes": [0, 1], "toolchain": "a", "cost_us": 100.0, "spread_us": 1}]
+    parts = [[0], [1]] if apart else [[0, 1]]
+    candidates += [
+        {
+            "id": f"b{k}",
+            "nodes": nodes,
+            "toolchain": "b",
+            "cost_us": theirs / len(parts),
+            "spread_us": 1,
+        }
+        for k, nodes in enumerate(parts)
+    ]
+    return {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+        "candidates": candidates,
+        "drift": drift,
+    }
+
+
+def test_drift_makes_ties_and_less_of_it_where_rivals_were_timed_together() -> None:
+    def tied(theirs: float, drift: float, apart: bool) -> bool:
+        problem = problem_from(rivals(theirs, drift, apart=apart))
+        return bool(ties(problem, solve(problem)))
+
+    assert not tied(110.0, 0.0, apart=False) and tied(101.5, 0.0, apart=False)
+    assert tied(110.0, 0.2, apart=False) and tied(110.0, 0.2, apart=True)
+    # 25 % apart: two sittings may differ so much, two rivals in the same rounds hardly.
+    assert tied(125.0, 0.2, apart=True) and not tied(125.0, 0.2, apart=False)
+    problem = problem_from(rivals(110.0, 0.2, apart=False))
+    told = explain_node(problem, solve(problem), 0)
+    assert any("measured at another time, it may win: a tie" in line for line in told.text)
+
+
+def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_rounds() -> None:
+    rng = random.Random(1)
+
+    def right(apart: bool, share: float) -> float:
+        problem = problem_from(rivals(108.0, share, apart=apart))
+        repeats = {
+            c.id: [(c.cost_us or 0.0) * rng.uniform(0.999, 1.001) for _ in range(15)]
+            for c in problem.candidates
+        }
+        return doubt(problem, solve(problem), repeats=repeats, draws=400).right["a"]
+
+    assert right(True, 0.0) == right(False, 0.0) == 1.0
+    assert 0.5 < right(True, 0.2) < right(False, 0.2) < 1.0
+
+
+def test_a_drift_is_a_share() -> None:
+    with pytest.raises(UsageError, match="drift"):
+        problem_from(rivals(101.0, -0.1, apart=False))
+
+
+class Run:
+    """What settling reads of a run: a chain of four operators on two toolchains."""
+
+    def __init__(self, store: Store) -> None:
+        self.graph = chain(*["nn.relu"] * 4)
+        self.workspace: Any = SimpleNamespace(store=store)
+        self.settings = RunSettings(threads=1)
+        self.constants: dict[str, float] = {}
+        self.drift = 0.2
+        self.records = [
+            self.record(name, (k,), us) for name, us in (("a", 10.0), ("b", 30.0)) for k in range(4)
+        ]
+        self.asked: list[tuple[set[str], bool]] = []
+        self.counts = CandidateCounts(measured=8)
+
+    def record(self, name: str, nodes: tuple[int, ...], us: float) -> CandidateRecord:
+        made = make_record(self.graph, ToolchainInstance(toolchain=name), nodes, rule="region")
+        return msgspec.structs.replace(made, key=made.id, cost=cost_of_repeats([us] * 9))
+
+    def problem(self) -> Problem:
+        return make_problem(self.graph.record, self.records, (), self.constants, self.settings)
+
+    def doubt(self, problem: Problem, answer: Answer, search: Search, drift: float | None) -> Doubt:
+        return Doubt(right={}, loss_us=0.0, settle=(), draws=1)
+
+    def again(self, groups: Sequence[Group], deadline: float, renew: bool) -> dict[str, Cost]:
+        keys = {c.key: c.cost for group in groups for c in group.candidates}
+        self.asked.append((set(keys), renew))
+        return {
+            key: merged(old, cost_of_repeats([1.3 * (old.median_us or 0.0)] * 9))
+            for key, old in keys.items()
+        }
+
+
+def cost_of_repeats(repeats: list[float]) -> Cost:
+    return cost_of(Timing(samples=[us * 1e-6 for us in repeats]), threads=1)
+
+
+@pytest.mark.parametrize("measuring_s", [5.0, 60.0])
+def test_a_run_that_measures_for_long_learns_from_a_sitting_of_its_own(
+    tmp_path: Path, measuring_s: float
+) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    try:
+        run: Any = Run(store)
+        budget = Budget(600.0)
+        budget.started -= measuring_s
+        done = stage_measure._settle(run, run, budget)
+        if measuring_s < stage_measure.SITTING_FROM_S:
+            assert not done and not run.asked and recall(store, 1) == []
+            return
+        assert done and run.asked == [({r.key for r in run.records}, True)]
+        (sitting,) = recall(store, 1)
+        assert sitting == pytest.approx([0.3] * 8)
+        assert run.constants[DRIFT_CONSTANT] == pytest.approx(0.3)
+        assert run.problem().drift == pytest.approx(0.3)
+        # Both sittings count equally.
+        assert {round(r.cost.median_us, 3) for r in run.records} == {11.5, 34.5}
+    finally:
+        store.close()

@@ -1,0 +1,62 @@
+"""What the search answers when it has no time: a cover, its gap, and no claim beyond that."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from collage_engine.search.api import Search, check, solve
+from collage_engine.search.dive import dive
+from collage_engine.search.reading import problem_from
+from tests.support.search_graphs import chain, problem_on, wide
+from tests.support.search_instances import BruteForce, random_problem
+
+NO_TIME_S = 1e-6
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+def test_a_dive_is_a_cover_at_its_true_cost_or_nothing(cyclic: bool) -> None:
+    covers = 0
+    for seed in range(5 * 10**8, 5 * 10**8 + 120):
+        data = random_problem(seed, cyclic=cyclic, nodes=8)
+        data.pop("pins", None)
+        search = Search(problem_from(data))
+        offered = [list(nodes.candidates) for nodes in search.space.sets]
+        found = dive(search.space, search.weights, offered, [0] * search.space.count)
+        if found is None:
+            continue
+        covers += 1
+        cost, cover = found
+        judged = check(search.problem, [search.problem.candidates[c].id for c in cover])
+        assert isinstance(judged, float), f"seed {seed}: {judged}"
+        assert search.to_us(cost) == pytest.approx(judged), f"seed {seed}"
+        least = BruteForce(data).least([])
+        assert least is not None and judged >= float(least) - 1e-6
+    assert covers > 20
+
+
+def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
+    graph = wide(240)
+    pins = [{"nodes": [3], "not_toolchain": "tvm"}]
+    problem = problem_from(problem_on(graph) | {"pins": pins})
+    search = Search(problem)
+    answer = solve(problem, time_limit_s=NO_TIME_S, previous=search)
+    assert answer.cost_us is not None and answer.lower_bound_us is not None
+    judged = check(problem, answer.cover)
+    assert isinstance(judged, float) and judged == pytest.approx(answer.cost_us)
+    assert 0 < answer.lower_bound_us < answer.cost_us and not answer.optimal
+    assert answer.gap_us == pytest.approx(answer.cost_us - answer.lower_bound_us)
+    verdict = answer.verdicts[0]
+    assert verdict.state == "honoured" and verdict.price_us is None
+    assert all(bound >= 0 and math.isfinite(bound) for bound in answer.regret_bounds.values())
+
+
+def test_what_there_was_no_time_for_is_not_remembered() -> None:
+    problem = problem_from(problem_on(chain(12)))
+    search = Search(problem)
+    search.until, search.pressed = 0.0, True
+    assert not search.find(problem.pins).decided
+    search.until = None
+    answer = solve(problem, previous=search)
+    assert answer.optimal and answer.cost_us == solve(problem).cost_us

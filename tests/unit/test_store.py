@@ -1,0 +1,274 @@
+"""The measurement store: keeps, merges, is shared, and says clearly what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from collage_engine.machine.folders import cache_folder
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store, remembered
+
+INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
+
+
+def measured(key: str, us: float, when: str = "2026-01-02T03:04:05+00:00") -> Measurement:
+    cost = Cost(
+        state="measured",
+        median_us=us,
+        low_us=us - 1,
+        high_us=us + 1,
+        count=3,
+        repeats_us=(us - 1, us, us + 1),
+        threads=2,
+        measured_at=when,
+        fingerprint="f",
+    )
+    return Measurement(
+        key=key,
+        cost=cost,
+        label="conv+relu",
+        instance=INSTANCE,
+        device="a cpu",
+        versions={"onednn": "3.2"},
+        model="m.onnx",
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "deep" / "m.db") as made:
+        yield made
+
+
+def test_keeps_costs_whole_and_marks_where_they_come_from(store):
+    assert store.get("a") is None and not store.path.exists()
+    store.put(measured("a", 5.0))
+    store.put(Measurement(key="b", cost=invalid("wrong numbers"), instance=INSTANCE))
+    with Store(store.path) as again:
+        found = again.get_many(["b", "a", "nothing"])
+        assert set(found) == {"a", "b"}
+        assert found["a"].repeats_us == (4.0, 5.0, 6.0) and found["a"].from_store
+        assert found["b"].state == "invalid" and found["b"].reason == "wrong numbers"
+        assert found["b"].measured_at is not None
+        kept = {m.key: m for m in again.measurements()}
+        assert kept["a"].instance == INSTANCE and kept["a"].versions == {"onednn": "3.2"}
+        assert not kept["a"].cost.from_store
+
+
+def test_replaces_and_counts(store):
+    store.put(measured("a", 5.0))
+    store.put(measured("a", 7.0))
+    store.put_constant("peaks", {"float32": 1e11})
+    info = store.info()
+    assert (info.measurements, info.constants, info.invalid) == (1, 1, 0)
+    assert info.toolchains == {"onednn": 1} and info.devices == {"a cpu": 1}
+    assert info.bytes > 0 and info.newest == "2026-01-02T03:04:05+00:00"
+    assert store.get("a").median_us == 7.0
+    assert store.clear() == 1
+    assert store.info().measurements == 0 and store.constant("peaks") is None
+
+
+def test_many_keys_at_once(store):
+    store.put_many([measured(f"k{i}", 1.0 + i) for i in range(1500)])
+    found = store.get_many([f"k{i}" for i in range(0, 3000)])
+    assert len(found) == 1500 and found["k1499"].median_us == 1500.0
+
+
+def test_export_and_merge_keep_the_newer(store, tmp_path):
+    store.put_many([measured("a", 1, "2026-01-01"), measured("b", 2, "2026-01-05")])
+    assert store.export(tmp_path / "all.jsonl") == 2
+    with Store(tmp_path / "other.db") as other:
+        other.put_many([measured("a", 9, "2026-01-03"), measured("b", 9, "2026-01-03")])
+        assert other.import_(tmp_path / "all.jsonl") == 1
+        assert [other.get(k).median_us for k in "ab"] == [9.0, 2.0]
+        assert other.import_(tmp_path / "all.jsonl") == 0
+
+
+def test_import_says_what_is_wrong_and_takes_nothing(store, tmp_path):
+    with pytest.raises(MeasureError, match=r"missing\.jsonl cannot be read: No such file"):
+        store.import_(tmp_path / "missing.jsonl")
+    path = tmp_path / "bad.jsonl"
+    path.write_text("hello\n")
+    with pytest.raises(MeasureError, match="no export of a measurement store"):
+        store.import_(path)
+    path.write_text('{"collage_store": 1}\n{"key": "a", "cost": {"state": "measured"}}\n{"key"\n')
+    with pytest.raises(MeasureError, match="line 3"):
+        store.import_(path)
+    assert store.get("a") is None
+    path.write_text('{"collage_store": 99}\n')
+    with pytest.raises(MeasureError, match="format 99"):
+        store.import_(path)
+
+
+def test_export_to_an_impossible_place(store, tmp_path):
+    store.put(measured("a", 1))
+    with pytest.raises(MeasureError, match="cannot be written"):
+        store.export(tmp_path / "no" / "such" / "folder.jsonl")
+
+
+def test_damaged_file_is_named_and_can_be_cleared(tmp_path):
+    path = tmp_path / "m.db"
+    path.write_bytes(b"not a database at all, but long enough to be read as a header" * 50)
+    with Store(path) as store:
+        for use in (lambda: store.get("a"), lambda: store.put(measured("a", 1)), store.info):
+            with pytest.raises(MeasureError, match=r"m\.db is damaged.*collage store clear"):
+                use()
+        store.clear()
+        store.put(measured("a", 1))
+        assert store.get("a").median_us == 1
+
+
+def test_damage_in_the_middle(tmp_path):
+    path = tmp_path / "m.db"
+    with Store(path) as store:
+        store.put_many([measured(f"k{i}", 1.0) for i in range(2000)])
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    with Store(path) as store, pytest.raises(MeasureError, match="damaged"):
+        store.get_many([f"k{i}" for i in range(2000)])
+
+
+def test_another_database_and_a_newer_version(tmp_path):
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table poems (line text)")
+    connection.close()
+    with Store(path) as store, pytest.raises(MeasureError, match="no measurement store"):
+        store.put(measured("a", 1))
+    newer = tmp_path / "newer.db"
+    with sqlite3.connect(newer) as connection:
+        connection.execute("pragma user_version=99")
+    connection.close()
+    with Store(newer) as store, pytest.raises(MeasureError, match="newer version"):
+        store.get("a")
+
+
+def test_disk_full(store):
+    store.put(measured("a", 1))
+    with store._using(write=True) as database:
+        pages = database.execute("pragma page_count").fetchone()[0]
+        database.execute(f"pragma max_page_count={pages}")
+    with pytest.raises(MeasureError, match=r"m\.db cannot grow: the disk is full"):
+        store.put_many([measured(f"key{i}", 1.0) for i in range(5000)])
+    assert store.get("a").median_us == 1.0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_file_by_permissions(store):
+    store.put(measured("a", 1))
+    store.close()
+    store.path.chmod(0o444)
+    assert store.get("a").median_us == 1
+    with pytest.raises(MeasureError, match="cannot be written"):
+        store.put(measured("b", 1))
+
+
+def test_read_only_database_is_read_and_refuses_writing(store, monkeypatch):
+    store.put(measured("a", 1))
+    store.close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert store.get("a").median_us == 1
+    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
+        store.put(measured("b", 1))
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with Store(tmp_path / "file" / "m.db") as store, pytest.raises(MeasureError, match="cannot"):
+        store.put(measured("a", 1))
+
+
+def test_several_processes_and_threads_write_at_once(store):
+    store.put(measured("a", 1))
+    script = (
+        "import sys; sys.path[:] = eval(sys.argv[3])\n"
+        "from tests.unit.test_store import Store, measured\n"
+        "with Store(sys.argv[1]) as s:\n"
+        "    for i in range(40): s.put(measured(f'{sys.argv[2]}-{i}', 1.0))\n"
+    )
+    paths = repr([os.getcwd(), *sys.path])
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(store.path), name, paths])
+        for name in ("p", "q")
+    ]
+    threads = [
+        threading.Thread(
+            target=lambda n=n: [store.put(measured(f"t{n}-{i}", 1)) for i in range(20)]
+        )
+        for n in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [p.wait() for p in processes] == [0, 0]
+    assert store.info().measurements == 1 + 80 + 60
+
+
+def test_a_killed_process_loses_nothing_it_put(store):
+    script = (
+        "import sys, os; sys.path[:] = eval(sys.argv[2])\n"
+        "from tests.unit.test_store import Store, measured\n"
+        "s = Store(sys.argv[1])\n"
+        "for i in range(7): s.put(measured(f'k{i}', 1.0))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    paths = repr([os.getcwd(), *sys.path])
+    assert subprocess.run([sys.executable, "-c", script, str(store.path), paths]).returncode == -9
+    assert store.info().measurements == 7
+
+
+def test_remembered_makes_once(store, tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"us": 3.5}
+
+    assert remembered(store, "launch", make) == {"us": 3.5}
+    assert remembered(store, "launch", make) == {"us": 3.5}
+    assert len(made) == 1
+    (tmp_path / "broken.db").write_bytes(b"x" * 5000)
+    with Store(tmp_path / "broken.db") as broken:
+        assert remembered(broken, "launch", make) == {"us": 3.5}
+    assert len(made) == 2
+
+
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    assert cache_folder() == tmp_path and Store().path.parent == tmp_path
+
+
+def test_columns_are_readable_without_us(store):
+    store.put(measured("a", 5.0))
+    store.close()
+    with sqlite3.connect(store.path) as connection:
+        row = connection.execute(
+            "select label, toolchain, state, median_us, versions from measurements"
+        ).fetchone()
+    connection.close()
+    assert row[:4] == ("conv+relu", "onednn", "measured", 5.0)
+    assert json.loads(row[4]) == {"onednn": "3.2"}
+
+
+def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
+    wrong = Measurement(key="a", cost=invalid("wrong numbers"), model="x", one_model=True)
+    store.put(measured("a", 5.0))
+    store.put(wrong)
+    assert store.get("a").median_us == 5.0 and store.get("a", "y").median_us == 5.0
+    assert store.get("a", "x").state == "invalid"
+    store.export(tmp_path / "all.jsonl")
+    with Store(tmp_path / "other.db") as other:
+        assert other.import_(tmp_path / "all.jsonl") == 2
+        assert other.get("a", "x").state == "invalid" and other.get("a").median_us == 5.0

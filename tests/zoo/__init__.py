@@ -1,0 +1,169 @@
+"""Models for tests and benchmarks: made on the spot, deterministic, no downloads.
+
+python -m tests.zoo NAME OUT.onnx      writes one
+python -m tests.zoo                    lists them
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, numpy_helper
+
+from tests.zoo import quantized as zoo_quantized
+from tests.zoo import real as zoo_real
+from tests.zoo import small as zoo_small
+from tests.zoo import text as zoo_text
+from tests.zoo import vision as zoo_vision
+
+LIGHT = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+# Variance times fan-in of a weight, less where residual sums would let activations grow.
+_GAINS = {
+    "resnet50": 0.7,
+    "shufflenet": 0.4,
+    "inception_v1": 1.0,
+    "bvlc_alexnet": 1.4,
+    "vgg19": 1.6,
+}
+_LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+def light(name: str, seed: int = 0) -> ModelProto:
+    """One of onnx's nine ``light_*`` models with its ConstantOfShape weights filled in.
+
+    ``name`` without ``light_`` and ``.onnx``, e.g. ``resnet50``. Weights are He-scaled and
+    damped so that activations stay tame and the softmax is not saturated.
+    """
+    model = onnx.load(str(_LIGHT / f"light_{name}.onnx"))
+    graph = model.graph
+    random = np.random.default_rng(seed)
+    gain = _GAINS.get(name, 2.0)
+    initializers = {i.name: i for i in graph.initializer}
+    uses: dict[str, list[tuple[onnx.NodeProto, int]]] = collections.defaultdict(list)
+    for node in graph.node:
+        for place, value in enumerate(node.input):
+            uses[value].append((node, place))
+
+    def role(value: str) -> tuple[str, int]:
+        for node, place in uses[value]:
+            return role(node.output[0]) if node.op_type == "Unsqueeze" else (node.op_type, place)
+        return "", 0
+
+    filled = []
+    kept = []
+    for node in graph.node:
+        if node.op_type != "ConstantOfShape" or node.input[0] not in initializers:
+            kept.append(node)
+            continue
+        shape = tuple(int(d) for d in numpy_helper.to_array(initializers[node.input[0]]))
+        values = (random.random(shape, dtype=np.float32) * 2 - 1) * np.float32(3**0.5)
+        match role(node.output[0]):
+            case (("Conv" | "Gemm"), 1):
+                values *= np.float32((gain / np.prod(shape[1:])) ** 0.5)
+            case ("BatchNormalization", 1) | ("Mul", _):
+                values = 1 + np.float32(0.1) * values
+            case ("BatchNormalization", 4):
+                values = np.abs(1 + np.float32(0.1) * values)
+            case _:
+                values *= np.float32(0.1)
+        filled.append(numpy_helper.from_array(values, node.output[0]))
+    used = {value for node in kept for value in node.input}
+    old = [i for i in graph.initializer if i.name in used]
+    names = {i.name for i in [*old, *filled]}
+    inputs = [i for i in graph.input if i.name in used and i.name not in names]
+    del graph.node[:], graph.initializer[:], graph.input[:]
+    graph.node.extend(kept)
+    graph.initializer.extend([*old, *filled])
+    graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 8)
+    return model
+
+
+def mnist() -> ModelProto:
+    """The MNIST network that the product ships."""
+    return onnx.load(str(Path(__file__).parents[2] / "resources/models/mnist.onnx"))
+
+
+ZOO: dict[str, Callable[..., ModelProto]] = {
+    "mnist": mnist,
+    **{f"light_{name}": partial(light, name) for name in LIGHT},
+    "mobilenet_v2": zoo_vision.mobilenet_v2,
+    "senet": zoo_vision.senet,
+    "unet": zoo_vision.unet,
+    "vit": zoo_vision.vit,
+    "dense_block": zoo_vision.dense_block,
+    "residual_block": zoo_vision.residual_block,
+    "float16": zoo_vision.float16_net,
+    "bert": zoo_text.bert,
+    "encoder": zoo_text.encoder,
+    "gpt2": zoo_text.gpt2,
+    "exported": zoo_text.exported,
+    "qdq": zoo_small.qdq,
+    "float_resnet_block": zoo_quantized.float_resnet_block,
+    "qdq_resnet_block": zoo_quantized.qdq_resnet_block,
+    "split_concat": zoo_small.split_concat,
+    "several": zoo_small.several,
+    "dynamic_batch": zoo_small.dynamic_batch,
+    "outputs": zoo_small.outputs,
+    "tiny": zoo_small.tiny,
+    "chain": zoo_small.chain,
+    "leftovers": zoo_small.leftovers,
+    "bert_small": zoo_real.bert_small,
+    "gpt2_small": zoo_real.gpt2_small,
+    "vit_b_block": zoo_real.vit_b_block,
+    "unet_brain": zoo_real.unet_brain,
+    "se_resnet50": zoo_real.se_resnet50,
+    "resnet_block": zoo_real.resnet_block,
+    "resnet_block_int8": zoo_real.resnet_block_int8,
+}
+"""Every model by name; arguments where its builder takes some."""
+
+REAL = (
+    "mobilenet_v2",
+    "bert_small",
+    "gpt2_small",
+    "vit_b_block",
+    "unet_brain",
+    "se_resnet50",
+    "resnet_block",
+    "resnet_block_int8",
+)
+"""Those of published size, beside onnx's."""
+
+SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in REAL)
+"""Those that import in well under a second."""
+
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "dynamic_batch": {"image": (2, 3, 8, 8)},
+    "exported": {"input_ids": (2, 12)},
+}
+"""What to pass as ``--shape`` to those that need it."""
+
+
+def build(name: str, **arguments: int) -> ModelProto:
+    """A model of the zoo."""
+    return ZOO[name](**arguments)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ZOO:
+        print("python -m tests.zoo NAME OUT.onnx", *ZOO, sep="\n  ")
+        return 0 if not arguments else 2
+    Path(arguments[1]).write_bytes(build(arguments[0]).SerializeToString(deterministic=True))
+    return 0
