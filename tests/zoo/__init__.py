@@ -7,7 +7,6 @@ python -m tests.zoo                    lists them
 from __future__ import annotations
 
 import collections
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
