@@ -31,7 +31,7 @@ class Banner(QFrame):
         box.addWidget(self.close_button)
         self.hide()
 
-    def say(
+    def show_message(
         self,
         text: str,
         kind: str = "error",

@@ -9,9 +9,9 @@ from pathlib import Path
 from PySide6.QtCore import QRectF
 
 from collage_engine.drawing.svg import render
+from collage_gui.files import write_atomically
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
-from collage_gui.pins_file import write_beside
 
 TILE_PX = 8192
 LARGEST_SCALE = 1.0
@@ -58,8 +58,8 @@ def _write(image, path: str) -> None:
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
-    text = render(picture.scene, picture.looks, picture.legend, picture.outlines, title, dark)
-    write_beside(path, text.encode())
+    text = render(picture.scene, picture.styles, picture.legend, picture.outlines, title, dark)
+    write_atomically(path, text.encode())
 
 
 def save_tables(tables: dict[str, str], folder: str) -> list[str]:
@@ -68,6 +68,6 @@ def save_tables(tables: dict[str, str], folder: str) -> list[str]:
     written = []
     for name, text in tables.items():
         path = os.path.join(folder, f"{name}.csv")
-        write_beside(path, text.encode())
+        write_atomically(path, text.encode())
         written.append(path)
     return written

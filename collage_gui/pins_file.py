@@ -7,7 +7,6 @@ model; names mostly do not. What no longer matches is reported, and pins keep wh
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import msgspec
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert, decode
 
@@ -31,7 +30,7 @@ class Applied:
     """One sentence for each pin or node that no longer matches."""
 
 
-def to_text(
+def encode(
     graph: OperatorGraph, pins: tuple[Pin, ...], placement: Placement | None, model: str
 ) -> bytes:
     named = [
@@ -77,7 +76,7 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
             names = convert(raw["nodes"], list[str])
             found = [n for n in names if n in by_name]
             pin = Pin(
-                kind=convert(raw["kind"], type_of_kind()),
+                kind=convert(raw["kind"], PinKind),
                 nodes=tuple(sorted({by_name[n] for n in found})),
                 toolchain=raw.get("toolchain"),
                 device=raw.get("device"),
@@ -110,21 +109,3 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
             f"{'is' if lost == 1 else 'are'} gone"
         )
     return Applied(tuple(pins), kept, tuple(problems))
-
-
-def type_of_kind() -> Any:
-    from collage_engine.records.pin import PinKind
-
-    return PinKind
-
-
-def write_beside(path: str, content: bytes) -> None:
-    """Write a file so that it is never seen half-written. Raises OSError."""
-    beside = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.unlink(beside)

@@ -35,6 +35,9 @@ class Preference:
     page: str = "Appearance"
 
 
+TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
+"""Factors on all text, and what they are called; chosen."""
+
 PREFERENCES: tuple[Preference, ...] = (
     Preference(
         "theme",
@@ -53,7 +56,7 @@ PREFERENCES: tuple[Preference, ...] = (
         "Text size",
         1.0,
         "repaint",
-        ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large")),
+        TEXT_SCALES,
     ),
     Preference(
         "orientation",

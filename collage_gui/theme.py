@@ -334,7 +334,7 @@ QGroupBox::title { subcontrol-origin: margin; left: 2px; color: $quiet; }
 """)
 
 
-def inset(parent: QWidget) -> None:
+def pad_spin_boxes(parent: QWidget) -> None:
     """Give the text in its spin boxes the room that line edits have: a style sheet's padding does
     not reach the line edit inside a spin box."""
     for edit in parent.findChildren(QLineEdit, "qt_spinbox_lineedit"):

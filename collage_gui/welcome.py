@@ -97,7 +97,7 @@ class WelcomePage(QWidget):
         self.recent_title.setProperty("heading", True)
         self.recent = QVBoxLayout()
         self.recent.setSpacing(1)
-        steps_title = QLabel("How it goes")
+        steps_title = QLabel("How it works")
         steps_title.setProperty("heading", True)
         steps = QVBoxLayout()
         steps.setSpacing(7)
@@ -105,8 +105,8 @@ class WelcomePage(QWidget):
             (
                 "Open a model: its operators are drawn as a graph.",
                 "Run: every sub-graph that a toolchain could take is measured, then the fastest "
-                "cover is searched and confirmed end to end.",
-                "Ask: select a node to see its rivals, their costs, and why one won.",
+                "placement is searched and confirmed end to end.",
+                "Ask: select a node to see its candidates, their costs, and why one was chosen.",
                 "Pin: demand a toolchain for some nodes and see at once what it costs.",
                 "Export: a compiled module that runs without the explorer.",
             ),
@@ -216,7 +216,7 @@ class WelcomePage(QWidget):
                 lines.append(f"– {toolchain_title(state.name)}: {state.install}")
         missing = [s for s in states if not s.available and not s.install]
         if missing:
-            lines.append(f"– not here: {', '.join(toolchain_title(s.name) for s in missing)}")
+            lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
         self.engine.setText("\n".join(lines))
 
     def show_engine_trouble(self, reason: str) -> None:

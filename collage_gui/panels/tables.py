@@ -225,7 +225,7 @@ class RowsModel(QAbstractTableModel):
             return column.tip(row) if column.tip is not None else self._text(row, index.column())
         if role == Qt.ItemDataRole.DecorationRole and column.toolchain is not None:
             name = column.toolchain(row)
-            return chip(name) if name else None
+            return toolchain_icon(name) if name else None
         if role == Qt.ItemDataRole.FontRole and self.bold is not None and self.bold(row):
             font = QGuiApplication.font()
             font.setBold(True)
@@ -254,13 +254,17 @@ class RowsModel(QAbstractTableModel):
         return out.getvalue()
 
 
-_chips: dict[str, QIcon] = {}
+_icons: dict[str, QIcon] = {}
 
 
-def chip(toolchain: str) -> QIcon:
-    """The toolchain's colour, pattern and letters as a small picture."""
+def toolchain_icon(toolchain: str) -> QIcon:
+    """A toolchain's colour, pattern and letters as a small picture.
+
+    Args:
+        toolchain: Its name, or the id of an instance.
+    """
     base = toolchain.split("[", 1)[0]
-    if base not in _chips:
+    if base not in _icons:
         look = toolchain_look(base)
         pixmap = QPixmap(56, 32)
         pixmap.setDevicePixelRatio(2)
@@ -284,8 +288,8 @@ def chip(toolchain: str) -> QIcon:
         painter.setPen(QColor(look.text))
         painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
         painter.end()
-        _chips[base] = QIcon(pixmap)
-    return _chips[base]
+        _icons[base] = QIcon(pixmap)
+    return _icons[base]
 
 
 class Table(QTableView):

@@ -28,7 +28,7 @@ from collage_engine.drawing.layout import (
     lay_out,
 )
 from collage_engine.drawing.layout_process import lay_out_safely
-from collage_engine.drawing.looks import LookData, box_looks
+from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.palette import text_on, toolchain_look
 from collage_engine.drawing.scene import layout_request, outlines, placement_scene
@@ -149,11 +149,11 @@ def test_looks_say_unknown_where_nothing_is_known() -> None:
     world = World("small")
     placement, _ = world.place(())
     shown = placement_scene(world.graph, placement)
-    looks, legend = box_looks(shown, "toolchain", LookData())
+    styles, legend = style_boxes(shown, "toolchain", ColouringData())
     assert [entry.label for entry in legend] == ["not placed"]
-    looks, legend = box_looks(shown, "in-place", LookData(placement=placement))
+    styles, legend = style_boxes(shown, "in-model", ColouringData(placement=placement))
     assert [entry.label for entry in legend] == ["not profiled"]
-    looks, legend = box_looks(shown, "toolchain", LookData(placement=placement))
+    styles, legend = style_boxes(shown, "toolchain", ColouringData(placement=placement))
     assert sum(entry.count for entry in legend) == 19
     tags = {look.tag for look in looks if look.kind == "operator"}
     assert tags <= {"TV", "OR", "DN"}
