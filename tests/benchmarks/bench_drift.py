@@ -1,6 +1,6 @@
 """Whether stated intervals hold: candidates measured again in sittings of their own.
 
-    python -m tests.benchmarks.bench_doubt [MODEL …] [--sets N] [--sittings N] [--apart S]
+    python -m tests.benchmarks.bench_drift [MODEL …] [--sets N] [--sittings N] [--apart S]
 
 A sitting is a measuring process of its own, some time after the one before. Node sets are drawn by
 lot from those with several rivals; all candidates on them are measured in every sitting. Then, for

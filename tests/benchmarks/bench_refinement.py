@@ -1,6 +1,6 @@
 """Local search against the paper's evolution, on end-to-end times of real models.
 
-    python -m tests.benchmarks.bench_refine [MODEL …] [--trials N,N] [--seeds N] [--threads N]
+    python -m tests.benchmarks.bench_refinement [MODEL …] [--trials N,N] [--seeds N] [--threads N]
 
 Both start from the one cover that the search finds, on costs alone, of candidates of a few
 operators: what the paper's first level gives its second. Both may then use all candidates, and get

@@ -1,6 +1,6 @@
 """Lazy measuring proved by replay: measure everything once, then lazily against those costs.
 
-    python -m tests.benchmarks.bench_lazy [MODEL …] [--threads N] [--budget TIME]
+    python -m tests.benchmarks.bench_needed_candidates [MODEL …] [--threads N] [--budget TIME]
 
 A model is a name of ``tests.zoo`` or an .onnx file. All of its candidates are measured into the
 store (or found there); then the pipeline's own code chooses what it would have measured, and gets
