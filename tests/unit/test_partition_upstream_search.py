@@ -289,7 +289,7 @@ class TestUpstreamDefects:
         right = b.call("nn.relu", r)
         graph = graphs.finish(b, left, right)
         spec = tvm_spec(T, 1)
-        merged = max_coalesce(spec.candidates(graph))
+        merged = max_coalesce(upstream_candidates(spec, graph))
         assert [c.sub_graph.members for c in merged] == [(3, 4), (3, 6)]
 
     def test_d4_coalesce_makes_a_cycle(self) -> None:
@@ -302,7 +302,7 @@ class TestUpstreamDefects:
         wanted = {"s1": {a, first}, "s2": {c, second}}
         chosen = []
         for name, nodes in wanted.items():
-            found = tvm_spec(name, 1).candidates(graph)
+            found = upstream_candidates(tvm_spec(name, 1), graph)
             chosen += [c for c in found if set(c.sub_graph.members) <= nodes]
         merged = max_coalesce(chosen)
         assert [set(m.sub_graph.members) for m in merged] == [{a, first}, {c, second}]
