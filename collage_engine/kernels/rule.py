@@ -27,7 +27,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -125,9 +124,14 @@ class NoPlan(Plan):
     """The plan of a rule that has nothing to choose."""
 
 
-@cache
-def _types(plan: Any) -> dict[str, Any]:
-    return get_type_hints(plan)
+_known_types: dict[type, dict[str, Any]] = {}
+
+
+def _types(plan: type[Plan]) -> dict[str, Any]:
+    found = _known_types.get(plan)
+    if found is None:
+        found = _known_types[plan] = get_type_hints(plan)
+    return found
 
 
 def _check_field(plan: type[Plan], each: Field[Any], value: Any) -> None:
