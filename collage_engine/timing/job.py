@@ -22,8 +22,9 @@ from typing import Any, NoReturn, Protocol
 
 from collage_engine.machine.cuda_runtime import DeviceFault
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import Formats
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.measurement import now_text
 from collage_engine.timing.clock import undisturbed
@@ -193,7 +194,7 @@ def run_group(
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                send(Answer(place, invalid(reason_of(error))))
+                send(Answer(place, invalid(short_reason(error, with_type=True))))
             marker.set(-1, 0)
         while ready:
             failed = _time(bench, request, opened, ready, marker, send, guard)
@@ -280,7 +281,7 @@ def _time(
                 about_to_run=partial(about_to_run, place),
             )
     except _Failed as failure:
-        send(Answer(failure.place, invalid(reason_of(failure.cause))))
+        send(Answer(failure.place, invalid(short_reason(failure.cause, with_type=True))))
         return failure.place
     finally:
         marker.set(-1, 0)
@@ -312,18 +313,6 @@ def end_process(fault: DeviceFault) -> NoReturn:
     sys.stderr.write(f"{fault}\n")
     sys.stderr.flush()
     os._exit(LOST_DEVICE)
-
-
-def reason_of(error: BaseException) -> str:
-    """A short phrase: our errors' own sentence, else the type and the last line of the message."""
-    text = str(error).strip()
-    if isinstance(error, CollageError) and text:
-        return text
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    name = type(error).__name__
-    if last.startswith(name):
-        last = last[len(name) :].lstrip(": ")
-    return f"{name}: {last[:300]}" if last else name
 
 
 def blame(marker: Marker, places: Sequence[int]) -> tuple[int | None, str]:
