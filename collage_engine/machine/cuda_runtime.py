@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.reasons import short_reason
 
 SUCCESS = 0
 NON_BLOCKING = 1
@@ -101,8 +102,7 @@ class CudaRuntime:
         status = self.library.cudaStreamEndCapture(stream, ctypes.byref(graph))
         if failed is not None:
             self.library.cudaGetLastError()
-            lines = str(failed).strip().splitlines() or [type(failed).__name__]
-            raise MeasureError(f"it cannot be captured: {lines[-1]}") from failed
+            raise MeasureError(f"it cannot be captured: {short_reason(failed)}") from failed
         self.check(status, "ending a capture")
         try:
             call = self.library.cudaGraphInstantiate

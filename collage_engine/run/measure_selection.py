@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
+from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_record
 from collage_engine.records.candidate import CandidateRecord
@@ -22,7 +21,7 @@ from collage_engine.timing.measurer import group_candidates
 def measure_now(
     workspace: Workspace,
     *,
-    emit: Callable[[object], None],
+    control: RunControl,
     settings: RunSettings,
     nodes: tuple[int, ...],
     toolchains: tuple[str, ...],
@@ -73,7 +72,7 @@ def measure_now(
                 refused.append(msgspec.structs.replace(record, key="", cost=invalid(reason)))
     if records:
         inputs = representative_inputs(workspace.model, settings)
-        with Measuring(workspace, menu, settings, inputs, emit) as measuring:
+        with Measuring(workspace, menu, settings, inputs, control) as measuring:
             outcome = measuring.measure_groups(group_candidates(records), None, again=longer)
         records = with_costs(records, outcome.costs)
         known = {record.id for record in menu.records}

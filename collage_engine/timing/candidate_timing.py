@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.control import cancel
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -61,13 +61,13 @@ class Measuring:
         menu: Menu,
         settings: RunSettings,
         inputs: Mapping[str, np.ndarray],
-        emit: Callable[[object], None],
+        control: RunControl,
     ) -> None:
         self._workspace = workspace
         self._menu = menu
         self._settings = settings
         self._inputs = inputs
-        self._emit = emit
+        self._control = control
         self._truth: Path | None = None
         self._measurer: Measurer | None = None
         self._done = 0
@@ -183,7 +183,11 @@ class Measuring:
     ) -> MeasuringResult:
         """Measure in the child, which is started and given the model's true values if need be."""
         return self.measurer().measure(
-            groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
+            groups,
+            deadline=deadline,
+            cancel=self._control.cancelled,
+            on_event=self._tell,
+            again=again,
         )
 
     def again(
@@ -204,7 +208,7 @@ class Measuring:
             return self._measurer
         workspace = self._workspace
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=workspace.folder))
-        TrueValues.record(workspace.model, self._inputs, self._truth, cancel.EVENT)
+        TrueValues.record(workspace.model, self._inputs, self._truth, self._control.cancelled)
         toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
         self._measurer = Measurer(
             workspace.path,
@@ -225,7 +229,7 @@ class Measuring:
             total, done = self._done + self._left, self._done + event.done
             left_s = (total - done) / event.rate if event.rate else None
             event = replace(event, done=done, total=total, left_s=left_s)
-        self._emit(event)
+        self._control.emit(event)
 
 
 def with_costs(

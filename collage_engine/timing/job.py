@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.records.cost import invalid
-from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.reasons import short_reason
 from collage_engine.store.measurement import now_text
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import (
@@ -109,7 +110,7 @@ def run_group(
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                send(TimingReply(place, invalid(reason_of(error))))
+                send(TimingReply(place, invalid(short_reason(error, with_type=True))))
             marker.clear()
         while ready:
             failed = _GroupTiming(bench, request, opened, ready, marker, send, probe).run()
@@ -177,7 +178,9 @@ class _GroupTiming:
             readings = list(self.readings)
             cold = self.cold_times(places)
         except _CandidateFailed as failure:
-            self.send(TimingReply(failure.place, invalid(reason_of(failure.cause))))
+            self.send(
+                TimingReply(failure.place, invalid(short_reason(failure.cause, with_type=True)))
+            )
             return failure.place
         finally:
             self.marker.clear()
@@ -258,15 +261,3 @@ def end_process(fault: DeviceFault) -> NoReturn:
     sys.stderr.write(f"{fault}\n")
     sys.stderr.flush()
     os._exit(LOST_DEVICE)
-
-
-def reason_of(error: BaseException) -> str:
-    """A short phrase: our errors' own sentence, else the type and the last line of the message."""
-    text = str(error).strip()
-    if isinstance(error, CollageError) and text:
-        return text
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    name = type(error).__name__
-    if last.startswith(name):
-        last = last[len(name) :].lstrip(": ")
-    return f"{name}: {last[:300]}" if last else name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collage_engine.build.built import attribute_kernels
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import Cancelled, CollageError
@@ -48,7 +48,12 @@ class RunCovers:
     """
 
     def __init__(
-        self, model: ImportedModel, sample: Sample, tolerance: float, folder: Path
+        self,
+        model: ImportedModel,
+        sample: Sample,
+        tolerance: float,
+        folder: Path,
+        control: RunControl,
     ) -> None:
         self._field = Field(
             model,
@@ -57,7 +62,7 @@ class RunCovers:
             tolerance,
             folder,
             ConfirmSettings(),
-            cancel.EVENT,
+            control.cancelled,
             lambda done, total, now: None,
         )
         self._tolerance = tolerance

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collage_engine.build.built import attribute_kernels
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.cost import Cost, invalid
@@ -48,6 +48,7 @@ class EndToEnd:
         truth: Mapping[str, np.ndarray],
         tolerance: float,
         folder: Path,
+        control: RunControl,
         more: Sequence[Sample] = (),
     ) -> None:
         self._parts_of = parts_of
@@ -59,7 +60,7 @@ class EndToEnd:
             tolerance,
             folder,
             settings,
-            cancel.EVENT,
+            control.cancelled,
             lambda done, total, now: None,
             more,
         )
@@ -188,6 +189,7 @@ def refine_covers(
     budget_s: float,
     on_trial: Callable[[Trial], None],
     lower_bound_us: float | None,
+    control: RunControl,
     same: Mapping[CandidateId, str] | None = None,
 ) -> Refinement:
     """Search on end-to-end time from these covers until the budget is spent.
@@ -202,7 +204,7 @@ def refine_covers(
             method=LocalSearch(problem, same=same),
             inside=measured_whole.inside,
             time_budget_s=budget_s,
-            stop=cancel.EVENT.is_set,
+            stop=control.cancelled.is_set,
             on_trial=on_trial,
             lower_bound_us=lower_bound_us,
         )

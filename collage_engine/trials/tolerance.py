@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.control import cancel
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -73,6 +73,7 @@ def covers_within(
     samples: Sequence[Sample],
     tolerance: float,
     folder: Path,
+    control: RunControl,
     report: StageReport,
     widened: Callable[[], Sequence[CandidateRecord]],
     mixed: Mixed,
@@ -91,6 +92,7 @@ def covers_within(
         samples[0].truth,
         tolerance,
         scratch,
+        control,
         samples[1:],
     )
     done = 0
@@ -98,7 +100,7 @@ def covers_within(
 
     def measure(cover: Sequence[CandidateId]) -> float | str:
         nonlocal done
-        cancel.check()
+        control.check()
         report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
         done += 1
         error = whole.error(tuple(cover))
@@ -110,7 +112,7 @@ def covers_within(
         report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
         wider = widened()
         report.progress(done, max(TRIES, done + 1), "how far errors are carried")
-        factors = factors_of(model, wider, [sample.inputs for sample in samples])
+        factors = factors_of(model, wider, [sample.inputs for sample in samples], control)
         report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
         problem, all_records = mixed(wider, factors, found)
         by_id.update({record.id: record for record in all_records})
@@ -153,6 +155,7 @@ def factors_of(
     model: ImportedModel,
     records: Sequence[CandidateRecord],
     samples: Sequence[Mapping[str, np.ndarray]],
+    control: RunControl,
 ) -> dict[int, float]:
     """How far errors are carried from every node, by graph index, as far as candidates ask it."""
     graph = model.graph
@@ -165,7 +168,9 @@ def factors_of(
     }
     wanted.update(_named(graph, index) for index in products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
-    factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
+    factor = carried(
+        model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=control.cancelled
+    )
     return downstream(graph, factor)
 
 

@@ -36,7 +36,7 @@ class FakeWorkspace:
 
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
-    def build(send: object, fail: bool) -> None:
+    def build(control: object, fail: bool) -> None:
         folder = child._workspace(tmp_path / "model.onnx", {}).folder
         (folder / "confirm-1").mkdir()
         (folder / "confirm-1" / "model.so").touch()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collage_engine.build.built import BuiltModule, Kernel, Part
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.precision import in_bfloat16
@@ -97,7 +98,7 @@ def field(monkeypatch: pytest.MonkeyPatch) -> Field:
 
 def run_covers() -> RunCovers:
     model: Any = SimpleNamespace(record=SimpleNamespace(path="model.onnx", shapes={}))
-    return RunCovers(model, Sample({}, {}), 1e-4, Path("nowhere"))
+    return RunCovers(model, Sample({}, {}), 1e-4, Path("nowhere"), RunControl())
 
 
 def test_partitions_and_what_is_between_them_are_told_apart(field: Field) -> None:

@@ -20,8 +20,7 @@ from collage_engine.candidates.host_offers import pinned_to_host
 from collage_engine.candidates.inputs import model_tolerance, representative_inputs
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
 from collage_engine.candidates.pins import breaks_pin
-from collage_engine.control import cancel
-from collage_engine.control.progress import Stages
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
@@ -45,14 +44,13 @@ BUILD_SECONDS = 1800.0
 def compile_only(
     workspace: Workspace,
     menu: Menu,
-    stages: Stages,
+    control: RunControl,
     settings: RunSettings,
     pins: tuple[Pin, ...],
     *,
     out: str | None,
     run_id: str,
     started_at: str,
-    warnings: list[str],
 ) -> RunOutcome:
     """Build and export the first choice that can be built; the run's document says unmeasured.
 
@@ -67,8 +65,7 @@ def compile_only(
     if settings.tune_budget_s > 0:
         notices.append(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
     for text in notices:
-        warnings.append(text)
-        stages.warn(text)
+        control.warn(text)
     calls = call_graph(workspace.model.graph)
     choices = unmeasured_choices(calls, menu, settings, pinned_to_host(pins))
     honouring = [
@@ -87,8 +84,8 @@ def compile_only(
         )
     inputs = representative_inputs(workspace.model, settings)
     truth = original_outputs(workspace.model, inputs)
-    with stages.stage("build") as report:
-        chosen, folder, built, refused = _build_first(workspace, honouring)
+    with control.stage("build") as report:
+        chosen, folder, built, refused = _build_first(workspace, honouring, control)
         count = len(built.parts)
         report.detail = f"{chosen.name}, {counted(count, 'partition')}"
     records = _records(workspace, menu, built)
@@ -104,7 +101,7 @@ def compile_only(
     versions = {state.name: state.version or "" for state in menu.states if state.version}
     artifact = None
     if out is not None:
-        with stages.stage("export") as report:
+        with control.stage("export") as report:
             contents = ArtifactContents(
                 inputs=inputs,
                 outputs=truth,
@@ -149,12 +146,12 @@ def compile_only(
         pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in pins],
         max_abs_error=None,
         max_rel_error=None,
-        seconds=stages.total(),
+        seconds=control.total_seconds(),
         artifact=artifact,
         started_at=started_at,
         settings=msgspec.to_builtins(msgspec.structs.replace(settings, inputs_npz=None)),
         device=f"none: {reason}",
-        warnings=warnings,
+        warnings=control.warnings,
         note=f"{chosen.name}, unmeasured",
     )
     return RunOutcome(
@@ -163,7 +160,7 @@ def compile_only(
 
 
 def _build_first(
-    workspace: Workspace, contenders: Sequence[Contender]
+    workspace: Workspace, contenders: Sequence[Contender], control: RunControl
 ) -> tuple[Contender, Path, BuiltModule, dict[str, str]]:
     """The first one that builds, its folder and its module; why the ones before it did not."""
     model = workspace.model.record
@@ -180,7 +177,7 @@ def _build_first(
                 sha256=model.sha256,
             )
             try:
-                built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=cancel.EVENT)
+                built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=control.cancelled)
             except ToolchainError as error:
                 refused[contender.name] = str(error)
                 continue

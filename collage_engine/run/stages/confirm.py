@@ -10,7 +10,6 @@ from pathlib import Path
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.open_model import Menu
 from collage_engine.candidates.pins import breaks_pin
-from collage_engine.control import cancel
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.limits import barred, constraints_of
 from collage_engine.records.counted import counted
@@ -28,7 +27,7 @@ def confirm_placements(
 
     Raises CollageError when none of them can be built and run.
     """
-    with state.stages.stage("build") as report:
+    with state.control.stage("build") as report:
         covers = [
             Contender(
                 name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
@@ -44,7 +43,7 @@ def confirm_placements(
             for contender in baselines(calls, menu, state.settings, len(covers))
         ]
         report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
-    with state.stages.stage("confirm") as report:
+    with state.control.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
         confirmation = confirm(
             state.model,
@@ -53,7 +52,7 @@ def confirm_placements(
             truth=sample.truth,
             tolerance=state.tolerance,
             folder=folder,
-            cancel=cancel.EVENT,
+            cancel=state.control.cancelled,
             on_progress=report.progress,
             more=state.further,
         )
@@ -76,7 +75,7 @@ def export_winner(
         return None
     winner = confirmation.winner
     assert winner.folder is not None
-    with state.stages.stage("export") as report:
+    with state.control.stage("export") as report:
         contents = ArtifactContents(
             inputs=sample.inputs,
             outputs=sample.truth,

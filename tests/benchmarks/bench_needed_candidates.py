@@ -1,6 +1,6 @@
 """Lazy measuring proved by replay: measure everything once, then lazily against those costs.
 
-    python -m tests.benchmarks.bench_lazy [MODEL …] [--threads N] [--budget TIME]
+    python -m tests.benchmarks.bench_needed_candidates [MODEL …] [--threads N] [--budget TIME]
 
 A model is a name of ``tests.zoo`` or an .onnx file. All of its candidates are measured into the
 store (or found there); then the pipeline's own code chooses what it would have measured, and gets
@@ -25,6 +25,7 @@ from collage_engine.candidates.open_model import Workspace
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem import make_problem
@@ -125,13 +126,13 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
     try:
         menu = workspace.menu(settings)
         inputs = representative_inputs(workspace.model, settings)
-        with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
+        with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
             report = StageReport("measure", lambda event: None)
             records = measuring.measure(Budget(settings.budget_s), report)
         missing = sum(r.cost.state == "unknown" for r in records)
         if missing:
             raise SystemExit(f"{name}: {missing} candidates were not reached; give more --budget")
-        constants = transition_constants(workspace, menu, settings, lambda now: None)
+        constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
         contenders = baselines(call_graph(workspace.model.graph), menu, settings, 0)
         keep = [part for contender in contenders for part in contender.cover]
         return replay(workspace.model.graph, records, constants, settings, keep)

@@ -1,27 +1,27 @@
-"""Compatibility mode: the candidate sets of TVM v0.18's Collage, defects included.
+"""The candidate sets of TVM v0.18's Collage, its defects included, for comparing with upstream.
 
-For comparing with upstream on upstream's own cases; nothing else uses it. ``as_upstream`` turns
-a rule tree into one that combines in upstream's rounds (with its skip test, defect D1, and its
-abort on overlapping producers, D2) and matches patterns once per root. ``prune_candidates`` is
-upstream's cost-blind pruning. The search is in ``compat_search``.
+``as_upstream`` turns a rule tree into one that combines in upstream's rounds (with its skip test,
+defect D1, and its abort on overlapping producers, D2) and matches patterns once per root.
+``prune_candidates`` is upstream's cost-blind pruning. The search is in ``upstream_search``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, index_set, members
-from collage_engine.partition.candidate import CandidatePartition, nest_labels
+from collage_engine.partition.candidate import CandidatePartition, nest_labels, union_labels
 from collage_engine.partition.combiners import (
     AllSimple,
     CombinerRule,
-    ConstantArgument,
+    Pool,
     TupleArgument,
     TupleProjection,
 )
+from collage_engine.partition.patterns import Match, all_matches, describe
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,
@@ -34,13 +34,88 @@ from collage_engine.partition.rules import (
     UnionRule,
 )
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.partition.sub_graph import SubGraph, node_kind
 from collage_engine.records.errors import CollageError
 from collage_engine.records.graph import KIND_ORDER
 
 
 class UpstreamAbort(CollageError):
     """Upstream would abort here on a failed check (ICHECK)."""
+
+
+@dataclass(frozen=True)
+class UpstreamCandidate(CandidatePartition):
+    """A candidate with the spec that proposes it, as upstream's search needs it."""
+
+    spec: PartitionSpec | None = None
+    cost: float | None = None
+    """Seconds known beforehand: zero for what stays on the host."""
+
+    @property
+    def spec_name(self) -> str:
+        assert self.spec is not None
+        return self.spec.name
+
+    def union(self, other: CandidatePartition) -> UpstreamCandidate:
+        """Both as one candidate. Raises ``ValueError`` when the specs differ."""
+        assert isinstance(other, UpstreamCandidate)
+        if self.spec is not other.spec:
+            raise ValueError(f"{self.spec_name} and {other.spec_name} cannot share a candidate")
+        return UpstreamCandidate(
+            self.sub_graph.union(other.sub_graph), union_labels(self.rule, other.rule), self.spec
+        )
+
+
+@dataclass(frozen=True)
+class HostRule(PartitionRule):
+    """Every node that need not be lowered, on its own and free: upstream's host partitions."""
+
+    name: str = "host"
+    special_ops: frozenset[str] = frozenset({"device_copy", "shape_of", "vm.shape_of"})
+
+    def stays(self, scope: Scope, index: int) -> bool:
+        node = scope.graph.nodes[index]
+        return node.form != "call" or node.op in self.special_ops
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        return [
+            UpstreamCandidate(
+                SubGraph(scope.graph, 1 << node.index, kind=node_kind(node)), self.name, cost=0.0
+            )
+            for node in scope.graph.nodes
+            if self.stays(scope, node.index)
+        ]
+
+    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+        if self.stays(scope, index):
+            return None
+        return 0, f"{self.name}: {describe(scope.graph, index)} must be lowered"
+
+
+@dataclass(frozen=True)
+class FirstMatchRule(PatternRule):
+    """A pattern rule with upstream's behaviour of at most one match at a root."""
+
+    def _matches_at(self, graph: DataflowGraph, root: int) -> list[Match]:
+        for each in all_matches(graph, self.pattern, root):
+            accepted = self.predicate is None or self.predicate(graph, each) is None
+            return [each] if accepted else []
+        return []
+
+
+@dataclass(frozen=True)
+class ConstantArgument(CombinerRule):
+    """Joins a candidate with all its constant inputs (scalars are inlined anyway)."""
+
+    name: str = "constant"
+
+    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        candidate = pool.found[new]
+        nodes = pool.graph.nodes
+        constants = index_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
+        if constants:
+            glue = SubGraph(pool.graph, constants, kind="elementwise")
+            yield candidate.union(CandidatePartition(glue))
 
 
 def lexicographic(bits: IndexSet, size: int) -> int:
@@ -57,7 +132,7 @@ def upstream_order(candidate: CandidatePartition) -> tuple[int, int, str]:
 def as_upstream(rule: PartitionRule) -> PartitionRule:
     """The same rule tree with upstream's behaviour where ours is corrected."""
     if isinstance(rule, PatternRule):
-        return replace(rule, every=False)
+        return FirstMatchRule(rule.name, rule.pattern, rule.predicate)
     if isinstance(rule, CombineRule):
         return UpstreamCombineRule(
             rule.name, as_upstream(rule.sub_rule), rule.combiners, rule.max_depth
@@ -155,7 +230,7 @@ def _tuple_argument(graph: DataflowGraph, found: CandidateSet) -> None:
         for index in consumer.sub_graph.input:
             if graph.nodes[index].form != "tuple":
                 continue
-            glue = CandidatePartition(SubGraph(graph, 1 << index, kind="injective"), consumer.spec)
+            glue = CandidatePartition(SubGraph(graph, 1 << index, kind="injective"))
             fields = graph.nodes[index].inputs
             choices = [[current[j] for j in by_exit.get(f, ()) if j != i] for f in fields]
             for chosen in product(*reversed(choices)):
@@ -181,7 +256,7 @@ def _glue(graph: DataflowGraph, found: CandidateSet, form: str) -> None:
             constants = index_set(i for i in sub_graph.input if graph.nodes[i].form == form)
             sets = [constants] if constants else []
         for nodes in sets:
-            found.add(candidate.union(CandidatePartition(SubGraph(graph, nodes), candidate.spec)))
+            found.add(candidate.union(CandidatePartition(SubGraph(graph, nodes))))
 
 
 def _injective(candidate: CandidatePartition) -> bool:
@@ -201,22 +276,27 @@ def _places(
     return places
 
 
-def upstream_candidates(spec: PartitionSpec, graph: DataflowGraph) -> list[CandidatePartition]:
+def upstream_candidates(spec: PartitionSpec, graph: DataflowGraph) -> list[UpstreamCandidate]:
     """What upstream's ``PartitionSpec::AllCandidates`` gives, rule names as upstream nests them."""
     upstream = replace(spec, rule=as_upstream(spec.rule))
     return [
-        replace(c, spec=spec, rule=nest_labels(spec.name, c.rule))
+        UpstreamCandidate(
+            c.sub_graph,
+            nest_labels(spec.name, c.rule),
+            spec,
+            c.cost if isinstance(c, UpstreamCandidate) else None,
+        )
         for c in upstream.candidates(graph)
     ]
 
 
-def prune_candidates(candidates: Sequence[CandidatePartition]) -> list[CandidatePartition]:
+def prune_candidates(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
     """Upstream's ``PruneCandidates``: maximal ones, and what is needed to bridge their overlaps.
 
     Two candidates of one spec on the same nodes eliminate each other, as upstream's do (D5).
     """
     available = list(candidates)
-    pruned: dict[SubGraph, CandidatePartition] = {}
+    pruned: dict[SubGraph, UpstreamCandidate] = {}
     while True:
         before = len(pruned)
         for candidate in _maximal(available):
@@ -227,9 +307,9 @@ def prune_candidates(candidates: Sequence[CandidatePartition]) -> list[Candidate
         available = [c for c in available if c.sub_graph not in crossing]
 
 
-def _maximal(candidates: Sequence[CandidatePartition]) -> list[CandidatePartition]:
+def _maximal(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
     inside = _by_member(candidates)
-    result: list[CandidatePartition] = []
+    result: list[UpstreamCandidate] = []
     for place, candidate in enumerate(candidates):
         nodes = candidate.sub_graph.inside
         others = inside[candidate.sub_graph.first]  # A superset holds every node: one is enough.

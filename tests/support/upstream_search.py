@@ -1,4 +1,4 @@
-"""Compatibility mode, second half: v0.18's search, coalescing and mock cost estimator.
+"""The search, coalescing and mock cost estimator of TVM v0.18's Collage, for comparing with it.
 
 Dijkstra over covered index sets: from a state, only candidates that begin at the first node not
 yet covered; equal costs are broken as upstream's ordered containers break them. Then MaxCoalesce
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet
-from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.combiners import (
     A_TO_A,
     A_TO_B,
@@ -23,19 +22,10 @@ from collage_engine.partition.combiners import (
     TupleArgument,
     TupleProjection,
 )
-from collage_engine.partition.compat import (
-    CandidateSet,
-    UpstreamAbort,
-    lexicographic,
-    prune_candidates,
-    upstream_candidates,
-    upstream_order,
-)
 from collage_engine.partition.patterns import Pattern
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,
-    HostRule,
     OnlyValidRule,
     OpCallByKindRule,
     PartitionRule,
@@ -46,8 +36,18 @@ from collage_engine.partition.rules import (
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_label
 from collage_engine.records.toolchain import ToolchainInstance
+from tests.support.upstream_collage import (
+    CandidateSet,
+    HostRule,
+    UpstreamAbort,
+    UpstreamCandidate,
+    lexicographic,
+    prune_candidates,
+    upstream_candidates,
+    upstream_order,
+)
 
-Estimator = Callable[[CandidatePartition], float]
+Estimator = Callable[[UpstreamCandidate], float]
 """Cost of a candidate; infinite when it is invalid."""
 
 
@@ -99,19 +99,23 @@ class MockEstimator:
     estimates: int = 0
     cache: dict[object, float] = field(default_factory=dict)
 
-    def __call__(self, candidate: CandidatePartition) -> float:
+    def __call__(self, candidate: UpstreamCandidate) -> float:
         if candidate.cost is not None:
             return candidate.cost
-        if candidate.spec.validate is not None and candidate.spec.validate(candidate.sub_graph):
+        if (
+            candidate.spec
+            and candidate.spec.validate
+            and candidate.spec.validate(candidate.sub_graph)
+        ):
             return float("inf")
-        key = (candidate.spec.name, structure(candidate.sub_graph))
+        key = (candidate.spec_name, structure(candidate.sub_graph))
         if key not in self.cache:
             self.estimates += 1
             if self.max_estimates and self.estimates > self.max_estimates:
                 raise UpstreamAbort(f"more than {self.max_estimates} estimates")
             graph = candidate.sub_graph.graph
             calls = sum(graph.nodes[i].form == "call" for i in candidate.sub_graph.members)
-            self.cache[key] = sum(self.costs[candidate.spec.name] * 0.9**k for k in range(calls))
+            self.cache[key] = sum(self.costs[candidate.spec_name] * 0.9**k for k in range(calls))
         return self.cache[key]
 
 
@@ -141,31 +145,31 @@ class _State:
     covered: IndexSet
     cost: float = float("inf")
     before: _State | None = None
-    candidate: CandidatePartition | None = None
+    candidate: UpstreamCandidate | None = None
 
 
 @dataclass(frozen=True)
 class UpstreamResult:
     """What upstream's pass would do with a function."""
 
-    candidates: list[CandidatePartition]
+    candidates: list[UpstreamCandidate]
     """All non-host candidates before pruning."""
-    pruned: list[CandidatePartition]
+    pruned: list[UpstreamCandidate]
     """All candidates (host ones too) that the search saw."""
-    path: list[tuple[CandidatePartition, float]]
+    path: list[tuple[UpstreamCandidate, float]]
     """The chosen non-host candidates in path order, with their costs."""
-    partitions: list[CandidatePartition]
+    partitions: list[UpstreamCandidate]
     """The chosen ones (host ones too) after MaxCoalesce, in canonical order."""
     cost: float
     states: int
 
     def chosen(self) -> list[tuple[tuple[int, ...], str, float]]:
-        return [(c.sub_graph.members, c.spec.name, cost) for c, cost in self.path]
+        return [(c.sub_graph.members, c.spec_name, cost) for c, cost in self.path]
 
     def placed(self) -> list[tuple[tuple[int, ...], str]]:
         """(nodes, spec) of the partitions after coalescing, those of the host left out."""
-        kept = (p for p in self.partitions if p.spec.name != "host")
-        return [(p.sub_graph.members, p.spec.name) for p in kept]
+        kept = (p for p in self.partitions if p.spec_name != "host")
+        return [(p.sub_graph.members, p.spec_name) for p in kept]
 
 
 def collage_partition(
@@ -177,18 +181,18 @@ def collage_partition(
     """
     found = [c for spec in specs for c in upstream_candidates(spec, graph)]
     pruned = prune_candidates([*found, *upstream_candidates(host_spec(), graph)])
-    by_first: dict[int, list[CandidatePartition]] = {}
+    by_first: dict[int, list[UpstreamCandidate]] = {}
     for candidate in pruned:
         by_first.setdefault(candidate.sub_graph.first, []).append(candidate)
     costs = {id(c): estimator(c) for c in pruned}
     goal, states = _dijkstra(graph, by_first, costs)
     path = list(reversed(list(_path(goal))))
     partitions = max_coalesce(list(reversed(path)))
-    priced = [(c, costs[id(c)]) for c in path if c.spec.name != "host"]
+    priced = [(c, costs[id(c)]) for c in path if c.spec_name != "host"]
     return UpstreamResult(found, pruned, priced, partitions, goal.cost, states)
 
 
-def _path(state: _State) -> Iterator[CandidatePartition]:
+def _path(state: _State) -> Iterator[UpstreamCandidate]:
     while state.candidate is not None and state.before is not None:
         yield state.candidate
         state = state.before
@@ -196,7 +200,7 @@ def _path(state: _State) -> Iterator[CandidatePartition]:
 
 def _dijkstra(
     graph: DataflowGraph,
-    by_first: Mapping[int, Sequence[CandidatePartition]],
+    by_first: Mapping[int, Sequence[UpstreamCandidate]],
     costs: Mapping[int, float],
 ) -> tuple[_State, int]:
     size = len(graph)
@@ -231,7 +235,7 @@ def _dijkstra(
     raise UpstreamAbort("the goal was not reached")
 
 
-def max_coalesce(candidates: Sequence[CandidatePartition]) -> list[CandidatePartition]:
+def max_coalesce(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
     """Upstream's ``MaxCoalesce``: eager unions of touching partitions of one spec."""
     found = CandidateSet(candidates)
     while found.next_round():

@@ -1,6 +1,6 @@
 """Whether stated intervals hold: candidates measured again in sittings of their own.
 
-    python -m tests.benchmarks.bench_doubt [MODEL …] [--sets N] [--sittings N] [--apart S]
+    python -m tests.benchmarks.bench_drift [MODEL …] [--sets N] [--sittings N] [--apart S]
 
 A sitting is a measuring process of its own, some time after the one before. Node sets are drawn by
 lot from those with several rivals; all candidates on them are measured in every sitting. Then, for
@@ -28,6 +28,7 @@ from statistics import median
 
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.sittings import DRIFT, median_interval, missing
@@ -54,7 +55,7 @@ def sittings(
         for number in range(count):
             if number:
                 time.sleep(apart_s)
-            with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
+            with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
                 measurer = measuring.measurer()
                 measurer.store = None  # every sitting for itself
                 costs = measurer.measure(groups[:sets]).costs

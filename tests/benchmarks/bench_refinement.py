@@ -1,6 +1,6 @@
 """Local search against the paper's evolution, on end-to-end times of real models.
 
-    python -m tests.benchmarks.bench_refine [MODEL …] [--trials N,N] [--seeds N] [--threads N]
+    python -m tests.benchmarks.bench_refinement [MODEL …] [--trials N,N] [--seeds N] [--threads N]
 
 Both start from the one cover that the search finds, on costs alone, of candidates of a few
 operators: what the paper's first level gives its second. Both may then use all candidates, and get
@@ -31,6 +31,7 @@ from collage_engine.candidates.inputs import model_tolerance, representative_inp
 from collage_engine.candidates.open_model import Workspace
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
@@ -60,8 +61,8 @@ def measured(workspace: Workspace, settings: RunSettings) -> tuple[Problem, list
     menu = workspace.menu(settings)
     model = workspace.model
     inputs = representative_inputs(model, settings)
-    constants = transition_constants(workspace, menu, settings, lambda now: None)
-    with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
+    constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
+    with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
         measuring.begin(menu.records)
         needed = Needed(
             model.graph,
@@ -110,6 +111,7 @@ def compare(
             original_outputs(model, inputs),
             model_tolerance(model, settings),
             built,
+            RunControl(),
         )
         known: dict[frozenset[str], Cost] = {}
 
