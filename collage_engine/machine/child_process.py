@@ -1,4 +1,4 @@
-"""A child process and its pipes: how it starts, what goes in and out, how it ended, how it is ended.
+"""A child process and its pipes: its start, what goes in and out, and its end.
 
 The child is a fresh Python (never a fork of this one) in a session of its own, below a *warden*
 process (``worker_child``). Requests and replies are pickled over pipes of their own; of what it

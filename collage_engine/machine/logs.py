@@ -6,8 +6,8 @@ from their parent: they write to the same file, and what shall appear on standar
 their message pipe to the process that has one, because a child's own standard error is kept for the
 reason of a crash. A program that only imports the engine gets no file and no output.
 
-Records that the user sees anyway, such as the stages of a run, carry ``extra=SHOWN`` and go to the
-file only.
+Records that the user sees anyway, such as the stages of a run, carry ``extra=records.event.SHOWN``
+and go to the file only.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ MOST_BYTES = 2_000_000
 child processes, and still small enough to attach to a report of a defect."""
 KEPT_FILES = 3
 """Renamed files that are kept, ``collage.log.1`` the newest; chosen."""
-SHOWN = {"shown": True}
-"""``extra`` of records whose content the user sees by other means."""
-FORMAT = "%(asctime)s %(levelname)-7s %(processName)s[%(process)d] %(name)s: %(message)s"
+FORMAT = "%(asctime)s %(levelname)-7s %(process_name)s[%(process)d] %(name)s: %(message)s"
+
+NOTHING = logging.CRITICAL + 1
+"""A level above all others: of whoever shows no record."""
 
 Forward = Callable[[tuple[str, int, str]], None]
 """Passes a record (logger's name, level, text) to the parent process."""
@@ -50,11 +51,11 @@ class LogSettings:
 
     Attributes:
         path: The log file; empty where there is none.
-        level: Lowest level that standard error shows; ``logging.CRITICAL + 1`` shows nothing.
+        level: Lowest level that standard error shows; ``NOTHING`` shows nothing.
     """
 
     path: str = ""
-    level: int = logging.CRITICAL + 1
+    level: int = NOTHING
 
 
 _settings = LogSettings()
@@ -106,35 +107,37 @@ class _ForwardHandler(logging.Handler):
             self._forward((record.name, record.levelno, record.getMessage()))
 
 
-def configure(verbosity: int = 0) -> Path | None:
+def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHING) -> Path | None:
     """Log this process, and the children that it starts from now on.
 
     Args:
-        verbosity: How often the user asked for more on standard error: 0 shows nothing, 1 shows
-            what happens, 2 and above shows details.
+        name: What the log calls this process.
+        verbosity: How often the user asked for more on standard error: 1 shows what happens, 2
+            and above shows details.
+        quietly: Lowest level that standard error shows at verbosity 0.
 
     Returns:
         The log file, or None where no folder can be written.
     """
-    level = {0: logging.CRITICAL + 1, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    level = {0: quietly, 1: logging.INFO}.get(verbosity, logging.DEBUG)
     path: Path | None = None
     with contextlib.suppress(OSError, CollageError):
         folder = cache_folder() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE_NAME
         path.open("a").close()
-    _install(LogSettings(path=str(path or ""), level=level))
-    if verbosity:
+    _install(LogSettings(path=str(path or ""), level=level), name)
+    if level < NOTHING:
         shown = logging.StreamHandler(sys.stderr)
         shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         _add(shown, level)
     return path
 
 
-def inherit(settings: LogSettings, forward: Forward) -> None:
-    """Log this child process as its parent does."""
-    _install(settings)
-    if settings.level <= logging.CRITICAL:
+def inherit(settings: LogSettings, forward: Forward, name: str) -> None:
+    """Log this child process, under a name, as its parent does."""
+    _install(settings, name)
+    if settings.level < NOTHING:
         _add(_ForwardHandler(forward), settings.level)
 
 
@@ -152,7 +155,7 @@ def take_forwarded(record: tuple[str, int, str]) -> None:
         logger.handle(made)
 
 
-def _install(settings: LogSettings) -> None:
+def _install(settings: LogSettings, name: str) -> None:
     global _settings
     logger = logging.getLogger(ROOT)
     for handler in _installed:
@@ -161,9 +164,10 @@ def _install(settings: LogSettings) -> None:
     _installed.clear()
     _settings = settings
     logger.setLevel(min(logging.INFO, settings.level))
+    logger.propagate = False  # libraries put handlers of their own on the root logger
     if settings.path:
         file = SharedFileHandler(Path(settings.path))
-        file.setFormatter(logging.Formatter(FORMAT))
+        file.setFormatter(logging.Formatter(FORMAT, defaults={"process_name": name}))
         file.setLevel(logging.INFO)
         logger.addHandler(file)
         _installed.append(file)

@@ -14,7 +14,6 @@ import ctypes
 import faulthandler
 import importlib
 import inspect
-import multiprocessing
 import os
 import pickle
 import resource
@@ -186,8 +185,7 @@ def serve(
     def send(kind: str, body: Any) -> None:
         write(pack_message((kind, body)))
 
-    multiprocessing.current_process().name = name  # what the log calls this process
-    logs.inherit(log or LogSettings(), lambda record: send("log", record))
+    logs.inherit(log or LogSettings(), lambda record: send("log", record), name)
     send("hello", os.getpid())
     function: Callable[..., Any] | None = None
     with_messages = False
