@@ -21,6 +21,9 @@ FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
 
+LOST_DEVICE = 70
+"""Exit status of a child process whose device context is spoiled for good; chosen (EX_SOFTWARE)."""
+
 LIBRARY = "libcudart.so.13"
 
 

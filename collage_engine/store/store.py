@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -25,6 +26,8 @@ from collage_engine.records.locks import locked
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
+
+_LOG = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 FILE_NAME = "measurements.db"
@@ -386,12 +389,17 @@ def _row(measurement: Measurement) -> Mapping[str, Any]:
 def remembered(store: Store | None, name: str, make: Callable[[], Any]) -> Any:
     """A constant from the store, or made now and kept. A store that fails is no obstacle."""
     if store is not None:
-        with contextlib.suppress(MeasureError):
+        try:
             known = store.constant(name)
+        except MeasureError as error:
+            _LOG.warning("the constant %r is not read: %s", name, error)
+        else:
             if known is not None:
                 return known
     made = make()
     if store is not None:
-        with contextlib.suppress(MeasureError):
+        try:
             store.put_constant(name, made)
+        except MeasureError as error:
+            _LOG.warning("the constant %r is not kept: %s", name, error)
     return made

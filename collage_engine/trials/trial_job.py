@@ -1,6 +1,6 @@
-"""One rival in a child process of its own: load it, check its numbers, run rounds when told.
+"""One contender in a child process of its own: load it, check its numbers, run rounds when told.
 
-Nothing of the model is imported here: a rival is its exported module, as a user would load it
+Nothing of the model is imported here: a contender is its exported module, as a user would load it
 (or a toolchain's own Python session). Between rounds the child sleeps on its pipe.
 """
 
@@ -34,7 +34,7 @@ LONGEST_S = 0.4
 """Threads that never sleep are not waited for."""
 
 
-class OpenRival(msgspec.Struct, frozen=True, kw_only=True):
+class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Load a module (``model.so``), or an ONNX file as a toolchain's users do from Python."""
 
     module: str | None = None
@@ -66,7 +66,7 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 400
 
 
-class ProfileRival(msgspec.Struct, frozen=True, kw_only=True):
+class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Time every kernel the VM calls, over a few runs."""
 
     runs: int = 9
@@ -76,7 +76,7 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for the resident sizes so far (``MemorySeen``)."""
 
 
-Request = OpenRival | RunRound | ProfileRival | PeakMemory
+Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
 
 
 class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,27 +86,27 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     us: float
 
 
-class RivalJob:
+class TrialJob:
     """The child's state: a bound call."""
 
     def __init__(self) -> None:
         self._call: Callable[[], Any] | None = None
         self._threads = 0
-        """Of the open rival; 0: its work is on a device."""
+        """Of the open contender; 0: its work is on a device."""
         self._vm: Any = None
         self._arguments: list[Any] = []
         self._memory: MemoryWatch | None = None
 
     def __call__(self, request: Request) -> Any:
-        if isinstance(request, OpenRival):
+        if isinstance(request, OpenPlacement):
             return self._open(request)
         if isinstance(request, RunRound):
             return self._round(request)
-        if isinstance(request, ProfileRival):
+        if isinstance(request, ProfilePlacement):
             return self._profile(request)
         return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
-    def _open(self, request: OpenRival) -> tuple[float, float]:
+    def _open(self, request: OpenPlacement) -> tuple[float, float]:
         """Largest absolute and relative error of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
@@ -131,7 +131,9 @@ class RivalJob:
                 found.append(_errors(request, folder, self._session(request, inputs)[1]))
         return max(e[0] for e in found), max(e[1] for e in found)
 
-    def _open_module(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def _open_module(
+        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
+    ) -> list[np.ndarray]:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -160,11 +162,13 @@ class RivalJob:
         self._memory.loaded(library, moved.bytes)
         return _unbound(request, result)
 
-    def _again(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """The open module on other inputs; ``to_numpy`` waits for a device."""
         return _unbound(request, self._vm["main"](*_bound(request, inputs)))
 
-    def _open_session(self, request: OpenRival, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def _open_session(
+        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
+    ) -> list[np.ndarray]:
         self._call, found = self._session(request, inputs)
         assert self._memory is not None
         self._memory.loaded()
@@ -172,7 +176,7 @@ class RivalJob:
 
     @staticmethod
     def _session(
-        request: OpenRival, inputs: dict[str, np.ndarray]
+        request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
         """A session bound to the inputs, and what it makes of them."""
         assert request.session is not None
@@ -186,7 +190,7 @@ class RivalJob:
         """Seconds of single calls (see ``measure.clock``)."""
         call = self._call
         if call is None:
-            raise ToolchainError("the rival was not opened")
+            raise ToolchainError("the contender was not opened")
         clock = time.perf_counter
         begin = clock()
         end = begin + request.warm_s
@@ -202,7 +206,7 @@ class RivalJob:
             until_asleep()
         return taken
 
-    def _profile(self, request: ProfileRival) -> list[KernelTime]:
+    def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
         """Median time of every VM call, in order; nothing for a Python session, and on a device,
         where calls return before their work is done and a graph holds many."""
         if self._vm is None or self._call is None or self._threads == 0:
@@ -216,7 +220,7 @@ def until_asleep(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until the threads of a pool spin no longer: the next rival needs their processors.
+    """Wait until the threads of a pool spin no longer: the next contender needs their processors.
 
     ONNX Runtime's spin for some 60 ms after a call, TVM's for 15, libgomp's for 10: longer than
     the round of another, which then had one processor less.
@@ -233,7 +237,7 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
     return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
 
 
-def _errors(request: OpenRival, folder: str, results: list[np.ndarray]) -> tuple[float, float]:
+def _errors(request: OpenPlacement, folder: str, results: list[np.ndarray]) -> tuple[float, float]:
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):
@@ -241,7 +245,7 @@ def _errors(request: OpenRival, folder: str, results: list[np.ndarray]) -> tuple
     return worst(zip(results, [truth[name] for name in names], strict=True))
 
 
-def _bound(request: OpenRival, inputs: dict[str, np.ndarray]) -> list[Any]:
+def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
     """Arguments of the module's ``main``."""
     from collage_engine.lowering.target import device_of
     from collage_engine.lowering.tensors import from_numpy
@@ -254,7 +258,7 @@ def _bound(request: OpenRival, inputs: dict[str, np.ndarray]) -> list[Any]:
     ]
 
 
-def _unbound(request: OpenRival, result: Any) -> list[np.ndarray]:
+def _unbound(request: OpenPlacement, result: Any) -> list[np.ndarray]:
     """Outputs of the module's ``main``, in order."""
     from collage_engine.lowering.tensors import to_numpy
     from collage_engine.records.graph import TensorType

@@ -17,7 +17,7 @@ from collage_engine.records.precision import is_reduced
 if TYPE_CHECKING:
     import numpy as np
 
-RivalKind = Literal["collage"] | BaselineKind
+ContenderKind = Literal["collage"] | BaselineKind
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rival:
+class Contender:
     """A cover, or a baseline, to be timed end to end."""
 
     name: str
-    kind: RivalKind
+    kind: ContenderKind
     cover: tuple[CoverPart, ...] = ()
     order: int = 0
     """Settles ties after the number of partitions: the user's order, smaller first."""
@@ -48,7 +48,7 @@ class Rival:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Rivals with equal keys are the same module; they are built and timed once."""
+        """Contenders with equal keys are the same module; they are built and timed once."""
         parts = sorted(
             (
                 part.instance.id,
@@ -64,10 +64,10 @@ class Rival:
 
 
 @dataclass(kw_only=True)
-class Outcome:
-    """A rival's confirmation."""
+class ContenderResult:
+    """A contender's confirmation."""
 
-    rival: Rival
+    contender: Contender
     reason: str | None = None
     """Why it has no time: refused by a toolchain, crashed, wrong numbers."""
     selection_us: list[float] = field(default_factory=list)
@@ -85,11 +85,11 @@ class Outcome:
     built: BuiltModule | None = None
     build_s: float = 0.0
     heat: list[tuple[float, list[float]]] = field(default_factory=list)
-    """Rounds of the heat it left in, where memory did not hold all rivals at once."""
+    """Rounds of the heat it left in, where memory did not hold all contenders at once."""
 
     @property
     def exportable(self) -> bool:
-        return self.reason is None and self.folder is not None and self.rival.eligible
+        return self.reason is None and self.folder is not None and self.contender.eligible
 
     @property
     def measured_us(self) -> float | None:
@@ -113,12 +113,12 @@ class Outcome:
 
     @property
     def partitions(self) -> int:
-        return len(self.rival.cover)
+        return len(self.contender.cover)
 
     @property
     def reduced(self) -> bool:
         """Whether a part of it computes in less than float32 values have."""
-        return any(is_reduced(part.instance) for part in self.rival.cover)
+        return any(is_reduced(part.instance) for part in self.contender.cover)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,17 @@
-"""Rivals for tests of confirmation, importable without TVM's compiler."""
+"""Contenders for tests of confirmation, importable without TVM's compiler."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-from collage_engine.trials.runner_job import OpenRival, RivalJob
+from collage_engine.trials.trial_job import OpenPlacement, TrialJob
 
 
-class Suicidal(RivalJob):
+class Suicidal(TrialJob):
     """Dies of what a library may do when it loads."""
 
     def __call__(self, request):
-        if isinstance(request, OpenRival):
+        if isinstance(request, OpenPlacement):
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().__call__(request)
