@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 from PySide6.QtCore import QRectF
+from PySide6.QtGui import QImage
 
 from collage_engine.drawing.svg import render
-from collage_gui.files import write_atomically
+from collage_engine.records.files import atomic_file, write_atomically
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
@@ -48,13 +49,10 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
     return written
 
 
-def _write(image, path: str) -> None:
-    beside = f"{path}.{os.getpid()}.tmp"
-    if not image.save(beside, "PNG"):
-        if os.path.exists(beside):
-            os.unlink(beside)
-        raise OSError(f"{path} cannot be written")
-    os.replace(beside, path)
+def _write(image: QImage, path: str) -> None:
+    with atomic_file(path) as new:
+        if not image.save(str(new), "PNG"):
+            raise OSError(f"{path} cannot be written")
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:

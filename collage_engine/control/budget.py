@@ -1,4 +1,4 @@
-"""The time a run may spend on measuring."""
+"""The time that a part of a run may spend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Budget:
-    """Counts down from ``seconds``; a budget of 0 is spent at once."""
+    """A number of seconds that counts down from its creation; 0 seconds are spent at once."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -14,13 +14,15 @@ class Budget:
 
     @property
     def deadline(self) -> float:
-        """On the monotonic clock."""
+        """When the budget ends, in seconds of the monotonic clock."""
         return self.started + self.seconds
 
     @property
     def left(self) -> float:
+        """Seconds left, never negative."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def spent(self) -> bool:
+        """Whether nothing is left."""
         return self.left <= 0.0

@@ -1,56 +1,25 @@
-"""Telling listeners which stage runs and how far it is."""
+"""Reports of how far a stage of a run is."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from collage_engine.control import cancel
-from collage_engine.records.event import Log, Progress, Stage, StageName
+from collage_engine.records.event import Progress, StageName
 
 Emit = Callable[[object], None]
+"""Takes the events of a job (``records.event``) and its partial results."""
 
-
-class Stages:
-    """Times the stages of a run and reports them."""
-
-    def __init__(self, emit: Emit) -> None:
-        self.emit = emit
-        self.seconds: dict[str, float] = {}
-        self._started = time.perf_counter()
-
-    @contextmanager
-    def stage(self, name: StageName) -> Iterator[StageReport]:
-        """Report a stage's begin and end; raises Cancelled between stages."""
-        cancel.check()
-        report = StageReport(name, self.emit)
-        self.emit(Stage(stage=name))
-        began = time.perf_counter()
-        try:
-            yield report
-        finally:
-            spent = time.perf_counter() - began
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
-        self.emit(Stage(stage=name, done=True, seconds=spent, detail=report.detail))
-
-    def total(self) -> dict[str, float]:
-        """Seconds of every stage (0 for one that did not run) and of the whole run."""
-        names = ("import", "enumerate", "measure", "search", "build", "confirm")
-        found = {name: self.seconds.get(name, 0.0) for name in names}
-        found.update(self.seconds)
-        found["total"] = time.perf_counter() - self._started
-        return found
-
-    def warn(self, text: str) -> None:
-        self.emit(Log(level="warning", text=text))
-
-    def say(self, text: str) -> None:
-        self.emit(Log(text=text))
+SHORTEST_S = 0.2
+"""Seconds that a stage must have run before a rate is stated; chosen: rates of less jump about."""
 
 
 class StageReport:
-    """Progress within a stage; rate and time left come from what was done so far."""
+    """Progress within a stage; the rate and the time left follow from what was done so far.
+
+    Attributes:
+        detail: One line about what the stage did, shown when it has ended.
+    """
 
     def __init__(self, name: StageName, emit: Emit) -> None:
         self._name = name
@@ -59,8 +28,9 @@ class StageReport:
         self.detail = ""
 
     def progress(self, done: int, total: int, now: str = "") -> None:
+        """Report that ``done`` of ``total`` pieces are done, and what is worked on now."""
         spent = time.perf_counter() - self._began
-        rate = done / spent if done and spent > 0.2 else None
+        rate = done / spent if done and spent > SHORTEST_S else None
         self._emit(
             Progress(
                 stage=self._name,

@@ -13,7 +13,7 @@ from statistics import NormalDist, median
 
 DRIFT = 0.25
 """How much medians of separate sittings differ besides their repeats' scatter (a share, which
-nine of ten stay within), until a store has learnt its own. Measured by tests/benchmarks/bench_doubt
+nine of ten stay within), until a store has learnt its own. Measured by tests/benchmarks/bench_drift
 on two processors at a load of 2 to 5: 20 % holds 88 and 89 %, 27 % holds 96 and 98 %."""
 BUSY_DRIFT = 0.5
 """The same while other programs use the processors: at a load of 10 to 12, where 25 % held 66 %."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QRectF
 
+from collage_engine.records.files import write_atomically
 from collage_engine.service import protocol
 from collage_gui import exports
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
-from collage_gui.files import write_atomically
 from collage_gui.graph_view.view import GraphView
 from collage_gui.theme import Theme
 

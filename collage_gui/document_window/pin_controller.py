@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
+from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui import pins_file
@@ -19,7 +20,6 @@ from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
-from collage_gui.files import write_atomically
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
 

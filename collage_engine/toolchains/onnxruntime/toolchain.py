@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime import supports
@@ -54,7 +55,9 @@ class OnnxRuntimeToolchain(NativeToolchain):
 
         return instance(), instance(("level", "basic"))
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
