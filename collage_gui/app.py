@@ -8,6 +8,7 @@ import sys
 
 
 def parser() -> argparse.ArgumentParser:
+    """The arguments of the program."""
     from collage_engine import __version__
 
     made = argparse.ArgumentParser(
@@ -42,6 +43,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the program.
+
+    Args:
+        arguments: The command line without the program's name; the process's own by default.
+
+    Returns:
+        The exit status.
+    """
     made = parser()
     options = made.parse_args(arguments)
     automatic = options.run or options.screenshot or options.export or options.quit

@@ -45,6 +45,7 @@ class Automation(QObject):
         self.page: DocumentWindow | None = None
 
     def begin(self) -> None:
+        """Open the document as soon as the engine is ready."""
         if self.screenshots:
             self.window.resize(*SIZE)
         self.window.client.stopped.connect(self.fail)
@@ -54,6 +55,7 @@ class Automation(QObject):
             self.window.client.ready.connect(lambda _: QTimer.singleShot(0, self, self._open))
 
     def fail(self, reason: str) -> None:
+        """End with status 1 and a reason on standard error."""
         if not self._ended:
             self._ended = True
             self.status = 1

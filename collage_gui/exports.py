@@ -51,11 +51,22 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
 
 def _write(image: QImage, path: str) -> None:
     with atomic_file(path) as new:
-        if not image.save(str(new), "PNG"):
+        if not image.save(str(new), b"PNG"):
             raise OSError(f"{path} cannot be written")
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
+    """Write the whole graph as SVG.
+
+    Args:
+        picture: The graph with its colours.
+        path: The file.
+        title: A heading in the picture.
+        dark: Whether the background is dark.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     text = render(picture.scene, picture.styles, picture.legend, picture.outlines, title, dark)
     write_atomically(path, text.encode())
 

@@ -24,6 +24,8 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Applied:
+    """What a file of pins says about a graph."""
+
     pins: tuple[Pin, ...]
     placement: dict[str, str]
     problems: tuple[str, ...]
@@ -33,6 +35,17 @@ class Applied:
 def encode(
     graph: OperatorGraph, pins: tuple[Pin, ...], placement: Placement | None, model: str
 ) -> bytes:
+    """Write pins and a placement by the names of the nodes.
+
+    Args:
+        graph: The graph that they are of.
+        pins: The pins.
+        placement: The placement, if there is one.
+        model: Name of the model's file, for people who read the file.
+
+    Returns:
+        Indented JSON.
+    """
     named = [
         {
             "kind": p.kind,

@@ -24,6 +24,8 @@ EFFECTS: dict[Effect, str] = {
 
 @dataclass(frozen=True)
 class Preference:
+    """One line of the settings page."""
+
     key: str
     title: str
     default: Any
@@ -102,6 +104,7 @@ class Preferences(QObject):
             self.store = QSettings("collage", "collage-explorer")
 
     def get(self, key: str) -> Any:
+        """The value of a preference; the default where none is stored or it cannot be read."""
         default = BY_KEY[key].default
         raw = self.store.value(f"preferences/{key}")
         if raw is None:
@@ -116,11 +119,13 @@ class Preferences(QObject):
         return value if not choices or value in [c for c, _ in choices] else default
 
     def set(self, key: str, value: Any) -> None:
+        """Store a value and announce it."""
         if self.get(key) != value:
             self.store.setValue(f"preferences/{key}", value)
             self.changed.emit(key)
 
     def recent(self) -> list[str]:
+        """The files that were opened last, the newest first."""
         found: Any = self.store.value("recent", [])
         if isinstance(found, str):
             found = [found]
@@ -133,5 +138,6 @@ class Preferences(QObject):
         self.changed.emit("recent")
 
     def forget_recent(self) -> None:
+        """Forget the recent files."""
         self.store.setValue("recent", [])
         self.changed.emit("recent")

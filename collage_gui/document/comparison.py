@@ -114,7 +114,7 @@ class ReferenceComparison(QObject):
                 return {}
             return comparable_times(shown.placement, run.placement)
         toolchain, _ = self.reference_time()
-        by_work = {
+        by_work: dict[tuple[str, tuple[int, ...]], str] = {
             (c.instance.toolchain, c.nodes): c.id
             for c in self._costs.candidates.values()
             if not c.takes and not c.gives  # one toolchain by itself has plain formats

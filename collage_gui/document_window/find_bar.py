@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QToolButton
 
 from collage_engine.drawing.operators import OperatorGraph
@@ -91,16 +92,19 @@ class FindBar(QFrame):
         self.hide()
 
     def open(self) -> None:
+        """Show the bar and type into it."""
         self.show()
         self.text.setFocus()
         self.text.selectAll()
 
     def dismiss(self) -> None:
+        """Hide the bar and its results."""
         self.hide()
         self.results.emit([])
         self.closed.emit()
 
     def search(self) -> None:
+        """Find the text now."""
         self._wait.stop()
         self.at = -1
         try:
@@ -116,6 +120,7 @@ class FindBar(QFrame):
         self.results.emit(self.found)
 
     def step(self, by: int) -> None:
+        """Go to the next result, or with -1 to the previous one."""
         if self._wait.isActive():
             self.search()
         if self.found:
@@ -131,7 +136,8 @@ class FindBar(QFrame):
             return "nothing found"
         return f"{self.at + 1} of {len(self.found)}" if self.at >= 0 else f"{len(self.found)} found"
 
-    def keyPressEvent(self, event) -> None:
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Steps with Enter and Shift+Enter, and closes with Escape."""
         if event.key() == Qt.Key.Key_Escape:
             self.dismiss()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):

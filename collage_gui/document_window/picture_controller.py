@@ -8,8 +8,8 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont
 
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
+from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import Group, display_graph, partition_groups
-from collage_engine.drawing.layout import Layout
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui.document.document import Document
 from collage_gui.document_window import collapsed_groups

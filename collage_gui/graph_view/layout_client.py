@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from collage_engine.drawing.layout import Layout, LayoutRequest
+from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout_process import COMMAND
 from collage_engine.records.typed import decode
 

@@ -18,7 +18,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
 
 from collage_engine.drawing.box_styles import BoxStyle
-from collage_engine.drawing.layout import BOX_HEIGHT
+from collage_engine.drawing.columns import BOX_HEIGHT
 from collage_engine.drawing.palette import mix, toolchain_look
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours

@@ -15,7 +15,7 @@ from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH
+from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.scene import Outline, Scene, bridge
 
 NEIGHBOUR_REACH = 900

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QShowEvent, QTextCursor
 from PySide6.QtWidgets import (
     QLabel,
     QPlainTextEdit,
@@ -84,7 +84,8 @@ class InsidePanel(QWidget):
         for text in self.texts.values():
             text.setFont(self.theme.mono())
 
-    def showEvent(self, event) -> None:
+    def showEvent(self, event: QShowEvent) -> None:
+        """Asks the engine, now that the answer can be seen."""
         super().showEvent(event)
         self._ask()
 

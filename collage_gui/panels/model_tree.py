@@ -37,6 +37,7 @@ class ModelTree(QTreeWidget):
         self.rebuild()
 
     def rebuild(self) -> None:
+        """Show the operators of another graph."""
         self._quiet = True
         self.clear()
         self._items.clear()

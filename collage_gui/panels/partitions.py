@@ -28,6 +28,8 @@ LAZY = 400
 
 
 class PartitionsPanel(QWidget):
+    """All partitions of the shown placement as a table, with a summary."""
+
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
         self.document = document
@@ -128,6 +130,7 @@ class PartitionsPanel(QWidget):
         return min(found, default=None)
 
     def refresh(self) -> None:
+        """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
         self._index()
         parts = shown.placement.partitions if shown else ()

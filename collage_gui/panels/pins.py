@@ -14,6 +14,8 @@ from collage_gui.theme import Theme
 
 
 class PinsPanel(QWidget):
+    """A table of the pins with their verdicts and prices."""
+
     save_wanted = Signal()
     load_wanted = Signal()
 
@@ -141,6 +143,7 @@ class PinsPanel(QWidget):
         return text
 
     def refresh(self) -> None:
+        """Show the pins as they are now."""
         document = self.document
         self.model.set_rows(list(enumerate(document.pins.current)))
         has = bool(document.pins.current)

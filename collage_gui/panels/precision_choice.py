@@ -26,6 +26,8 @@ MEANINGS = {
 
 
 class PrecisionChoice(QComboBox):
+    """A list of the precisions that mean something for the target."""
+
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("precision")
@@ -47,6 +49,7 @@ class PrecisionChoice(QComboBox):
         self.choose(chosen)
 
     def precision(self) -> str:
+        """The chosen precision."""
         return self.currentData() or FLOAT32
 
     def choose(self, precision: str) -> None:

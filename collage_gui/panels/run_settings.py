@@ -35,6 +35,8 @@ from collage_gui.theme import pad_spin_boxes
 
 
 class RunSettingsPanel(QWidget):
+    """The fields of the next run's settings."""
+
     run_wanted = Signal()
     reopen_wanted = Signal(object)
     """Other input sizes: the model must be imported anew."""
@@ -179,6 +181,7 @@ class RunSettingsPanel(QWidget):
         self.limits.show_states(states)
 
     def show_device(self, text: str) -> None:
+        """Show the name of the engine's device."""
         self.device.setText(text)
 
     def _show_target(self, text: str) -> None:
@@ -200,6 +203,7 @@ class RunSettingsPanel(QWidget):
     # -- settings ----------------------------------------------------------------------
 
     def settings(self) -> RunSettings:
+        """The settings that the fields say; what has no field stays as it is in the document."""
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),
@@ -279,6 +283,7 @@ class RunSettingsPanel(QWidget):
     # -- pre-flight --------------------------------------------------------------------
 
     def preflight(self) -> None:
+        """Ask what a run with these settings would do."""
         self.report.setText("Looking for candidates…")
         self.document.execution.ask_preflight(self.settings())
 

@@ -28,6 +28,8 @@ from collage_gui.theme import Theme
 
 
 class RunsPanel(QWidget):
+    """The shown run beside all runs and baselines, and pages that tell more of it."""
+
     changes_wanted = Signal()
     """Show the differences with the reference in the graph."""
 

@@ -95,6 +95,7 @@ class TransitionsPage(QWidget):
         page.addWidget(self.matrix, 1)
 
     def refresh(self) -> None:
+        """Show the hand-overs of the shown placement."""
         shown = self.document.placement.shown
         self.matrix.show_transitions(
             self.document.operators, None if shown is None else shown.placement

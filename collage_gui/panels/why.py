@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import QSize, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
@@ -39,6 +39,7 @@ class WhyPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
+        """Explain the primary operator."""
         document, c = self.document, self.theme.colours
         out = [
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
@@ -111,7 +112,7 @@ class WhyPanel(QWidget):
         self.text.setHtml("".join(out))
 
     def _formats(self, partition: Partition) -> str:
-        """``, takes nhwc; the value of relu_3 is converted to plain once, 12 µs``"""
+        """Formats and conversions of a partition, as the rest of a sentence."""
         words = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {words}" if words else ""
@@ -193,7 +194,8 @@ class WhyPanel(QWidget):
         ):
             document.show_placement(document.questions.explanation.runner_up, "Runner-up")
 
-    def sizeHint(self):
+    def sizeHint(self) -> QSize:
+        """Lower than a text browser's, so that the panel above gets the room."""
         hint = super().sizeHint()
         hint.setHeight(200)
         return hint

@@ -32,11 +32,11 @@ from PySide6.QtWidgets import QApplication
 from collage_engine.records.graph import ModelRecord
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
+from collage_gui.document.document import Document, Shown
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.panels.tables import Column, RowsModel
 from collage_gui.preferences import Preferences
-from collage_gui.document.document import Document, Shown
 from collage_gui.theme import Theme
 
 

@@ -180,7 +180,10 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         assert [pin.toolchain for pin in document.pins.current] == ["tvm"]
         page.runs.start()
         qtbot.waitUntil(
-            lambda: document.placement.shown is not None and document.placement.shown.run is not None, timeout=200_000
+            lambda: (
+                document.placement.shown is not None and document.placement.shown.run is not None
+            ),
+            timeout=200_000,
         )
         run = document.runs.find(document.placement.shown.run)
         assert run.candidates.from_store >= 10, "what was measured before the kill is used"
