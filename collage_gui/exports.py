@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from PySide6.QtCore import QRectF
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QImage, QImageWriter
 
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
@@ -51,7 +51,7 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
 
 def _write(image: QImage, path: str) -> None:
     with atomic_file(path) as new:
-        if not image.save(str(new), b"PNG"):
+        if not QImageWriter(str(new), b"png").write(image):
             raise OSError(f"{path} cannot be written")
 
 

@@ -159,7 +159,10 @@ def test_before_a_run_nothing_is_invented(drive) -> None:
     page = d.open()
     page.document.selection.select([0])
     d.qtbot.wait(200)
-    assert "until something is measured there is no why" in page.panels.why.text.toPlainText()
+    assert (
+        "nothing can be explained before something is measured"
+        in page.panels.why.text.toPlainText()
+    )
     assert page.panels.candidates.model.rowCount() == 0
     assert "Nothing is measured yet" in page.panels.candidates.hint.text()
 

@@ -194,7 +194,7 @@ def test_work_lost_in_a_crash_is_offered_back(drive, monkeypatch) -> None:
     d.until(lambda: copies and copies[0].session.exists())
     assert recovery.left_behind() == [], "this window lives"
     # As if it had died: the kernel lets go of its locks.
-    recovery._OPEN[-1].close()
+    recovery._OPEN[-1].release()
     d.window.recovery.copies.clear()
     found = recovery.left_behind()
     assert [c.source for c in found] == [page.document.path]
@@ -218,7 +218,7 @@ def test_autosave_follows_a_pin(drive) -> None:
             and next(iter(d.window.recovery.copies.values())).session.exists()
         )
     )
-    copy = d.window.recovery.copies[page.document.key]
+    copy = d.window.recovery.copies[page.document]
     d.window.documents.remove(page)
     assert not copy.session.exists() and not copy.note.exists()
 

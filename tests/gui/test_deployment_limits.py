@@ -11,6 +11,7 @@ from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.comparison import Reference
+from collage_gui.document.execution import infeasible_sentence
 from collage_gui.panels.toolchain_list import ToolchainList
 
 
@@ -110,14 +111,17 @@ def test_partitions_tell_configuration_precision_and_formats(drive) -> None:
     assert cells[0].endswith("tuned=yes") and cells[1:] == ["bf16", "gives nhwc"]
 
 
-def test_a_search_that_finds_nothing_names_what_forbids_it(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.pins.infeasible = {"reason": "no cover keeps to at most 1 MB"}
-    page.document.execution.settings = RunSettings(max_artifact_bytes=10**6)
-    assert page.document.infeasible_text == (
-        "No placement satisfies the limits: no cover keeps to at most 1 MB"
+def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:
+    reason = {"reason": "no placement keeps to at most 1 MB"}
+    limited = RunSettings(max_artifact_bytes=10**6)
+    assert infeasible_sentence(reason, limited, pinned=False) == (
+        "No placement satisfies the limits: no placement keeps to at most 1 MB"
+    )
+    assert infeasible_sentence(reason, limited, pinned=True).startswith(
+        "No placement satisfies the pins and the limits: "
+    )
+    assert infeasible_sentence({"pins": "a=tvm"}, RunSettings(), pinned=True) == (
+        "No placement satisfies the pins: pins: a=tvm"
     )
 
 

@@ -213,9 +213,9 @@ def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
     d.run(page)
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
     assert bars["Run 1"].strong and bars["Run 1"].second is not None
-    assert bars["ONNX Runtime alone"].value > bars["Run 1"].value
-    assert bars["oneDNN alone"].value is None
-    assert "does not take reshape" in bars["oneDNN alone"].note
+    assert bars["ONNX Runtime only"].value > bars["Run 1"].value
+    assert bars["oneDNN only"].value is None
+    assert "does not take reshape" in bars["oneDNN only"].note
     assert (
         "measured" in page.panels.runs.headline.text() and "▼" in page.panels.runs.headline.text()
     )
@@ -260,7 +260,7 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
         name == "tvm"
         and f"{time / page.document.placement.shown.placement.measured_us:.2f}" == "1.72"
     )
-    assert "TVM alone" in page.panels.runs.headline.text()
+    assert "TVM only" in page.panels.runs.headline.text()
     found = page.document.comparison.reference_partitions()
     for partition in page.document.placement.shown.placement.partitions:
         if partition.toolchain == "tvm":
