@@ -1,4 +1,4 @@
-"""Cancelling: a flag that long stages look at between two pieces of work."""
+"""Cancelling: a flag that long stages check between two pieces of work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ EVENT = threading.Event()
 
 
 def check() -> None:
-    """Raise Cancelled if the user stopped the work."""
+    """Stop here if the user has cancelled the work.
+
+    Raises:
+        Cancelled: The flag is set.
+    """
     if EVENT.is_set():
         raise Cancelled("cancelled; what was measured is kept")

@@ -1,4 +1,4 @@
-"""Telling listeners which stage runs and how far it is."""
+"""Progress of a run: which stage runs, how far it is, and how long stages took."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from collage_engine.control import cancel
 from collage_engine.records.event import Log, Progress, Stage, StageName
 
 Emit = Callable[[object], None]
+"""Passes an event on to whoever listens."""
+MEASURABLE_S = 0.2
+"""Seconds after which the rate of a stage is reported (chosen: before, it jumps)."""
 
 
 class Stages:
-    """Times the stages of a run and reports them."""
+    """Reports the stages of a run and measures how long each takes."""
 
     def __init__(self, emit: Emit) -> None:
         self.emit = emit
@@ -22,7 +25,17 @@ class Stages:
 
     @contextmanager
     def stage(self, name: StageName) -> Iterator[StageReport]:
-        """Report a stage's begin and end; raises Cancelled between stages."""
+        """Report a stage's begin and end.
+
+        Args:
+            name: The stage.
+
+        Yields:
+            What reports progress within the stage.
+
+        Raises:
+            Cancelled: The user has cancelled the work before the stage.
+        """
         cancel.check()
         report = StageReport(name, self.emit)
         self.emit(Stage(stage=name))
@@ -35,7 +48,7 @@ class Stages:
         self.emit(Stage(stage=name, done=True, seconds=spent, detail=report.detail))
 
     def total(self) -> dict[str, float]:
-        """Seconds of every stage (0 for one that did not run) and of the whole run."""
+        """Return the seconds of every stage, 0 for one that did not run, and of the whole run."""
         names = ("import", "enumerate", "measure", "search", "build", "confirm")
         found = {name: self.seconds.get(name, 0.0) for name in names}
         found.update(self.seconds)
@@ -43,14 +56,16 @@ class Stages:
         return found
 
     def warn(self, text: str) -> None:
+        """Log a warning for the user."""
         self.emit(Log(level="warning", text=text))
 
     def say(self, text: str) -> None:
+        """Log a message for the user."""
         self.emit(Log(text=text))
 
 
 class StageReport:
-    """Progress within a stage; rate and time left come from what was done so far."""
+    """Reports progress within a stage, with rate and time left by what was done so far."""
 
     def __init__(self, name: StageName, emit: Emit) -> None:
         self._name = name
@@ -59,8 +74,15 @@ class StageReport:
         self.detail = ""
 
     def progress(self, done: int, total: int, now: str = "") -> None:
+        """Report that so many of all pieces of work are done.
+
+        Args:
+            done: Pieces that are done.
+            total: All pieces.
+            now: What is worked on, in words.
+        """
         spent = time.perf_counter() - self._began
-        rate = done / spent if done and spent > 0.2 else None
+        rate = done / spent if done and spent > MEASURABLE_S else None
         self._emit(
             Progress(
                 stage=self._name,

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from collage_engine.records.errors import MeasureError
-from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, drift_tolerance_bound, required_drift
 from collage_engine.store.keys import PROTOCOL_VERSION
 from collage_engine.store.store import Store
 
@@ -30,7 +30,7 @@ def learn(
     """Keep what another sitting showed; all that is known then, by sitting."""
     known = recall(store, threads)
     if twice:
-        known = [*known, [missing(ours, theirs) for ours, theirs in twice]][-KEPT:]
+        known = [*known, [required_drift(ours, theirs) for ours, theirs in twice]][-KEPT:]
         with contextlib.suppress(MeasureError):
             store.put_constant(_name(threads), known)
     return known
@@ -57,7 +57,7 @@ def drift(known: Sequence[Sequence[float]], default: float) -> float:
     every = [one for sitting in known for one in sitting]
     if not every:
         return default
-    learnt = drift_of(every)
+    learnt = drift_tolerance_bound(every)
     quiet = default < BUSY_DRIFT
     return learnt if quiet and enough(known) else max(learnt, default)
 

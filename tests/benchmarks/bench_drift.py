@@ -1,17 +1,16 @@
 """Whether stated intervals hold: candidates measured again in sittings of their own.
 
-    python -m tests.benchmarks.bench_doubt [MODEL …] [--sets N] [--sittings N] [--apart S]
+    python -m tests.benchmarks.bench_drift [MODEL …] [--sets N] [--sittings N] [--apart S]
 
 A sitting is a measuring process of its own, some time after the one before. Node sets are drawn by
 lot from those with several rivals; all candidates on them are measured in every sitting. Then, for
-ordered pairs of sittings: does the interval that the one's repeats state (``median_interval``) hold
-the other's median? Printed: the share at the default drift, at several assumed ones, and at what
-the machine has learnt as runs learn it (``pipeline.drift``): from one half of the candidates, each
-sitting of the first half of them against the one before, held against the *other* half of the
-candidates in pairs with at least one of the *later* sittings; and the halves of the candidates the
-other way round. 90 % is what is promised. Also printed: how slow the guard found the machine, how
-much the medians themselves differ, and its load.
-"""
+ordered pairs of sittings: does the interval that the one's repeats state
+(``remeasured_median_interval``) hold the other's median? Printed: the share at the default drift,
+at several assumed ones, and at what the machine has learnt as runs learn it (``pipeline.drift``):
+from one half of the candidates, each sitting of the first half of them against the one before, held
+against the *other* half of the candidates in pairs with at least one of the *later* sittings; and
+the halves of the candidates the other way round. 90 % is what is promised. Also printed: how slow
+the guard found the machine, how much the medians themselves differ, and its load."""
 
 from __future__ import annotations
 
@@ -30,7 +29,11 @@ from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.sittings import DRIFT, median_interval, missing
+from collage_engine.search.run_to_run_drift import (
+    DEFAULT_DRIFT,
+    remeasured_median_interval,
+    required_drift,
+)
 from collage_engine.store.drift import drift
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
@@ -70,7 +73,7 @@ def held(pairs: Sequence[tuple[Cost, Cost]], drift: float) -> float:
     """Share of pairs in which the first's interval holds the second's median."""
     inside = 0
     for first, second in pairs:
-        low, high = median_interval(first.repeats_us, level=LEVEL, drift=drift)
+        low, high = remeasured_median_interval(first.repeats_us, level=LEVEL, drift=drift)
         inside += low <= (second.median_us or math.nan) <= high
     return inside / len(pairs)
 
@@ -84,7 +87,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     settings = RunSettings(threads=chosen.threads)
-    assumed = (0.0, 0.05, 0.1, DRIFT)
+    assumed = (0.0, 0.05, 0.1, DEFAULT_DRIFT)
     print(
         "| model | candidates | load | slowness | median ratio of sittings | "
         + " | ".join(f"held at {d:.0%}" for d in assumed)
@@ -108,10 +111,10 @@ def tell(name: str, taken: Sequence[Mapping[str, Cost]], assumed: Sequence[float
     learnt, later = [], []
     for part in (0, 1):
         known = [
-            [missing(a[k].repeats_us, b[k].repeats_us) for k in keys[part::2]]
+            [required_drift(a[k].repeats_us, b[k].repeats_us) for k in keys[part::2]]
             for a, b in itertools.pairwise(taken[:middle])
         ]
-        learnt.append(drift(known, DRIFT))
+        learnt.append(drift(known, DEFAULT_DRIFT))
         later.append(
             [
                 (taken[i][k], taken[j][k])
