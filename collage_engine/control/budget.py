@@ -1,4 +1,4 @@
-"""The time a run may spend on measuring."""
+"""The time that a part of a run may spend."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ import time
 
 
 class Budget:
-    """A number of seconds that counts down from its creation; a budget of 0 is spent at once."""
+    """A number of seconds that counts down from its creation; 0 seconds are spent at once."""
 
     def __init__(self, seconds: float) -> None:
-        """Start the budget.
-
-        Args:
-            seconds: How long it lasts.
-        """
         self.seconds = seconds
         self.started = time.monotonic()
 
     @property
     def deadline(self) -> float:
-        """When it will be spent, in :func:`time.monotonic` seconds."""
+        """When the budget ends, in seconds of the monotonic clock."""
         return self.started + self.seconds
 
     @property
     def left(self) -> float:
-        """The seconds that are left, 0 when it is spent."""
+        """Seconds left, never negative."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import one_node
 from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
 from collage_engine.partition.patterns import (
@@ -21,9 +22,9 @@ from collage_engine.partition.patterns import (
     describe,
     match,
 )
-from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_kind
+from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.graph import KIND_ORDER, OpKind
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """Further check of a match: None when it holds, else the reason."""
@@ -37,7 +38,10 @@ class Scope:
     """What a rule works on."""
 
     graph: DataflowGraph
-    spec: PartitionSpec
+    name: str = ""
+    """The partition spec's name, for notes and for the ``Compiler`` attribute."""
+    external: bool = True
+    """Whether primitive functions are for an external compiler (``Compiler`` attribute)."""
     notes: list[str] = field(default_factory=list)
     """Limits that were hit, for the log."""
     _found: dict[int, tuple[PartitionRule, list[CandidatePartition]]] = field(
@@ -51,8 +55,10 @@ class Scope:
             known = self._found[id(rule)] = (rule, rule.candidates(self))
         return known[1]
 
-    def candidate(self, inside: int, rule: str, kind: OpKind | None = None) -> CandidatePartition:
-        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), self.spec, rule)
+    def candidate(
+        self, inside: NodeSet, rule: str, kind: OpKind | None = None
+    ) -> CandidatePartition:
+        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
 class PartitionRule(ABC):
@@ -65,7 +71,7 @@ class PartitionRule(ABC):
         """All candidates this rule finds, deterministic in number and order."""
 
     @abstractmethod
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         """Why no candidate holds the node; None when one may."""
 
     def below(self) -> Sequence[PartitionRule]:
@@ -85,14 +91,13 @@ class PartitionRule(ABC):
 class PatternRule(PartitionRule):
     """Matches of a pattern at any root; they may overlap.
 
-    ``every`` False keeps upstream's behaviour of one match at a root; True finds all matches
-    that differ in their nodes, e.g. either operand of an addition as the convolution.
+    All matches at a root that differ in their nodes are found, e.g. either operand of an
+    addition as the convolution.
     """
 
     name: str
     pattern: Pattern
     predicate: Predicate | None = None
-    every: bool = True
 
     _known: dict[int, tuple[DataflowGraph, list[list[Match]]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -111,23 +116,21 @@ class PatternRule(PartitionRule):
             known = self._known[id(graph)] = (graph, roots)
         return known[1]
 
-    def _matches_at(self, graph: DataflowGraph, root: int) -> list[Match]:
-        found: list[Match] = []
-        for each in all_matches(graph, self.pattern, root):
-            if self.predicate is None or self.predicate(graph, each) is None:
-                found.append(each)
-            if not self.every:
-                break
-        return found
+    def _matches_at(self, graph: DataflowGraph, root: NodeIndex) -> list[Match]:
+        return [
+            each
+            for each in all_matches(graph, self.pattern, root)
+            if self.predicate is None or self.predicate(graph, each) is None
+        ]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            CandidatePartition(SubGraph(scope.graph, each.nodes), scope.spec, self.name)
+            CandidatePartition(SubGraph(scope.graph, each.nodes), self.name)
             for at_root in self.matches(scope.graph)
             for each in at_root
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         result = match(scope.graph, self.pattern, index)
         name = self.name or "pattern"
         if isinstance(result, Failure):
@@ -151,12 +154,12 @@ class OpCallByKindRule(PartitionRule):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
             if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         node = scope.graph.nodes[index]
         if node.form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
@@ -170,16 +173,16 @@ class OpPredicateRule(PartitionRule):
     """Every call on its own that a predicate accepts (``None``) by its own judgement."""
 
     name: str
-    predicate: Callable[[DataflowGraph, int], str | None]
+    predicate: Callable[[DataflowGraph, NodeIndex], str | None]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
             if node.form == "call" and self.predicate(scope.graph, node.index) is None
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         if scope.graph.nodes[index].form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
         reason = self.predicate(scope.graph, index)
@@ -193,7 +196,7 @@ class _Wrapping(PartitionRule):
     name: str
     sub_rule: PartitionRule
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
@@ -211,7 +214,7 @@ class CompositeRule(_Wrapping):
         attributes = {"Composite": self.name}
         return [
             CandidatePartition(
-                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
             )
             for c in self.sub_rule.candidates(scope)
         ]
@@ -227,11 +230,11 @@ class PrimitiveRule(_Wrapping):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         attributes: dict[str, object] = {"Primitive": 1}
-        if scope.spec.external:
-            attributes["Compiler"] = scope.spec.name
+        if scope.external:
+            attributes["Compiler"] = scope.name
         return [
             CandidatePartition(
-                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
             )
             for c in self.sub_rule.candidates(scope)
         ]
@@ -247,7 +250,7 @@ class UnionRule(PartitionRule):
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         best: Explanation | None = None
         for rule in self.sub_rules:
             reason = rule.why_not(scope, index)
@@ -279,12 +282,12 @@ class CombineRule(PartitionRule):
         found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
         if limited:
             scope.notes.append(
-                f"{scope.spec.name}: {self.name} reached its limits at {limited} operators and "
+                f"{scope.name}: {self.name} reached its limits at {limited} operators and "
                 "left unions out"
             )
         return [c.named(self.name) for c in found]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
@@ -304,7 +307,7 @@ class OnlyValidRule(_Wrapping):
             if c.sub_graph.is_valid(self.config) is None
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         reason = self.sub_rule.why_not(scope, index)
         if reason is not None:
             return reason
@@ -316,35 +319,3 @@ class OnlyValidRule(_Wrapping):
                     return None
                 invalid = invalid or (200, f"{candidate.rule}: {wrong}")
         return invalid
-
-
-@dataclass(frozen=True)
-class HostRule(PartitionRule):
-    """Everything that need not be lowered, on its own and free: upstream's host partitions.
-
-    Only the compatibility mode needs it: our covers are over calls, glue belongs to no one.
-    """
-
-    name: str = "host"
-    special_ops: frozenset[str] = frozenset({"device_copy", "shape_of", "vm.shape_of"})
-
-    def stays(self, scope: Scope, index: int) -> bool:
-        node = scope.graph.nodes[index]
-        return node.form != "call" or node.op in self.special_ops
-
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        return [
-            CandidatePartition(
-                SubGraph(scope.graph, 1 << node.index, kind=node_kind(node)),
-                scope.spec,
-                self.name,
-                cost=0.0,
-            )
-            for node in scope.graph.nodes
-            if self.stays(scope, node.index)
-        ]
-
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
-        if self.stays(scope, index):
-            return None
-        return 0, f"{self.name}: {describe(scope.graph, index)} must be lowered"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from collage_engine.candidates.inputs import model_tolerance
 from collage_engine.candidates.open_model import Workspace
 from collage_engine.control.budget import Budget
-from collage_engine.control.progress import Stages
+from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
@@ -21,7 +21,7 @@ from collage_engine.search.api import Search
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
 from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty
-from collage_engine.trials.rival import Sample
+from collage_engine.trials.contender import Sample
 
 DRAWS = 60
 DOUBT_S = 0.4
@@ -33,14 +33,13 @@ class RunState:
     """One run: the stages (``stage_*.py``) read it and write down what they find out."""
 
     workspace: Workspace
-    stages: Stages
+    control: RunControl
     settings: RunSettings
     pins: tuple[Pin, ...]
     out: str | None
     """Folder of the artifact; None when nothing is to be exported."""
     run_id: str
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    warnings: list[str] = field(default_factory=list)
     records: list[CandidateRecord] = field(default_factory=list)
     """All candidates, with what is known of their costs."""
     constants: dict[str, float] = field(default_factory=dict)
@@ -69,11 +68,6 @@ class RunState:
 
     def by_id(self) -> dict[str, CandidateRecord]:
         return {record.id: record for record in self.records}
-
-    def warn(self, text: str) -> None:
-        """Tell the user now, and again in the run's document."""
-        self.warnings.append(text)
-        self.stages.warn(text)
 
     def problem(self, records: Sequence[CandidateRecord] | None = None) -> Problem:
         """The search's problem of these candidates, or of all, under the run's pins and limits."""

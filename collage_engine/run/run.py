@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
-from collage_engine.control.progress import Emit, Stages
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.device import busy
 from collage_engine.records.counted import counted
@@ -26,14 +26,14 @@ from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_candidates
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.rival import Sample
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import accuracy_of, further_samples, is_promised
 
 
 def run(
     open_workspace: Callable[[], Workspace],
     *,
-    emit: Emit,
+    control: RunControl,
     settings: RunSettings,
     pins: tuple[Pin, ...],
     out: str | None,
@@ -42,15 +42,14 @@ def run(
     """Do everything ``collage place`` does and return what was found out.
 
     Raises InfeasibleError when no placement satisfies the pins, Cancelled, or the CollageError
-    that stopped it. Candidates and costs are handed to ``emit`` as they become known.
+    that stopped it. Candidates and costs are handed to ``control.emit`` as they become known.
     """
-    stages = Stages(emit)
-    with stages.stage("import") as report:
+    with control.stage("import") as report:
         workspace = open_workspace()
         report.detail = counted(workspace.model.record.nodes, "operator")
     # Opened before the run or in it: what reading the model took is told either way.
-    stages.seconds["import"] = workspace.import_s
-    return _go_through(RunState(workspace, stages, settings, pins, out, run_id))
+    control.seconds["import"] = workspace.import_s
+    return _go_through(RunState(workspace, control, settings, pins, out, run_id))
 
 
 def _go_through(state: RunState) -> RunOutcome:
@@ -60,22 +59,21 @@ def _go_through(state: RunState) -> RunOutcome:
         return compile_only(
             state.workspace,
             menu,
-            state.stages,
+            state.control,
             state.settings,
             state.pins,
             out=state.out,
             run_id=state.run_id,
             started_at=state.started_at,
-            warnings=state.warnings,
         )
     noisy = busy()
     if noisy:
         state.drift = BUSY_DRIFT
-        state.warn(noisy)
+        state.control.warn(noisy)
     model, settings = state.model, state.settings
     inputs = representative_inputs(model, settings)
     kept = None
-    with Measuring(state.workspace, menu, settings, inputs, state.stages.emit) as measuring:
+    with Measuring(state.workspace, menu, settings, inputs, state.control) as measuring:
         measure_candidates(state, menu, measuring)
         menu = tune_candidates(state, menu, measuring)
         answer, placements = search_covers(state, menu)
@@ -101,7 +99,7 @@ def _go_through(state: RunState) -> RunOutcome:
         answer=answer,
         placements=placements,
         confirmation=confirmation,
-        warnings=state.warnings,
+        warnings=state.control.warnings,
         tuning=state.tuning,
         accuracy=accuracy_of(
             settings,
@@ -118,5 +116,5 @@ def _go_through(state: RunState) -> RunOutcome:
         candidates=state.records,
         not_offered=menu.not_offered,
         constants=state.constants,
-        run=findings.document(chosen, state.stages.total(), artifact),
+        run=findings.document(chosen, state.control.total_seconds(), artifact),
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PARTITION_NOISE, PARTITION_NOISE_US = 0.05, 0.3
 """Standard deviation of a partition's time in a profiled cover: a share of it, and microseconds
-(chosen; the effect is seen with ``python -m tests.benchmarks.bench_refine``)."""
+(chosen; the effect is seen with ``python -m tests.benchmarks.bench_refinement``)."""
 PROBED_COST_FACTOR = 0.6
 """Factor on the costs of the toolchain that a probing cover is to use much of (chosen)."""
 PROBED_COST_LIMIT = 1.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.control import cancel
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -26,15 +26,20 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyContext
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.measurer import Group, Measurer, Outcome, group_candidates
+from collage_engine.timing.measurer import (
+    CandidateGroup,
+    Measurer,
+    MeasuringResult,
+    group_candidates,
+)
 
 
-def in_order(groups: Sequence[Group], operators: int) -> list[Group]:
+def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
     """Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
     regions), then the rules' proposals, small before large, since small ones are shared most."""
 
-    def rank(group: Group) -> tuple[int, int, int]:
+    def rank(group: CandidateGroup) -> tuple[int, int, int]:
         if len(group.nodes) == operators:
             kind = 0
         elif any(candidate.protected for candidate in group.candidates):
@@ -56,13 +61,13 @@ class Measuring:
         menu: Menu,
         settings: RunSettings,
         inputs: Mapping[str, np.ndarray],
-        emit: Callable[[object], None],
+        control: RunControl,
     ) -> None:
         self._workspace = workspace
         self._menu = menu
         self._settings = settings
         self._inputs = inputs
-        self._emit = emit
+        self._control = control
         self._truth: Path | None = None
         self._measurer: Measurer | None = None
         self._done = 0
@@ -105,7 +110,7 @@ class Measuring:
             groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
             outcome = self.measure_groups(groups, deadline)
         else:
-            outcome = Outcome(
+            outcome = MeasuringResult(
                 costs={record.key: record.cost for record in records},
                 from_store=len({record.key for record in records}),
                 invalid=len({r.key for r in records if r.cost.state == "invalid"}),
@@ -137,7 +142,9 @@ class Measuring:
             skipped=self.counts.skipped + distinct - len(known),
         )
 
-    def wave(self, groups: Sequence[Group], deadline: float, left: int) -> Mapping[str, Cost]:
+    def wave(
+        self, groups: Sequence[CandidateGroup], deadline: float, left: int
+    ) -> Mapping[str, Cost]:
         """Costs of further groups of the records that :meth:`begin` counted.
 
         ``left``: how many keys are unmeasured now, at most all of which will be measured.
@@ -172,15 +179,19 @@ class Measuring:
         return found
 
     def measure_groups(
-        self, groups: Sequence[Group], deadline: float | None, again: bool = False
-    ) -> Outcome:
+        self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
+    ) -> MeasuringResult:
         """Measure in the child, which is started and given the model's true values if need be."""
         return self.measurer().measure(
-            groups, deadline=deadline, cancel=cancel.EVENT, on_event=self._tell, again=again
+            groups,
+            deadline=deadline,
+            cancel=self._control.cancelled,
+            on_event=self._tell,
+            again=again,
         )
 
     def again(
-        self, groups: Sequence[Group], deadline: float, renew: bool = False
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
         """Measure known candidates once more; old and new repeats are merged. ``renew``: in another
         process, a sitting of its own."""
@@ -197,7 +208,7 @@ class Measuring:
             return self._measurer
         workspace = self._workspace
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=workspace.folder))
-        TrueValues.record(workspace.model, self._inputs, self._truth, cancel.EVENT)
+        TrueValues.record(workspace.model, self._inputs, self._truth, self._control.cancelled)
         toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
         self._measurer = Measurer(
             workspace.path,
@@ -218,7 +229,7 @@ class Measuring:
             total, done = self._done + self._left, self._done + event.done
             left_s = (total - done) / event.rate if event.rate else None
             event = replace(event, done=done, total=total, left_s=left_s)
-        self._emit(event)
+        self._control.emit(event)
 
 
 def with_costs(

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from collage_engine.candidates.open_model import Menu, Workspace
-from collage_engine.control import cancel
-from collage_engine.model.index_set import IndexSet
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 
@@ -23,7 +23,7 @@ def make_ready(
     menu: Menu,
     records: Sequence[CandidateRecord],
     now: Callable[[str], None],
-    warn: Callable[[str], None],
+    control: RunControl,
 ) -> None:
     """Have the toolchains compile what their unmeasured candidates share.
 
@@ -31,7 +31,7 @@ def make_ready(
     ``Cancelled`` when the user stops it.
     """
     graph = workspace.model.graph
-    wanted: dict[ToolchainInstance, list[IndexSet]] = defaultdict(list)
+    wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
     for record in records:
         if record.cost.state == "unknown":
             wanted[record.instance].append(graph.to_indices(record.nodes))
@@ -39,8 +39,8 @@ def make_ready(
         sets = wanted.get(offer.instance, [])
         try:
             get(offer.instance.toolchain).make_ready(
-                graph, offer.instance, sets, now, cancel.EVENT.is_set
+                graph, offer.instance, sets, now, control.cancelled.is_set
             )
         except ToolchainError as error:
-            warn(f"{offer.instance.id}: {error}")
-        cancel.check()
+            control.warn(f"{offer.instance.id}: {error}")
+        control.check()

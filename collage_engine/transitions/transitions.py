@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.records.format import HOST
 from collage_engine.records.settings import RunSettings
@@ -16,7 +16,11 @@ from collage_engine.transitions.hand_overs import transition_constants as measur
 
 
 def transition_constants(
-    workspace: Workspace, menu: Menu, settings: RunSettings, now: Callable[[str], None]
+    workspace: Workspace,
+    menu: Menu,
+    settings: RunSettings,
+    control: RunControl,
+    now: Callable[[str], None],
 ) -> dict[str, float]:
     """``launch`` and ``pair:<from>:<to>`` in µs for every pair of instances of the menu, and
     ``format:…`` for every conversion that its candidates could need.
@@ -32,7 +36,7 @@ def transition_constants(
         menu.keys,
         store=workspace.store,
         env=env,
-        cancel=cancel.EVENT,
+        cancel=control.cancelled,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
     )
     if len(instances) < len(menu.offers):
@@ -40,7 +44,7 @@ def transition_constants(
             menu.keys,
             store=workspace.store,
             env=env,
-            cancel=cancel.EVENT,
+            cancel=control.cancelled,
             on_measuring=lambda: now("copies between device and host, once"),
         )
     wanted = wanted_conversions(workspace.model.graph.record, menu.records)
@@ -50,7 +54,7 @@ def transition_constants(
         menu.keys,
         store=workspace.store,
         env=env,
-        cancel=cancel.EVENT,
+        cancel=control.cancelled,
         on_measuring=lambda: now("conversions between formats on this machine, once"),
         architecture=next((i.architecture for i in instances), ""),
     )

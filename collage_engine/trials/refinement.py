@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collage_engine.build.built import attribute_kernels
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.cost import Cost, invalid
@@ -23,7 +23,7 @@ from collage_engine.search.bayesian_proposer import BayesianProposer
 from collage_engine.search.measured_covers import Cover, MeasuredCover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Refinement, refine
-from collage_engine.trials.rival import Outcome, Rival, Sample
+from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.runner import ConfirmSettings, Field
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class EndToEnd:
         truth: Mapping[str, np.ndarray],
         tolerance: float,
         folder: Path,
+        control: RunControl,
         more: Sequence[Sample] = (),
     ) -> None:
         self._parts_of = parts_of
@@ -59,14 +60,14 @@ class EndToEnd:
             tolerance,
             folder,
             settings,
-            cancel.EVENT,
+            control.cancelled,
             lambda done, total, now: None,
             more,
         )
         self._builder = Worker(
             "collage_engine.build.build_job:BuildJob", name="collage-refine-build"
         )
-        self._reference: Outcome | None = None
+        self._reference: ContenderResult | None = None
         self._reference_us: float | None = None
         self._count = 0
         self._measured: set[frozenset[str]] = set()
@@ -83,11 +84,13 @@ class EndToEnd:
         found = outcome.max_rel_error
         return outcome.reason or "it has no error" if found is None else found
 
-    def _opened(self, cover: Cover) -> Outcome:
+    def _opened(self, cover: Cover) -> ContenderResult:
         """The cover, built, loaded in a child and compared with the truth."""
         self._count += 1
-        rival = Rival(name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover))
-        outcome = Outcome(rival=rival)
+        contender = Contender(
+            name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover)
+        )
+        outcome = ContenderResult(contender=contender)
         self._field.build_one(self._builder, self._count, outcome)
         if outcome.reason is None:
             self._field.open(outcome)
@@ -127,7 +130,7 @@ class EndToEnd:
         what is between them together that time; nothing where it could not be looked into."""
         return self._inside.get(cover_key(cover), {})
 
-    def _look(self, cover: Cover, outcome: Outcome, times: Sequence[float]) -> None:
+    def _look(self, cover: Cover, outcome: ContenderResult, times: Sequence[float]) -> None:
         built = outcome.built
         if built is None or not times or outcome.reason is not None:
             return
@@ -166,7 +169,7 @@ class EndToEnd:
             self._field.leave(outcome)
         return [[us for us, _ in taken[id(outcome)]] for outcome in opened]
 
-    def _against_reference(self, outcome: Outcome, count: int) -> list[float]:
+    def _against_reference(self, outcome: ContenderResult, count: int) -> list[float]:
         """Times of the outcome as they were had the reference always taken what it took first."""
         reference = self._reference
         assert reference is not None and self._reference_us is not None
@@ -186,6 +189,7 @@ def refine_covers(
     budget_s: float,
     on_trial: Callable[[MeasuredCover], None],
     lower_bound_us: float | None,
+    control: RunControl,
     same: Mapping[CandidateId, str] | None = None,
 ) -> Refinement:
     """Search on end-to-end time from these covers until the budget is spent.
@@ -200,7 +204,7 @@ def refine_covers(
             method=BayesianProposer(problem, same=same),
             inside=measured_whole.inside,
             time_budget_s=budget_s,
-            stop=cancel.EVENT.is_set,
+            stop=control.cancelled.is_set,
             on_trial=on_trial,
             lower_bound_us=lower_bound_us,
         )

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.control import cancel
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import FLOAT32, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -26,9 +27,9 @@ from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.trials.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import products_of
 from collage_engine.trials.refinement import EndToEnd
-from collage_engine.trials.rival import Sample
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -73,6 +74,7 @@ def covers_within(
     samples: Sequence[Sample],
     tolerance: float,
     folder: Path,
+    control: RunControl,
     report: StageReport,
     widened: Callable[[], Sequence[CandidateRecord]],
     mixed: Mixed,
@@ -91,6 +93,7 @@ def covers_within(
         samples[0].truth,
         tolerance,
         scratch,
+        control,
         samples[1:],
     )
     done = 0
@@ -98,7 +101,7 @@ def covers_within(
 
     def measure(cover: Sequence[CandidateId]) -> float | str:
         nonlocal done
-        cancel.check()
+        control.check()
         report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
         done += 1
         error = whole.error(tuple(cover))
@@ -110,7 +113,7 @@ def covers_within(
         report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
         wider = widened()
         report.progress(done, max(TRIES, done + 1), "how far errors are carried")
-        factors = factors_of(model, wider, [sample.inputs for sample in samples])
+        factors = factors_of(model, wider, [sample.inputs for sample in samples], control)
         report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
         problem, all_records = mixed(wider, factors, found)
         by_id.update({record.id: record for record in all_records})
@@ -153,6 +156,7 @@ def factors_of(
     model: ImportedModel,
     records: Sequence[CandidateRecord],
     samples: Sequence[Mapping[str, np.ndarray]],
+    control: RunControl,
 ) -> dict[int, float]:
     """How far errors are carried from every node, by graph index, as far as candidates ask it."""
     graph = model.graph
@@ -165,11 +169,13 @@ def factors_of(
     }
     wanted.update(_named(graph, index) for index in products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
-    factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancel.EVENT)
+    factor = carried(
+        model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=control.cancelled
+    )
     return downstream(graph, factor)
 
 
-def _named(graph: DataflowGraph, index: int) -> int:
+def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
     """The value itself, or where the user's model has none of it (a convolution before its bias is
     added) the next one that it has."""
     while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
@@ -232,7 +238,7 @@ def accuracy_of(
     full = [
         o
         for o in confirmation.outcomes
-        if o.rival.kind == "collage" and not o.reduced and o.measured_us is not None
+        if o.contender.kind == "collage" and not o.reduced and o.measured_us is not None
     ]
     best = min(full, key=lambda o: o.measured_us or 0.0, default=None)
     return Accuracy(

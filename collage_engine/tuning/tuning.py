@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.control import cancel
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN
@@ -106,7 +106,7 @@ class Tuning:
     measuring: Measuring
     report: StageReport
     problem_of: Problems
-    warn: Callable[[str], None]
+    control: RunControl
     instance: ToolchainInstance | None = None
     """None: the first that can be tuned."""
     job: str = JOB
@@ -123,7 +123,7 @@ class Tuning:
         )
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
-        self._turns = Turns(self._worker, self._records, self.toolchain)
+        self._turns = Turns(self._worker, self._records, self.toolchain, self.control)
         self._known = self._turns.known
         self._offers = list(self.menu.offers)
         self._latest: list[CandidateRecord] = []
@@ -233,29 +233,29 @@ class Tuning:
                     self.workspace.model.record.sha256,
                 ),
                 timeout_s=SILENCE_S * 2,
-                cancel=cancel.EVENT,
+                cancel=self.control.cancelled,
             )
             return tasks
         except CollageError as error:
-            cancel.check()
+            self.control.check()
             if isinstance(error, ModelError):
                 raise
             if not isinstance(error, WorkerError):
                 return []
-            self.warn(f"the kernels of {candidate.label} could not be listed: {error}")
+            self.control.warn(f"the kernels of {candidate.label} could not be listed: {error}")
             return None
 
     def _say_what_is_missing(self) -> None:
         self._said = True
         try:
             missing = self._worker.call(
-                Missing(self.toolchain), timeout_s=SILENCE_S, cancel=cancel.EVENT
+                Missing(self.toolchain), timeout_s=SILENCE_S, cancel=self.control.cancelled
             )
         except WorkerError as error:
-            cancel.check()
+            self.control.check()
             missing = str(error)
         if missing:
-            self.warn(missing)
+            self.control.warn(missing)
 
     # -- one turn ------------------------------------------------------------------------
 

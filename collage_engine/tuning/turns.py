@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import CollageError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -30,7 +30,9 @@ CRASHES = 3
 class Turns:
     """Gives turns and keeps what is known of workloads, in the store too."""
 
-    def __init__(self, worker: Worker, records: TuningRecords, toolchain: str) -> None:
+    def __init__(
+        self, worker: Worker, records: TuningRecords, toolchain: str, control: RunControl
+    ) -> None:
         self.known: dict[str, TuneRecord] = {}
         self.done: set[str] = set()
         """Workloads that got a turn."""
@@ -39,6 +41,7 @@ class Turns:
         self._worker = worker
         self._records = records
         self._toolchain = toolchain
+        self._control = control
         self._crashes: dict[str, int] = {}
 
     def take(self, task: TuneTask, instance: ToolchainInstance, seconds: float) -> None:
@@ -59,13 +62,15 @@ class Turns:
         over = OVER_DEVICE_S if task.kind == "trace" and instance.architecture else OVER_S
         try:
             if not self._worker.alive:
-                self._worker.call(Missing(self._toolchain), timeout_s=START_S, cancel=cancel.EVENT)
+                self._worker.call(
+                    Missing(self._toolchain), timeout_s=START_S, cancel=self._control.cancelled
+                )
             since = time.monotonic()
             self._keep(
                 self._worker.call(
                     Tune(task, instance, known, seconds),
                     timeout_s=seconds + over,
-                    cancel=cancel.EVENT,
+                    cancel=self._control.cancelled,
                     on_message=told,
                     silence_s=SILENCE_S,
                 )
@@ -76,7 +81,7 @@ class Turns:
             if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
                 self._blame(task, trying, error)
         except CollageError as error:
-            cancel.check()
+            self._control.check()
             self._keep(msgspec.structs.replace(self._of(task), complete=True, reason=str(error)))
         self.tried += max(0, _compared(self.known.get(task.workload)) - before)
 

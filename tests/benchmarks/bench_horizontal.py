@@ -17,6 +17,7 @@ from pathlib import Path
 
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Menu, Workspace
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
@@ -66,7 +67,7 @@ def report(name: str, settings: RunSettings, folder: Path) -> None:
     try:
         menu = workspace.menu(settings)
         inputs = representative_inputs(workspace.model, settings)
-        with Measuring(workspace, menu, settings, inputs, lambda event: None) as measuring:
+        with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
             for nodes in horizontal_sets(menu):
                 records = [r for r in menu.records if set(r.nodes) <= set(nodes)]
                 measurer = measuring.measurer()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
@@ -48,12 +48,11 @@ def record(state: str, *numbers: int) -> CandidateRecord:
     )
 
 
-def ready(records: list[CandidateRecord], warnings: list[str] | None = None) -> list[str]:
+def ready(records: list[CandidateRecord], control: RunControl | None = None) -> list[str]:
     told: list[str] = []
     workspace: Any = SimpleNamespace(model=MODEL)
     menu: Any = SimpleNamespace(offers=[SimpleNamespace(instance=INSTANCE)])
-    warn = (warnings if warnings is not None else []).append
-    make_ready(workspace, menu, records, told.append, warn)
+    make_ready(workspace, menu, records, told.append, control or RunControl())
     return told
 
 
@@ -98,22 +97,22 @@ def test_what_does_not_compile_is_told_and_the_run_goes_on(
         raise ToolchainError("nvcc refuses CUTLASS's kernels: error: no")
 
     monkeypatch.setattr(library, "build", build)
-    warnings: list[str] = []
-    ready([record("unknown", 0)], warnings)
-    assert warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
+    control = RunControl()
+    ready([record("unknown", 0)], control)
+    assert control.warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
 
 
 def test_a_cancel_ends_the_compiler_and_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
-    stopper = threading.Timer(1.0, cancel.EVENT.set)
+    control = RunControl()
+    stopper = threading.Timer(1.0, control.cancelled.set)
     stopper.start()
     try:
         with pytest.raises(Cancelled):
-            ready([record("unknown", 0)])
+            ready([record("unknown", 0)], control)
     finally:
         stopper.cancel()
-        cancel.EVENT.clear()
     assert not list(tmp_path.rglob("*.so"))
     assert not list(tmp_path.rglob("build-*"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CoverPart
@@ -59,7 +60,9 @@ def whole(tmp_path: Path) -> EndToEnd:
     def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
         return tuple(PARTS[str(name)] for name in cover)
 
-    return EndToEnd(model, parts_of, inputs, original_outputs(model, inputs), 1e-4, tmp_path)
+    return EndToEnd(
+        model, parts_of, inputs, original_outputs(model, inputs), 1e-4, tmp_path, RunControl()
+    )
 
 
 def test_refinement_measures_whole_covers_and_looks_inside(
@@ -67,7 +70,7 @@ def test_refinement_measures_whole_covers_and_looks_inside(
 ) -> None:
     monkeypatch.setattr(refine, "CONTENDERS", 1)  # to save time
     start = ("ort-front", "ort-back")
-    found = refine_covers(problem(), [start], whole, 600.0, lambda trial: None, None)
+    found = refine_covers(problem(), [start], whole, 600.0, lambda trial: None, None, RunControl())
     tried = {frozenset(map(str, t.cover)) for t in found.trials}
     assert tried == {
         frozenset((a, b)) for a in ("ort-front", "dnn-front") for b in ("ort-back", "dnn-back")

@@ -15,7 +15,7 @@ from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import child
 from collage_engine.timing.bench import ModelBench
-from collage_engine.timing.job import OpenRequest
+from collage_engine.timing.messages import OpenRequest
 from collage_engine.tuning.job import ListTasks, TuningJob
 from tests import zoo
 
@@ -36,7 +36,7 @@ class FakeWorkspace:
 
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
-    def build(send: object, fail: bool) -> None:
+    def build(control: object, fail: bool) -> None:
         folder = child._workspace(tmp_path / "model.onnx", {}).folder
         (folder / "confirm-1").mkdir()
         (folder / "confirm-1" / "model.so").touch()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import Cancelled
 from collage_engine.run import child
 
 
-def _sleep(send: object, seconds: float, stubborn: bool = False) -> str:
+def _sleep(control: RunControl, seconds: float, stubborn: bool = False) -> str:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.01)
-        if cancel.EVENT.is_set() and not stubborn:
+        if control.cancelled.is_set() and not stubborn:
             raise Cancelled("asked to")
     return "slept"
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from collage_engine.control import cancel
 from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
 from collage_engine.partition.candidate import make_record
 from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, InfeasibleError
+from collage_engine.records.event import Log
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -63,13 +64,17 @@ class State:
     pins: tuple[Pin, ...] = ()
     settings: RunSettings = field(default_factory=RunSettings)
     said: list[str] = field(default_factory=list)
+    control: RunControl = field(init=False)
 
     graph = GRAPH.record
     model = SimpleNamespace(graph=GRAPH)
 
-    @property
-    def stages(self) -> Any:
-        return SimpleNamespace(say=self.said.append)
+    def __post_init__(self) -> None:
+        def emit(event: Any) -> None:
+            if isinstance(event, Log):
+                self.said.append(event.text)
+
+        self.control = RunControl(emit)
 
     def by_id(self) -> dict[str, CandidateRecord]:
         return {one.id: one for one in self.records}
@@ -78,7 +83,7 @@ class State:
         return make_problem(GRAPH.record, self.records, self.pins, {}, self.settings)
 
     def doubt(self, *_: object) -> Any:
-        return SimpleNamespace(right={})
+        return SimpleNamespace(probability={})
 
 
 class Covers:
@@ -254,22 +259,16 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found(
     assert cover_of(found.placements[-1]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
 
 
-@pytest.fixture
-def cancelling() -> Iterator[None]:
-    yield
-    cancel.EVENT.clear()
-
-
-@pytest.mark.usefixtures("cancelling")
 def test_cancelling_ends_it_before_the_next_cover() -> None:
     class Stopped(Covers):
         def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            cancel.EVENT.set()
+            state.control.cancelled.set()
             return super().look(cover)
 
+    state = State(offers(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
-        settle(State(offers(ALONE)), covers)
+        settle(state, covers)
     assert len(covers.seen) == 1
 
 

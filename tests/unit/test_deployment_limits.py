@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from collage_engine.candidates import runtime_facts as runtime_facts_module
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.main import build_parser
 from collage_engine.cli.options import settings_from, size
@@ -21,6 +20,7 @@ from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.search.problem import Answer, Infeasible
+from collage_engine.toolchains import registry
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def toolchains(monkeypatch, tmp_path):
         ),
         "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0"),
     }
-    monkeypatch.setattr(runtime_facts_module, "get", known.__getitem__)
+    monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)
 
 

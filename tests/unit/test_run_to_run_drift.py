@@ -29,7 +29,7 @@ from collage_engine.search.run_to_run_drift import BUSY_DRIFT, required_drift
 from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty, ties
 from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
 from collage_engine.store.store import Store
-from collage_engine.timing.measurer import Group
+from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.timing.protocol import Timing, cost_of, merged
 from tests.support.graphs import chain
 
@@ -155,7 +155,9 @@ class Run:
     ) -> ChoiceUncertainty:
         return ChoiceUncertainty(probability={}, loss_us=0.0, worth_measuring=(), draws=1)
 
-    def again(self, groups: Sequence[Group], deadline: float, renew: bool) -> dict[str, Cost]:
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool
+    ) -> dict[str, Cost]:
         keys = {c.key: c.cost for group in groups for c in group.candidates}
         self.asked.append((set(keys), renew))
         return {

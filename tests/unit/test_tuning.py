@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.control import cancel
+from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.climb import climb, name_of
+from collage_engine.kernels.tuning.hill_climbing import climb, name_of
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -373,10 +373,14 @@ class FakeMenu:
 
 
 def tune(
-    store: Store, job: type, budget_s: float, candidates: list[CandidateRecord] | None = None
+    store: Store,
+    job: type,
+    budget_s: float,
+    candidates: list[CandidateRecord] | None = None,
+    control: RunControl | None = None,
 ) -> tuple[Tuning, Any, list[CandidateRecord], Bench, list[str]]:
     bench: Any = Bench(store)
-    told: list[str] = []
+    control = control or RunControl()
     tuning = Tuning(
         bench,
         FakeMenu(),
@@ -384,20 +388,19 @@ def tune(
         bench,  # type: ignore
         SimpleNamespace(progress=lambda *a: None),
         problem_of,
-        told.append,  # type: ignore
+        control,
         job=f"{tuning_targets.__name__}:{job.__name__}",
     )
     try:
         menu, found = tuning.run(candidates or singles(100.0, 90.0))
     finally:
         tuning.close()
-    return tuning, menu, found, bench, told
+    return tuning, menu, found, bench, control.warnings
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Store:
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
-    cancel.EVENT.clear()
     return Store(tmp_path / "s.db")
 
 
@@ -472,12 +475,10 @@ def test_a_variant_that_hangs_is_ended(store, monkeypatch):
 
 def test_a_cancel_is_answered_while_a_variant_hangs(store):
     begun = time.monotonic()
-    threading.Timer(3.0, cancel.EVENT.set).start()
-    try:
-        with pytest.raises(Cancelled):
-            tune(store, tuning_targets.Hanging, 60.0)
-    finally:
-        cancel.EVENT.clear()
+    control = RunControl()
+    threading.Timer(3.0, control.cancelled.set).start()
+    with pytest.raises(Cancelled):
+        tune(store, tuning_targets.Hanging, 60.0, control=control)
     assert time.monotonic() - begun < 15.0
     kept = TuningRecords(store, context(), "tvm").records(["kernel 0"])
     assert not kept or kept["kernel 0"].choice, "what was found before is kept"

@@ -14,6 +14,7 @@ from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.registry import get
 from collage_engine.trials.accuracy import Kept
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
     LEVELS,
     burdens,
@@ -22,7 +23,6 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
-from collage_engine.trials.rival import Sample
 from collage_engine.trials.tolerance import chosen_covers, covers_within, isolated
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def keep_tolerance(
                     break  # the next would leave more in float32 than it takes
         return state.problem(), state.records
 
-    with state.stages.stage("accuracy") as report:
+    with state.control.stage("accuracy") as report:
         kept = covers_within(
             state.model,
             state.problem(),
@@ -72,6 +72,7 @@ def keep_tolerance(
             (sample, *state.further),
             state.tolerance,
             state.workspace.folder,
+            state.control,
             report,
             widened,
             mixed,
@@ -88,7 +89,7 @@ def keep_tolerance(
             made = make_placement(state.graph, by_id, names, tried.cost_us, percentile)
             found.append(with_conversions(made, state.problem()))
     if not found:
-        state.warn(f"no cover was found that keeps the tolerance of {state.tolerance:g}")
+        state.control.warn(f"no cover was found that keeps the tolerance of {state.tolerance:g}")
     return kept, found or placements
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.control import cancel
 from collage_engine.control.progress import StageReport
 from collage_engine.planning.problem import make_placement, with_conversions
 from collage_engine.records.candidate import CandidateRecord
@@ -32,8 +31,8 @@ from collage_engine.search.explain import us
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.calibration import RunCovers
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.in_model_costs import InPlace, Seen, fit, moved_bytes
-from collage_engine.trials.rival import Sample
 
 if TYPE_CHECKING:
     from collage_engine.candidates.open_model import Menu
@@ -70,8 +69,8 @@ def settle_in_place(
     folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=state.workspace.folder))
     try:
         with (
-            state.stages.stage("in-place") as report,
-            RunCovers(state.model, sample, state.tolerance, folder) as covers,
+            state.control.stage("in-place") as report,
+            RunCovers(state.model, sample, state.tolerance, folder, state.control) as covers,
         ):
             return _Settling(state, menu, covers).go(found, report)
     finally:
@@ -136,7 +135,7 @@ class _Settling:
             return find_covers(self.state, self.menu)
         except InfeasibleError as error:
             self.state.records = before
-            self.state.stages.say(f"no search on the costs within the model: {error}")
+            self.state.control.log(f"no search on the costs within the model: {error}")
             return None
 
     def look_further(self, placements: Sequence[Placement], report: StageReport, most: int) -> bool:
@@ -176,22 +175,22 @@ class _Settling:
         names = dict.fromkeys(c.instance.toolchain for c in self.alone.values() if c.cost.usable)
         covers: list[tuple[float, list[str]]] = []
         for name in names:
-            cancel.check()
+            self.state.control.check()
             seconds = LEANING * self.seconds / len(names)
             leant = _leaning_on(problem, name, self.alone, limit)
             search = Search(leant, time_limit_s=seconds)
             search.solver.deadline = time.monotonic() + seconds
-            for rival in k_best(leant, 1, previous=search):
-                us = check(problem, rival.cover)
+            for ranked in k_best(leant, 1, previous=search):
+                us = check(problem, ranked.cover)
                 if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):
-                    covers.append((us, [str(identity) for identity in rival.cover]))
+                    covers.append((us, [str(identity) for identity in ranked.cover]))
         return [cover for _, cover in sorted(covers)]
 
     def look(self, cover: Sequence[str], report: StageReport, most: int) -> bool:
         """Run a cover and note what its partitions take; whether it could be run."""
         if frozenset(cover) in self.looked:
             return frozenset(cover) not in self.failed
-        cancel.check()
+        self.state.control.check()
         now = f"cover {len(self.looked) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
             now += f" (the best so far took {self.whole_us / 1000:.3g} ms)"
@@ -201,7 +200,7 @@ class _Settling:
         looked = self.covers.look(tuple(map(part_of, parts)))
         if isinstance(looked, str):
             self.failed.add(frozenset(cover))
-            self.state.stages.say(f"a cover could not be looked into: {looked}")
+            self.state.control.log(f"a cover could not be looked into: {looked}")
             return False
         total = looked.between_us
         for record in parts:

@@ -20,8 +20,7 @@ from collage_engine.candidates.host_offers import pinned_to_host
 from collage_engine.candidates.inputs import model_tolerance, representative_inputs
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
 from collage_engine.candidates.pins import breaks_pin
-from collage_engine.control import cancel
-from collage_engine.control.progress import Stages
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
@@ -30,12 +29,13 @@ from collage_engine.planning.problem import make_placement, make_problem, with_c
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.records.results import RunOutcome
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.baselines import unmeasured_choices
-from collage_engine.trials.rival import Rival
+from collage_engine.trials.contender import Contender
 
 UNMEASURED = "unmeasured"
 """What a run's ``winner`` says when nothing could be timed."""
@@ -45,14 +45,13 @@ BUILD_SECONDS = 1800.0
 def compile_only(
     workspace: Workspace,
     menu: Menu,
-    stages: Stages,
+    control: RunControl,
     settings: RunSettings,
     pins: tuple[Pin, ...],
     *,
     out: str | None,
     run_id: str,
     started_at: str,
-    warnings: list[str],
 ) -> RunOutcome:
     """Build and export the first choice that can be built; the run's document says unmeasured.
 
@@ -67,28 +66,27 @@ def compile_only(
     if settings.tune_budget_s > 0:
         notices.append(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
     for text in notices:
-        warnings.append(text)
-        stages.warn(text)
+        control.warn(text)
     calls = call_graph(workspace.model.graph)
     choices = unmeasured_choices(calls, menu, settings, pinned_to_host(pins))
     honouring = [
-        rival
-        for rival in choices
-        if rival.reason is None and not any(breaks_pin(rival.cover, pin) for pin in pins)
+        contender
+        for contender in choices
+        if contender.reason is None and not any(breaks_pin(contender.cover, pin) for pin in pins)
     ]
     if not honouring:
-        broken = [rival for rival in choices if rival.reason is None]
+        broken = [contender for contender in choices if contender.reason is None]
         raise InfeasibleError(
             "no placement that can be chosen without measuring honours the pins"
             if broken
             else f"no toolchain can compile this model for {settings.target}: "
-            + "; ".join(f"{rival.name}: {rival.reason}" for rival in choices),
+            + "; ".join(f"{contender.name}: {contender.reason}" for contender in choices),
             {"reason": "pins" if broken else "uncovered", "pins": [], "nodes": []},
         )
     inputs = representative_inputs(workspace.model, settings)
     truth = original_outputs(workspace.model, inputs)
-    with stages.stage("build") as report:
-        chosen, folder, built, refused = _build_first(workspace, honouring)
+    with control.stage("build") as report:
+        chosen, folder, built, refused = _build_first(workspace, honouring, control)
         count = len(built.parts)
         report.detail = f"{chosen.name}, {counted(count, 'partition')}"
     records = _records(workspace, menu, built)
@@ -104,7 +102,7 @@ def compile_only(
     versions = {state.name: state.version or "" for state in menu.states if state.version}
     artifact = None
     if out is not None:
-        with stages.stage("export") as report:
+        with control.stage("export") as report:
             contents = ArtifactContents(
                 inputs=inputs,
                 outputs=truth,
@@ -137,24 +135,24 @@ def compile_only(
         placement=placement,
         baselines=[
             Baseline(
-                name=rival.name,
-                kind=rival.kind,
-                reason=refused.get(rival.name, rival.reason) or "not measured",
-                partitions=len(rival.cover),
+                name=contender.name,
+                kind=contender.kind,
+                reason=refused.get(contender.name, contender.reason) or "not measured",
+                partitions=len(contender.cover),
             )
-            for rival in choices
-            if rival.name != chosen.name and rival.kind != "collage"
+            for contender in choices
+            if contender.name != chosen.name and contender.kind != "collage"
         ],
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in pins],
         max_abs_error=None,
         max_rel_error=None,
-        seconds=stages.total(),
+        seconds=control.total_seconds(),
         artifact=artifact,
         started_at=started_at,
         settings=msgspec.to_builtins(msgspec.structs.replace(settings, inputs_npz=None)),
         device=f"none: {reason}",
-        warnings=warnings,
+        warnings=control.warnings,
         note=f"{chosen.name}, unmeasured",
     )
     return RunOutcome(
@@ -163,28 +161,28 @@ def compile_only(
 
 
 def _build_first(
-    workspace: Workspace, rivals: Sequence[Rival]
-) -> tuple[Rival, Path, BuiltModule, dict[str, str]]:
+    workspace: Workspace, contenders: Sequence[Contender], control: RunControl
+) -> tuple[Contender, Path, BuiltModule, dict[str, str]]:
     """The first one that builds, its folder and its module; why the ones before it did not."""
     model = workspace.model.record
     refused: dict[str, str] = {}
     with Worker("collage_engine.build.build_job:BuildJob", name="collage-build") as worker:
-        for rival in rivals:
+        for contender in contenders:
             folder = Path(tempfile.mkdtemp(prefix="unmeasured-", dir=workspace.folder)) / "module"
             request = BuildCover(
                 model=model.path,
                 shapes=dict(model.shapes),
-                cover=rival.cover,
+                cover=contender.cover,
                 spin=None,
                 folder=str(folder),
                 sha256=model.sha256,
             )
             try:
-                built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=cancel.EVENT)
+                built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=control.cancelled)
             except ToolchainError as error:
-                refused[rival.name] = str(error)
+                refused[contender.name] = str(error)
                 continue
-            return rival, folder, built, refused
+            return contender, folder, built, refused
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
     raise ToolchainError(f"no placement could be built ({reasons})")
 
@@ -194,7 +192,7 @@ def _records(workspace: Workspace, menu: Menu, built: BuiltModule) -> list[Candi
     by_work = {(c.instance.id, c.nodes): c for c in menu.records}
     found = []
     for part in built.parts:
-        nodes = tuple(sorted(part.operators))
+        nodes = tuple(map(OperatorNumber, sorted(part.operators)))
         known = by_work.get((part.instance.id, nodes))
         if known is None:
             known = make_record(workspace.model.graph, part.instance, nodes, rule="greedy")

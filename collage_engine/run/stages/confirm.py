@@ -10,7 +10,6 @@ from pathlib import Path
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.open_model import Menu
 from collage_engine.candidates.pins import breaks_pin
-from collage_engine.control import cancel
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.limits import export_refusal, runtime_limits
 from collage_engine.records.counted import counted
@@ -18,7 +17,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.context import RunState
 from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
 from collage_engine.trials.confirmation import Confirmation, confirm
-from collage_engine.trials.rival import Rival, Sample
+from collage_engine.trials.contender import Contender, Sample
 
 
 def confirm_placements(
@@ -28,9 +27,9 @@ def confirm_placements(
 
     Raises CollageError when none of them can be built and run.
     """
-    with state.stages.stage("build") as report:
+    with state.control.stage("build") as report:
         covers = [
-            Rival(
+            Contender(
                 name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
                 kind="collage",
                 cover=cover_of(placement, menu, state.records),
@@ -40,10 +39,11 @@ def confirm_placements(
         ]
         calls = call_graph(state.model.graph)
         others = [
-            _judged(state, rival) for rival in baselines(calls, menu, state.settings, len(covers))
+            _judged(state, contender)
+            for contender in baselines(calls, menu, state.settings, len(covers))
         ]
         report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
-    with state.stages.stage("confirm") as report:
+    with state.control.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
         confirmation = confirm(
             state.model,
@@ -52,7 +52,7 @@ def confirm_placements(
             truth=sample.truth,
             tolerance=state.tolerance,
             folder=folder,
-            cancel=cancel.EVENT,
+            cancel=state.control.cancelled,
             on_progress=report.progress,
             more=state.further,
         )
@@ -60,11 +60,11 @@ def confirm_placements(
     return confirmation
 
 
-def _judged(state: RunState, rival: Rival) -> Rival:
+def _judged(state: RunState, contender: Contender) -> Contender:
     """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = export_refusal(rival.cover, runtime_limits(state.settings, state.constants))
-    broken = any(breaks_pin(rival.cover, pin) for pin in state.pins)
-    return replace(rival, eligible=why is None and not broken, barred=why)
+    why = export_refusal(contender.cover, runtime_limits(state.settings, state.constants))
+    broken = any(breaks_pin(contender.cover, pin) for pin in state.pins)
+    return replace(contender, eligible=why is None and not broken, barred=why)
 
 
 def export_winner(
@@ -75,7 +75,7 @@ def export_winner(
         return None
     winner = confirmation.winner
     assert winner.folder is not None
-    with state.stages.stage("export") as report:
+    with state.control.stage("export") as report:
         contents = ArtifactContents(
             inputs=sample.inputs,
             outputs=sample.truth,

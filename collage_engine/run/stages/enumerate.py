@@ -24,13 +24,13 @@ def enumerate_candidates(state: RunState) -> Menu:
     Raises InfeasibleError, before anything is measured, when the pins contradict each other or a
     node has no toolchain; CollageError for the user's own placements that name what is not there.
     """
-    with state.stages.stage("enumerate") as report:
+    with state.control.stage("enumerate") as report:
         report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
         menu = state.workspace.menu(state.settings, pinned_to_host(state.pins))
         state.records = menu.records
         distinct = len({record.key for record in menu.records})
         report.detail = f"{counted(len(menu.records), 'candidate')}, {distinct} distinct"
-        state.stages.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
+        state.control.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
         names = [toolchain.name for toolchain in menu.states]
         check_placements(state.graph, state.model.record.folded, state.settings, names)
         offered = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
@@ -38,7 +38,7 @@ def enumerate_candidates(state: RunState) -> Menu:
         _refuse_what_cannot_be(state, menu)
     lacking = missing(state.settings.precision, [offer.instance for offer in menu.offers])
     if lacking:
-        state.warn(lacking)
+        state.control.warn(lacking)
     return menu
 
 

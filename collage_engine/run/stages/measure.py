@@ -39,12 +39,16 @@ SETTLED_BELOW = 0.002
 
 def measure_candidates(state: RunState, menu: Menu, measuring: Measuring) -> None:
     """Give the state's records their costs and its constants what hand-overs take."""
-    with state.stages.stage("measure") as report:
+    with state.control.stage("measure") as report:
         total = len({record.key for record in state.records})
         known = recall(state.workspace.store, threads_of(state.settings))
         state.constants[DRIFT_CONSTANT] = drift(known, state.drift)
         state.constants |= transition_constants(
-            state.workspace, menu, state.settings, lambda now: report.progress(0, total, now)
+            state.workspace,
+            menu,
+            state.settings,
+            state.control,
+            lambda now: report.progress(0, total, now),
         )
         if state.settings.budget_s > 0:
             make_ready(
@@ -52,7 +56,7 @@ def measure_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Non
                 menu,
                 state.records,
                 lambda now: report.progress(0, total, now),
-                state.warn,
+                state.control,
             )
         budget = state.budget = Budget(state.settings.budget_s)
         left_out = None
@@ -74,13 +78,13 @@ def measure_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Non
             left_out = _measure_needed(state, menu, measuring, budget, check=False)
         _coalesce(state, menu, measuring, budget)
         if left_out:
-            state.stages.say(left_out)
+            state.control.log(left_out)
         counts = measuring.counts
         report.detail = (
             f"{counts.measured} measured, {counts.from_store} from the store, "
             f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
         )
-        state.stages.emit(RunOutcome(candidates=state.records, constants=state.constants))
+        state.control.emit(RunOutcome(candidates=state.records, constants=state.constants))
 
 
 def _measure_needed(
@@ -158,10 +162,10 @@ def _coalesce(state: RunState, menu: Menu, measuring: Measuring, budget: Budget)
         if budget.spent:
             return
         problem = state.problem()
-        covers = [rival.cover for rival in k_best(problem, RUNNERS_UP + 1)]
+        covers = [contender.cover for contender in k_best(problem, RUNNERS_UP + 1)]
         merged = merged_candidates(state.model, menu, problem, covers)
         if not merged:
             return
         stored = state.workspace.with_stored_costs(merged)
-        state.stages.emit(RunOutcome(candidates=[*state.records, *stored]))
+        state.control.emit(RunOutcome(candidates=[*state.records, *stored]))
         state.records = [*state.records, *measuring.add(stored, budget.deadline)]

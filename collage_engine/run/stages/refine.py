@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from collage_engine.control import cancel
 from collage_engine.planning.problem import make_placement, with_conversions
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
@@ -14,15 +13,15 @@ from collage_engine.run.context import RunState
 from collage_engine.search.api import check
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.trials.baselines import part_of
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.refinement import EndToEnd, refine_covers
-from collage_engine.trials.rival import Sample
 
 
 def refine_placements(
     state: RunState, placements: list[Placement], sample: Sample
 ) -> list[Placement]:
     """The covers with what refinement found in front, where it measured faster whole."""
-    with state.stages.stage("refine") as report:
+    with state.control.stage("refine") as report:
         problem = state.problem()
         by_id = state.by_id()
         folder = Path(tempfile.mkdtemp(prefix="refine-", dir=state.workspace.folder))
@@ -33,6 +32,7 @@ def refine_placements(
             sample.truth,
             state.tolerance,
             folder,
+            state.control,
             state.further,
         )
         tried: list[MeasuredCover] = []
@@ -50,10 +50,11 @@ def refine_placements(
             state.settings.refine_budget_s,
             on_trial,
             None,
+            state.control,
             same={record.id: record.key for record in state.records if record.key},
         )
         shutil.rmtree(folder, ignore_errors=True)
-        cancel.check()
+        state.control.check()
         report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
         if found.us is not None and found.start_us:
             gain = (1 - found.us / found.start_us) * 100

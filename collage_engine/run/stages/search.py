@@ -25,7 +25,7 @@ def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]
 
     Raises InfeasibleError when measured candidates cover the graph in no way.
     """
-    with state.stages.stage("search") as report:
+    with state.control.stage("search") as report:
         answer, placements = find_covers(state, menu)
         count = len(placements[0].partitions)
         report.detail = counted(count, "partition")

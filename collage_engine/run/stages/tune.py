@@ -23,7 +23,7 @@ def tune_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Menu:
     """
     if not worth_tuning(state.workspace, menu, state.settings):
         return menu
-    with state.stages.stage("tune") as report:
+    with state.control.stage("tune") as report:
         instances = [offer.instance for offer in menu.offers]
         state.constants = with_tuned_pairs(state.constants, instances)
         counts, waiting = TuneCounts(), tunable(menu)
@@ -39,7 +39,7 @@ def tune_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Menu:
                 measuring,
                 report,
                 state.problem,
-                state.warn,
+                state.control,
                 instance,
             )
             with closing(tuning):
@@ -47,5 +47,5 @@ def tune_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Menu:
             counts = together(counts, tuning.counts)
         state.tuning = counts
         report.detail = told(counts)
-        state.stages.emit(RunOutcome(candidates=state.records, constants=state.constants))
+        state.control.emit(RunOutcome(candidates=state.records, constants=state.constants))
     return menu
