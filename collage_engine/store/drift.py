@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, drift_tolerance_bound, required_drift
-from collage_engine.store.keys import PROTOCOL_VERSION
-from collage_engine.store.store import Store
+from collage_engine.store.store import Store, StoreReader
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def learn(
     return known
 
 
-def recall(store: Store, threads: int) -> list[list[float]]:
+def recall(store: StoreReader, threads: int) -> list[list[float]]:
     """What sittings have shown on this machine, by sitting."""
     try:
         return store.constant(_name(threads)) or []
@@ -68,4 +68,4 @@ def drift(known: Sequence[Sequence[float]], default: float) -> float:
 
 
 def _name(threads: int) -> str:
-    return f"drift, {threads} threads, protocol {PROTOCOL_VERSION}"
+    return f"drift, {threads} threads, protocol {MEASURING_PROTOCOL}"
