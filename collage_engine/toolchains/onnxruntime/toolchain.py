@@ -32,7 +32,14 @@ class OnnxRuntimeToolchain(NativeToolchain):
     licence = "MIT"
     direct_convolutions = True
     install = "pip install onnxruntime"
-    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
 
     def version(self) -> str:
         return wheel_version("onnxruntime")

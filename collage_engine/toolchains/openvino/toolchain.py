@@ -33,7 +33,14 @@ class OpenVinoToolchain(NativeToolchain):
     licence = "Apache-2.0"
     direct_convolutions = True
     install = "pip install openvino"
-    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
 
     def version(self) -> str:
         return wheel.version()
