@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import networkx
 from PySide6.QtWidgets import QWidget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,13 +69,3 @@ def test_void_calls_do_not_eat_references_of_none(qtbot) -> None:
     for _ in range(200):
         widget.setWindowTitle("x")
     assert abs(sys.getrefcount(None) - before) < 50
-
-
-def test_no_modules_of_the_desktop_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and for type checkers count too."""
-    graph = networkx.DiGraph()
-    for path in (ROOT / "collage_gui").rglob("*.py"):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        graph.add_edges_from((module, name) for name in imports(path))
-    circles = [sorted(c) for c in networkx.strongly_connected_components(graph) if len(c) > 1]
-    assert not circles
