@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "session": ("records",),
     "search": ("records",),
     "model": ("machine",),
-    "report": ("drawing", "resources", "session"),
+    "report": ("drawing", "model", "resources", "session"),
     "partition": ("model",),
     "store": ("machine", "model", "search"),
     "bounds": ("store",),
