@@ -22,7 +22,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.numbers import (
-    accuracy_words,
+    accuracy_sentences,
     against_text,
     bytes_text,
     counted,
@@ -136,7 +136,7 @@ def print_run(run: Run) -> None:
         )
     if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_words(run):
+    for sentence in accuracy_sentences(run):
         say(sentence)
     if run.memory is not None:
         say(f"memory: {memory_text(run.memory)}")
