@@ -248,7 +248,7 @@ class Session:
 
     def report(
         self,
-        kind: Literal["html", "csv", "json", "svg"],
+        kind: Literal["html", "csv", "json", "svg", "graphml"],
         run: str | None = None,
         *,
         peers: bytes | None = None,

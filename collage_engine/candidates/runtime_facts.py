@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.runtime_facts import BYTES, CONFLICT, LICENCE, WEIGHTS
+from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
 from collage_engine.toolchains import registry
 
 
@@ -26,8 +26,4 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
             for licence in re.split(r"\s+AND\s+", text):
                 if licence:
                     facts[f"{LICENCE}{name}:{licence}"] = 1.0
-        for other in toolchain.conflicts:
-            if other in names:
-                one, two = sorted((name, other))
-                facts[f"{CONFLICT}{one}:{two}"] = 1.0
     return facts

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "session": ("records",),
     "search": ("records",),
     "model": ("machine",),
-    "report": ("drawing", "resources", "session"),
+    "report": ("drawing", "model", "resources", "session"),
     "partition": ("model",),
     "store": ("machine", "model", "search"),
     "bounds": ("store",),
@@ -50,11 +50,6 @@ CIRCLES: tuple[set[str], ...] = (
     {
         "collage_engine.toolchains.base",
         "collage_engine.toolchains.registry",
-    },
-    {
-        "collage_engine.search.constraints",
-        "collage_engine.search.rivals",
-        "collage_engine.search.search",
     },
     {
         "collage_engine.kernels.cpu.pointwise.transposed_copies",
