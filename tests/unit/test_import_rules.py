@@ -89,17 +89,6 @@ CIRCLES: tuple[set[str], ...] = (
         "collage_engine.toolchains.tensorrt.rules",
         "collage_engine.toolchains.tensorrt.toolchain",
     },
-    {
-        "collage_gui.graph_view.canvas",
-        "collage_gui.graph_view.gestures",
-        "collage_gui.graph_view.view",
-    },
-    {
-        "collage_gui.commands",
-        "collage_gui.session",
-        "collage_gui.session_ask",
-        "collage_gui.session_runs",
-    },
 )
 """Modules that still import each other in a circle. Whoever ends one removes it from this list;
 nothing may be added to it."""
