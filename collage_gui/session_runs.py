@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.drawing.palette import learn
 from collage_engine.records.answers import (
     PreflightAnswer,
     SearchAnswer,
@@ -75,6 +76,8 @@ class RunsOfDocument(Comparing):
     def _refresh_runs(self, show_last: bool = False) -> None:
         def arrived(answer: protocol.RunsAnswer) -> None:
             self.runs = list(answer.runs)
+            for run in self.runs:
+                learn(run.toolchains)
             if self._restore_settings and self.runs:
                 self._take_settings(self.runs[-1])
             self._restore_settings = False

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
 )
 
+from collage_engine.drawing.palette import learn
 from collage_engine.service import protocol
 from collage_gui import recovery
 from collage_gui.connections import parse_connection
@@ -56,6 +57,7 @@ class WindowEngine(WindowChrome):
 
     def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
         self.states = answer.toolchains
+        learn(self.states)
         hello = self.client.hello
         self.welcome.show_engine(hello.host if hello else "", self.states)
         for page in self.pages:

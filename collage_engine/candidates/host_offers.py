@@ -15,7 +15,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.offer import Offer
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"
@@ -48,7 +48,7 @@ def host_offers(
     found = []
     nobody_takes = _orphans(graph, offers)
     for toolchain in toolchains:
-        for instance in toolchain.instances(threads, "float32")[:1]:
+        for instance in toolchain.instances(Target.cpu(threads), "float32")[:1]:
             offer = make(toolchain, on_host(instance))
 
             def supports(index: int, offer: Offer = offer) -> str | None:

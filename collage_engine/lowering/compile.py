@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +69,7 @@ def compile_function(function: Function) -> Compiled:
         model = function.model.record.weights_bytes
         copies = copies_wanted(weight_bytes(function), model, cache)
         return CudaCompiled(function, toolchain, copies)
-    if toolchain.native:
+    if isinstance(toolchain, LowersToTir):
         return NativeCompiled(function, toolchain)
     return ExternalCompiled(function, toolchain)
 
@@ -131,7 +132,7 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        return self.toolchain.inside(self.module)
+        return inside(self.toolchain, self.module)
 
     def close(self) -> None:
         self._call = self.module = None
@@ -148,7 +149,7 @@ class NativeCompiled(Compiled):
 
         from collage_engine.lowering.target import build_target, use_threads
 
-        self.lowered = toolchain.lower(function)
+        self.lowered = lower(toolchain, function)
         use_threads(function.instance.threads)
         try:
             executable = relax.build(self.lowered, build_target())
@@ -183,7 +184,7 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        return self.toolchain.inside(self.lowered)
+        return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:
         self._main = self.vm = self.lowered = None

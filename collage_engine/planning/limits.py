@@ -1,6 +1,6 @@
 """Deployment constraints of a run: what the user said and what runtimes bring → the search's.
 
-What runtimes bring (bytes, licences, conflicts) is found where toolchains are at hand and kept
+What runtimes bring (bytes, licences) is found where toolchains are at hand and kept
 among the document's constants, so that the process that answers requests can search under the
 constraints as well.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from collage_engine.records.counted import counted
 from collage_engine.records.limit import LimitVerdict
-from collage_engine.records.runtime_facts import BYTES, CONFLICT, LICENCE, WEIGHTS
+from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.limits import (
@@ -40,7 +40,6 @@ def constraints_of(
     ``instances``: whose partitions may be chosen; some need a second runtime's library.
     """
     runtimes: dict[str, tuple[int, list[str]]] = {}
-    conflicts = []
     for key, value in constants.items():
         if key.startswith(BYTES):
             name = key.removeprefix(BYTES)
@@ -48,9 +47,6 @@ def constraints_of(
         elif key.startswith(LICENCE):
             name, _, licence = key.removeprefix(LICENCE).partition(":")
             runtimes.setdefault(name, (0, []))[1].append(licence)
-        elif key.startswith(CONFLICT):
-            one, _, other = key.removeprefix(CONFLICT).partition(":")
-            conflicts.append((one, other))
     licences = None
     if settings.licences:
         known = {licence for _, found in runtimes.values() for licence in found}
@@ -61,7 +57,6 @@ def constraints_of(
         max_runtimes=settings.max_runtimes or None,
         max_bytes=settings.max_artifact_bytes or None,
         licences=licences,
-        conflicts=tuple(sorted(conflicts)),
         runtimes={
             name: Runtime(bytes=size, licences=tuple(sorted(found)))
             for name, (size, found) in sorted(runtimes.items())

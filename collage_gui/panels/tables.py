@@ -32,7 +32,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
@@ -254,14 +254,14 @@ class RowsModel(QAbstractTableModel):
         return out.getvalue()
 
 
-_chips: dict[str, QIcon] = {}
+_chips: dict[ToolchainLook, QIcon] = {}
 
 
 def chip(toolchain: str) -> QIcon:
     """The toolchain's colour, pattern and letters as a small picture."""
     base = toolchain.split("[", 1)[0]
-    if base not in _chips:
-        look = toolchain_look(base)
+    look = toolchain_look(base)
+    if look not in _chips:
         pixmap = QPixmap(56, 32)
         pixmap.setDevicePixelRatio(2)
         pixmap.fill(Qt.GlobalColor.transparent)
@@ -284,8 +284,8 @@ def chip(toolchain: str) -> QIcon:
         painter.setPen(QColor(look.text))
         painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
         painter.end()
-        _chips[base] = QIcon(pixmap)
-    return _chips[base]
+        _chips[look] = QIcon(pixmap)
+    return _chips[look]
 
 
 class Table(QTableView):

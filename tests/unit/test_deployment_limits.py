@@ -67,7 +67,7 @@ def test_an_unknown_runtime_is_wrong_usage():
 
 @pytest.fixture
 def toolchains(monkeypatch, tmp_path):
-    """Two toolchains with libraries of 3 and 5 bytes, one without; the first two conflict."""
+    """Two toolchains with libraries of 3 and 5 bytes, one without."""
 
     def library(name, count, licence):
         path = tmp_path / f"lib{name}.so"
@@ -79,15 +79,15 @@ def toolchains(monkeypatch, tmp_path):
     known = {
         "ort": SimpleNamespace(
             runtime_libraries=lambda: (library("ort", 3, "MIT"),),
-            licence="MIT",
-            conflicts=("dnn", "absent"),
+            about=SimpleNamespace(licence="MIT"),
         ),
         "dnn": SimpleNamespace(
             runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
-            licence="",
-            conflicts=(),
+            about=SimpleNamespace(licence=""),
         ),
-        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0", conflicts=()),
+        "tvm": SimpleNamespace(
+            runtime_libraries=tuple, about=SimpleNamespace(licence="Apache-2.0")
+        ),
     }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)
@@ -99,7 +99,6 @@ def test_what_runtimes_bring_is_found(toolchains):
         "weights-bytes": 100.0,
         "runtime-bytes:ort": 3.0,
         "runtime-licence:ort:MIT": 1.0,
-        "runtime-conflict:dnn:ort": 1.0,
         "runtime-bytes:dnn": 5.0,
         "runtime-licence:dnn:BSD-3-Clause": 1.0,
         "runtime-licence:dnn:Apache-2.0": 1.0,
@@ -117,7 +116,6 @@ def test_settings_and_facts_become_constraints(toolchains):
     assert found.base_bytes == 100 and found.bytes_of(["ort", "dnn"]) == 108
     assert found.licences is not None and "BSD-3-Clause" in found.licences
     assert "MIT" not in found.licences
-    assert found.conflicts == (("dnn", "ort"),)
     by_library = ToolchainInstance(toolchain="tvm", config=(("library", "dnn"),))
     found = limits.constraints_of(RunSettings(max_runtimes=1), facts, [by_library])
     assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}

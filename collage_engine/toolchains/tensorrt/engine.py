@@ -17,13 +17,14 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import build_folder, lock
-from collage_engine.toolchains.tensorrt.convert import Constants, Converter
+from collage_engine.toolchains.tensorrt.convert import Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,
     bare,
     reason_against_architecture,
 )
+from collage_engine.toolchains.tensorrt.values import Constants
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 """The option ``precision`` of an instance → what float32 values are computed in."""
