@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from collage_engine.records.errors import (
     SessionError,
     UsageError,
 )
+from collage_engine.records.event import SHOWN
+from collage_engine.records.files import write_atomically
 from collage_engine.report.numbers import counted, time_text
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -30,6 +33,8 @@ from collage_engine.service.open_document import OpenDocument
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
 from collage_engine.session.pins import close_names
+
+_LOG = logging.getLogger(__name__)
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -44,6 +49,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     if isinstance(error, Cancelled):
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
     print(f"collage: {'; '.join(lines)}", file=sys.stderr)
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
@@ -295,20 +301,12 @@ def _report(options: argparse.Namespace) -> int:
             peers=peers,
         )
         done = answers.export_report(opened, wanted)
-    write_beside(path, done.content or b"")
+    try:
+        write_atomically(path, done.content or b"")
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror}") from error
     say(f"report: {path}")
     return 0
-
-
-def write_beside(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CollageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _search(options: argparse.Namespace) -> int:
@@ -361,7 +359,7 @@ def _store(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main()
+    return main(getattr(options, "verbose", 0))
 
 
 _COMMANDS = {

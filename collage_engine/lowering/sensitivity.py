@@ -9,6 +9,7 @@ is that value's turn.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +19,15 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import worst
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.registry import onnx_evaluator
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.model.importer import ImportedModel
+
+_LOG = logging.getLogger(__name__)
 
 LEVEL = 2e-3
 """max|noise| / max|value|: about what rounding to bfloat16 leaves in a product's result."""
@@ -61,8 +65,9 @@ def carried(
     try:
         probe = _Probe(model, sorted(set(names.values())), threads)
     except Exception as error:  # whatever the oracle raises for a model that it cannot take
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        warn(f"how far the model carries rounding errors could not be measured: {lines[0][:300]}")
+        # An estimate only: the tolerance is kept by measuring, also without it.
+        _LOG.warning("errors cannot be followed through the model", exc_info=True)
+        warn(f"how far the model carries rounding errors is not known: {short_reason(error)}")
         return {}
     end = time.monotonic() + limit_s
     order = _spread(list(dict.fromkeys(names[index] for index in sorted(names))))

@@ -93,10 +93,6 @@ class CallGraph:
         """Whether no path leaves the set and comes back."""
         return not any(self.downstream[u] & operators for u in self.border_users(operators))
 
-    def connected(self, operators: OperatorSet) -> bool:
-        """Whether the set is one piece, directions ignored."""
-        return not operators or self.component(operators & -operators, operators) == operators
-
     def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
         """Everything in ``within`` that is connected to ``seed`` through ``within``."""
         found = seed

@@ -1,4 +1,4 @@
-"""Candidate partitions: a sub-graph that a partition spec proposes to run as one."""
+"""Candidate partitions: sub-graphs that a rule proposes to run as one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import index_set
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import Formats
@@ -19,24 +18,20 @@ LABEL_LIMIT = 80
 
 @dataclass(frozen=True)
 class CandidatePartition:
-    """A sub-graph with the spec that proposes it and the rule that found it."""
+    """A sub-graph that a rule found, with the names of the rules on its path."""
 
     sub_graph: SubGraph
-    spec: PartitionSpec
     rule: str = ""
-    cost: float | None = None
-    """Seconds known beforehand: zero for what stays on the host. Compatibility mode only."""
 
     @property
-    def composites(self) -> tuple[tuple[str, int], ...]:
+    def composites(self) -> tuple[tuple[str, IndexSet], ...]:
+        """Every library call inside: its name and its nodes."""
         return self.sub_graph.composites
 
     def union(self, other: CandidatePartition) -> CandidatePartition:
-        """Both as one candidate. Raises ``ValueError`` when they overlap or specs differ."""
-        if self.spec is not other.spec:
-            raise ValueError(f"{self.spec.name} and {other.spec.name} cannot share a candidate")
+        """Both as one candidate. Raises ``ValueError`` when they overlap."""
         return CandidatePartition(
-            self.sub_graph.union(other.sub_graph), self.spec, union_labels(self.rule, other.rule)
+            self.sub_graph.union(other.sub_graph), union_labels(self.rule, other.rule)
         )
 
     def named(self, rule: str) -> CandidatePartition:
@@ -115,37 +110,3 @@ def make_record(
         takes=dict(takes or {}),
         gives=dict(gives or {}),
     )
-
-
-def to_record(candidate: CandidatePartition, device: str = "") -> CandidateRecord:
-    """A rule's candidate as a record, over its calls only. Raises ``ValueError`` if it has none."""
-    graph = candidate.sub_graph.graph
-    operators = graph.to_operators(candidate.sub_graph.inside)
-    if not operators:
-        raise ValueError(f"{candidate.sub_graph} holds no operator")
-    composites = tuple(
-        sorted(
-            ((name, graph.to_operators(inside)) for name, inside in candidate.composites),
-            key=lambda c: (c[1], c[0]),
-        )
-    )
-    return make_record(
-        graph,
-        candidate.spec.instance,
-        operators,
-        rule=candidate.rule,
-        composites=composites,
-        device=device,
-    )
-
-
-def from_record(record: CandidateRecord, graph: DataflowGraph, spec: PartitionSpec) -> SubGraph:
-    """The closed sub-graph a record stands for (its composites wrapped)."""
-    inside = graph.close(graph.to_indices(record.nodes))
-    parts = [
-        SubGraph(graph, graph.close(graph.to_indices(nodes)) & inside).with_attributes(
-            {"Composite": name}
-        )
-        for name, nodes in record.composites
-    ]
-    return SubGraph(graph, inside | index_set(()), [n for part in parts for n in part.nested])

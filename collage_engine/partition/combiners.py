@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, index_set
+from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
@@ -309,9 +309,7 @@ class TupleArgument(CombinerRule):
             choices.append(producers)
         if not choices:
             return
-        glue = CandidatePartition(
-            SubGraph(pool.graph, 1 << tuple_index, kind="injective"), consumer.spec
-        )
+        glue = CandidatePartition(SubGraph(pool.graph, 1 << tuple_index, kind="injective"))
         for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
                 pool.limited.add(consumer.sub_graph.first)
@@ -334,22 +332,7 @@ class TupleProjection(CombinerRule):
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":
                 glue = SubGraph(pool.graph, 1 << index, kind="injective")
-                yield candidate.union(CandidatePartition(glue, candidate.spec))
-
-
-@dataclass(frozen=True)
-class ConstantArgument(CombinerRule):
-    """Joins a candidate with all its constant inputs (scalars are inlined anyway)."""
-
-    name: str = "constant"
-
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        candidate = pool.found[new]
-        nodes = pool.graph.nodes
-        constants = index_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
-        if constants:
-            glue = SubGraph(pool.graph, constants, kind="elementwise")
-            yield candidate.union(CandidatePartition(glue, candidate.spec))
+                yield candidate.union(CandidatePartition(glue))
 
 
 def _injective(candidate: CandidatePartition) -> bool:

@@ -89,16 +89,18 @@ class Enumeration:
         return f"{instance_id} is not among the toolchains of this run"
 
 
-_scopes: WeakKeyDictionary[DataflowGraph, dict[int, Scope]] = WeakKeyDictionary()
+_scopes: WeakKeyDictionary[DataflowGraph, dict[int, tuple[PartitionSpec, Scope]]] = (
+    WeakKeyDictionary()
+)
 
 
 def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
     """What explains a spec's rules on a graph; one for all nodes, so that it finds things once."""
     scopes = _scopes.setdefault(graph, {})
-    scope = scopes.get(id(spec))
-    if scope is None or scope.spec is not spec:
-        scope = scopes[id(spec)] = Scope(graph, spec)
-    return scope
+    known = scopes.get(id(spec))
+    if known is None:
+        known = scopes[id(spec)] = (spec, spec.scope(graph))
+    return known[1]
 
 
 def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:

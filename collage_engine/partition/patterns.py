@@ -219,24 +219,6 @@ class TupleOf(Pattern):
 
 
 @dataclass(frozen=True, eq=False)
-class Projection(Pattern):
-    """A field of a tuple value; ``index`` None: any field."""
-
-    of: Pattern = field(default_factory=Anything)
-    index: int | None = None
-
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        node = trace.graph.nodes[index]
-        if node.form != "projection" or self.index not in (None, node.field):
-            trace.fail(self, index, None, len(bound))
-        elif self.satisfied(index, bound, trace):
-            yield from self.of.attempt(node.inputs[0], bound, trace)
-
-    def __str__(self) -> str:
-        return "a projection" if self.index is None else f"field {self.index}"
-
-
-@dataclass(frozen=True, eq=False)
 class Either(Pattern):
     """One of several, tried in order."""
 
@@ -262,44 +244,6 @@ class Either(Pattern):
 
     def __str__(self) -> str:
         return " or ".join(map(str, self.choices))
-
-
-@dataclass(frozen=True, eq=False)
-class Through(Pattern):
-    """``source``, followed by a path of ``steps`` (calls that match it), none to ``most`` long.
-
-    What upstream's ``dominates`` is used for: an anchor with an epilogue of any length. Whether
-    the path is closed (nothing else reads it) is for the sub-graph's validity to say.
-    """
-
-    source: Pattern = field(default_factory=Anything)
-    steps: Op = field(default_factory=Op)
-    most: int = 8
-
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        yield from self._from(index, bound, trace, 0)
-
-    def _from(self, index: int, bound: Bound, trace: Trace, length: int) -> Iterator[Bound]:
-        if length < self.most and trace.graph.nodes[index].form == "call":
-            # A fresh copy each time: steps of one path match different nodes.
-            step = Op(self.steps.ops, None, self.steps.attributes, where=self.steps.where)
-            for stepped in step.attempt(index, bound, trace):
-                for source in dict.fromkeys(trace.graph.nodes[index].inputs):
-                    if trace.graph.nodes[source].form in ("call", "projection"):
-                        yield from self._from(source, stepped, trace, length + 1)
-        yield from self.source.attempt(index, bound, trace)
-
-    @cached_property
-    def root_ops(self) -> frozenset[str] | None:
-        below = self.source.root_ops
-        return None if below is None else below | frozenset(self.steps.ops)
-
-    @property
-    def inside(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        return f"{self.source}, then {'|'.join(self.steps.ops)}*"
 
 
 def _match_all(

@@ -21,8 +21,7 @@ from collage_engine.partition.patterns import (
     describe,
     match,
 )
-from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_kind
+from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.graph import KIND_ORDER, OpKind
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
@@ -37,7 +36,10 @@ class Scope:
     """What a rule works on."""
 
     graph: DataflowGraph
-    spec: PartitionSpec
+    name: str = ""
+    """The partition spec's name, for notes and for the ``Compiler`` attribute."""
+    external: bool = True
+    """Whether primitive functions are for an external compiler (``Compiler`` attribute)."""
     notes: list[str] = field(default_factory=list)
     """Limits that were hit, for the log."""
     _found: dict[int, tuple[PartitionRule, list[CandidatePartition]]] = field(
@@ -52,7 +54,7 @@ class Scope:
         return known[1]
 
     def candidate(self, inside: int, rule: str, kind: OpKind | None = None) -> CandidatePartition:
-        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), self.spec, rule)
+        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
 class PartitionRule(ABC):
@@ -85,14 +87,13 @@ class PartitionRule(ABC):
 class PatternRule(PartitionRule):
     """Matches of a pattern at any root; they may overlap.
 
-    ``every`` False keeps upstream's behaviour of one match at a root; True finds all matches
-    that differ in their nodes, e.g. either operand of an addition as the convolution.
+    All matches at a root that differ in their nodes are found, e.g. either operand of an
+    addition as the convolution.
     """
 
     name: str
     pattern: Pattern
     predicate: Predicate | None = None
-    every: bool = True
 
     _known: dict[int, tuple[DataflowGraph, list[list[Match]]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -112,17 +113,15 @@ class PatternRule(PartitionRule):
         return known[1]
 
     def _matches_at(self, graph: DataflowGraph, root: int) -> list[Match]:
-        found: list[Match] = []
-        for each in all_matches(graph, self.pattern, root):
-            if self.predicate is None or self.predicate(graph, each) is None:
-                found.append(each)
-            if not self.every:
-                break
-        return found
+        return [
+            each
+            for each in all_matches(graph, self.pattern, root)
+            if self.predicate is None or self.predicate(graph, each) is None
+        ]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            CandidatePartition(SubGraph(scope.graph, each.nodes), scope.spec, self.name)
+            CandidatePartition(SubGraph(scope.graph, each.nodes), self.name)
             for at_root in self.matches(scope.graph)
             for each in at_root
         ]
@@ -211,7 +210,7 @@ class CompositeRule(_Wrapping):
         attributes = {"Composite": self.name}
         return [
             CandidatePartition(
-                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
             )
             for c in self.sub_rule.candidates(scope)
         ]
@@ -227,11 +226,11 @@ class PrimitiveRule(_Wrapping):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         attributes: dict[str, object] = {"Primitive": 1}
-        if scope.spec.external:
-            attributes["Compiler"] = scope.spec.name
+        if scope.external:
+            attributes["Compiler"] = scope.name
         return [
             CandidatePartition(
-                c.sub_graph.with_attributes(attributes), c.spec, nest_labels(self.name, c.rule)
+                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
             )
             for c in self.sub_rule.candidates(scope)
         ]
@@ -279,7 +278,7 @@ class CombineRule(PartitionRule):
         found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
         if limited:
             scope.notes.append(
-                f"{scope.spec.name}: {self.name} reached its limits at {limited} operators and "
+                f"{scope.name}: {self.name} reached its limits at {limited} operators and "
                 "left unions out"
             )
         return [c.named(self.name) for c in found]
@@ -316,35 +315,3 @@ class OnlyValidRule(_Wrapping):
                     return None
                 invalid = invalid or (200, f"{candidate.rule}: {wrong}")
         return invalid
-
-
-@dataclass(frozen=True)
-class HostRule(PartitionRule):
-    """Everything that need not be lowered, on its own and free: upstream's host partitions.
-
-    Only the compatibility mode needs it: our covers are over calls, glue belongs to no one.
-    """
-
-    name: str = "host"
-    special_ops: frozenset[str] = frozenset({"device_copy", "shape_of", "vm.shape_of"})
-
-    def stays(self, scope: Scope, index: int) -> bool:
-        node = scope.graph.nodes[index]
-        return node.form != "call" or node.op in self.special_ops
-
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        return [
-            CandidatePartition(
-                SubGraph(scope.graph, 1 << node.index, kind=node_kind(node)),
-                scope.spec,
-                self.name,
-                cost=0.0,
-            )
-            for node in scope.graph.nodes
-            if self.stays(scope, node.index)
-        ]
-
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
-        if self.stays(scope, index):
-            return None
-        return 0, f"{self.name}: {describe(scope.graph, index)} must be lowered"

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate import CandidatePartition
+from collage_engine.partition.rules import PartitionRule, Scope
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.toolchain import ToolchainInstance
-
-if TYPE_CHECKING:
-    from collage_engine.partition.candidate import CandidatePartition
-    from collage_engine.partition.rules import PartitionRule
 
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """What one toolchain instance offers (RFC 0062's ``PartitionSpec``)."""
+    """The candidates that one toolchain instance proposes (RFC 0062's ``PartitionSpec``)."""
 
     name: str
     instance: ToolchainInstance
@@ -27,14 +24,15 @@ class PartitionSpec:
     external: bool = True
     """Whether candidates become functions of an external compiler (``Compiler`` attribute)."""
 
+    def scope(self, graph: DataflowGraph, notes: list[str] | None = None) -> Scope:
+        """What the rule tree works on in a graph; limits that are hit are added to ``notes``."""
+        return Scope(graph, self.name, self.external, [] if notes is None else notes)
+
     def candidates(
         self, graph: DataflowGraph, notes: list[str] | None = None
     ) -> list[CandidatePartition]:
         """All candidates of the rule tree that ``validate`` accepts, in the rules' order."""
-        from collage_engine.partition.rules import Scope
-
-        scope = Scope(graph, self, [] if notes is None else notes)
-        found = self.rule.candidates(scope)
+        found = self.rule.candidates(self.scope(graph, notes))
         if self.validate is None:
             return found
         return [c for c in found if self.validate(c.sub_graph) is None]

@@ -6,6 +6,7 @@ TVM, a model file or a toolchain is done by the pipeline in a child process (``p
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 import uuid
@@ -29,6 +30,8 @@ from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session, save_session
+
+_LOG = logging.getLogger(__name__)
 
 Listener = Callable[[str, Event], None]
 
@@ -198,9 +201,7 @@ class Engine:
         except CollageError as error:
             done = Done(state="failed", reason=str(error))
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
+            _LOG.exception("the run failed by a defect")
             done = Done(state="failed", reason=f"the engine failed: {error!r}")
         finally:
             opened.running = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -14,6 +15,8 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import Cancelled, CollageError
+
+_LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """How long a cancelled job may take to end by itself before its process is killed."""
@@ -75,6 +78,7 @@ class PipelineClient:
                 "what was measured is kept, start again to go on"
             ) from error
         except RemoteError as error:
+            _LOG.error("job %s failed by a defect: %s\n%s", name, error, error.traceback)
             error.args = (f"a defect of Collage Explorer, in its step {name!r}: {error}",)
             raise
         finally:
@@ -123,6 +127,7 @@ class PipelineClient:
         if pid is None:
             ticket.kill.set()  # it is only being started
             return
+        _LOG.info("the job under way is asked to end")
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGUSR1)
         timer = threading.Timer(GRACE_S, ticket.kill.set)

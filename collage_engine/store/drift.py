@@ -7,13 +7,15 @@ drift of the next one; until there is enough of it, no less than the default.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Sequence
 
 from collage_engine.records.errors import MeasureError
 from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
 from collage_engine.store.keys import PROTOCOL_VERSION
 from collage_engine.store.store import Store
+
+_LOG = logging.getLogger(__name__)
 
 KEPT = 24
 """Sittings remembered, the latest."""
@@ -31,8 +33,10 @@ def learn(
     known = recall(store, threads)
     if twice:
         known = [*known, [missing(ours, theirs) for ours, theirs in twice]][-KEPT:]
-        with contextlib.suppress(MeasureError):
+        try:
             store.put_constant(_name(threads), known)
+        except MeasureError as error:
+            _LOG.warning("the run-to-run drift is not kept: %s", error)
     return known
 
 
@@ -40,7 +44,8 @@ def recall(store: Store, threads: int) -> list[list[float]]:
     """What sittings have shown on this machine, by sitting."""
     try:
         return store.constant(_name(threads)) or []
-    except MeasureError:
+    except MeasureError as error:
+        _LOG.warning("the run-to-run drift is not known: %s", error)
         return []
 
 

@@ -29,6 +29,7 @@ import msgspec
 
 from collage_engine.drawing.palette import with_looks
 from collage_engine.records.errors import ToolchainError, UsageError
+from collage_engine.records.reasons import last_line
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.toolchains.base import Toolchain
@@ -267,15 +268,14 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
             _children.discard(child)
     if child.returncode == 0:
         try:
-            probed = decode(printed.strip().splitlines()[-1], Probed)
-        except (IndexError, msgspec.DecodeError):
+            probed = decode(last_line(printed), Probed)
+        except msgspec.DecodeError:
             return _unavailable(name, "its probe printed no state")
         keep(name, probed, before)
         return probed.state
     if child.returncode < 0:
         return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
-    lines = [line for line in said.strip().splitlines() if line.strip()]
-    return _unavailable(name, lines[-1] if lines else f"its probe ended with {child.returncode}")
+    return _unavailable(name, last_line(said, f"its probe ended with {child.returncode}"))
 
 
 def _end(child: subprocess.Popen[str]) -> None:

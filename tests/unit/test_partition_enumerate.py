@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collage_engine.model.index_set import members
 from collage_engine.partition.anchors import epilogues
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import candidate_id, from_record, shorten, to_record
+from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
     Enumeration,
     EnumerationSettings,
@@ -243,17 +243,6 @@ class TestTuples:
 
 
 class TestRecords:
-    def test_round_trip(self) -> None:
-        graph = resnet(2)
-        spec = PartitionSpec("b", instance("b"), byoc_rules(PATTERNS, "TVMFusion"))
-        for candidate in spec.candidates(graph):
-            record = to_record(candidate)
-            back = from_record(record, graph, spec)
-            assert back.inside & candidate.sub_graph.inside == candidate.sub_graph.inside
-            assert tuple(
-                (n, graph.to_operators(bits)) for n, bits in sorted(back.composites)
-            ) == tuple(sorted(record.composites))
-
     def test_id_is_stable_and_of_the_set(self) -> None:
         name = instance("onnxruntime", level="basic")
         first = candidate_id(name, [3, 1, 2])

@@ -6,9 +6,6 @@ from collage_engine.model.index_set import index_set
 from collage_engine.partition.patterns import (
     Failure,
     Match,
-    Op,
-    Projection,
-    Through,
     TupleOf,
     all_matches,
     anything,
@@ -129,39 +126,21 @@ def test_wrong_number_of_inputs_and_type() -> None:
     assert isinstance(failed, Failure) and failed.found.endswith("is float32, not int8")
 
 
-def test_tuples_and_projections() -> None:
+def test_tuples() -> None:
     b = GraphBuilder()
-    split = b.call("split", b.parameter(), fields=2)
-    first, second = b.projection(split, 0), b.projection(split, 1)
+    x = b.parameter()
+    first, second = b.call("exp", x), b.call("abs", x)
     joined = b.call("concat", b.tuple(first, second))
     graph = b.build(joined)
-    part = op("split", anything(), name="split")
-    fields = TupleOf((Projection(part, 0), Projection(part, 1)))
-    found = match(graph, op("concat", fields), joined)
-    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4, 5])
-    wrong = op("concat", TupleOf((Projection(part, 1), anything())))
-    failed = match(graph, wrong, joined)
-    assert isinstance(failed, Failure) and failed.part == "field 1" and failed.node == 2
+    source = anything("source")
+    found = match(graph, op("concat", TupleOf((op("exp", source), op("abs", source)))), joined)
+    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4])
+    part = op("exp", source, name="part")
+    failed = match(graph, op("concat", TupleOf((part, part))), joined)
+    assert isinstance(failed, Failure) and failed.node == second
+    assert "another node than exp" in failed.found
     failed = match(graph, op("concat", TupleOf((anything(),))), joined)
     assert isinstance(failed, Failure) and failed.found == "a tuple of 2"
-
-
-def test_through_takes_an_epilogue_of_any_length() -> None:
-    b = GraphBuilder((1, 8, 8, 8))
-    x = b.parameter()
-    conv = b.call("nn.conv2d", x, b.constant((3, 3)))
-    y = b.call("add", conv, x)
-    y = b.call("nn.relu", y)
-    y = b.call("multiply", y, x)
-    graph = b.build(y)
-    steps = Op(("add", "nn.relu", "multiply"))
-    pattern = Through(op("nn.conv2d", anything(), anything()), steps)
-    found = match(graph, pattern, y)
-    assert isinstance(found, Match) and found.nodes == index_set([conv, conv + 1, conv + 2, y])
-    assert isinstance(match(graph, pattern, conv), Match)
-    short = Through(op("nn.conv2d", anything(), anything()), steps, most=2)
-    assert isinstance(match(graph, short, y), Failure)
-    assert pattern.root_ops == {"nn.conv2d", "add", "nn.relu", "multiply"}
 
 
 def test_root_ops() -> None:

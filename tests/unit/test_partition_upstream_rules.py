@@ -11,16 +11,13 @@ from collage_engine.partition.combiners import (
     B_TO_R,
     I_TO_I,
     AllSimple,
-    ConstantArgument,
     TupleArgument,
     TupleProjection,
 )
-from collage_engine.partition.compat import UpstreamAbort, as_upstream
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,
-    HostRule,
     OnlyValidRule,
     OpCallByKindRule,
     PartitionRule,
@@ -31,6 +28,7 @@ from collage_engine.partition.rules import (
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraphConfig
 from tests.support.graphs import GraphBuilder, instance
+from tests.support.upstream_collage import ConstantArgument, HostRule, UpstreamAbort, as_upstream
 from tests.support.upstream_graphs import gpt2_ops, gpt2_tuples, standard, variant
 
 MODES = ("upstream", "normal")

@@ -13,19 +13,24 @@ import pytest
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.compat import prune_candidates, upstream_candidates
-from collage_engine.partition.compat_search import (
+from collage_engine.partition.patterns import anything, op
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraph
+from tests.support import upstream_graphs as graphs
+from tests.support.graphs import GraphBuilder, instance
+from tests.support.upstream_collage import (
+    HostRule,
+    UpstreamCandidate,
+    prune_candidates,
+    upstream_candidates,
+)
+from tests.support.upstream_search import (
     MockEstimator,
     byoc_spec,
     collage_partition,
     max_coalesce,
     tvm_spec,
 )
-from collage_engine.partition.patterns import anything, op
-from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
-from tests.support import upstream_graphs as graphs
-from tests.support.graphs import GraphBuilder, instance
 
 T, H = "tvm_llvm", "example_target_hook"
 
@@ -189,8 +194,8 @@ class TestPass:
         assert result.placed() == case.placed
         assert result.cost == pytest.approx(sum(c for _, _, c in case.path))
         if case.counts is not None:
-            by_spec = [c.spec.name for c in result.candidates]
-            pruned = sum(c.spec.name != "host" for c in result.pruned)
+            by_spec = [c.spec_name for c in result.candidates]
+            pruned = sum(c.spec_name != "host" for c in result.pruned)
             assert (by_spec.count(T), by_spec.count(H), pruned) == case.counts
 
     def test_normal_is_never_worse(self, case: Case) -> None:
@@ -203,7 +208,7 @@ class TestPass:
         for spec in specs(*case.depths):
             for candidate in spec.candidates(graph):
                 operators = calls.from_nodes(candidate.sub_graph.inside)
-                cost = estimator(candidate)
+                cost = estimator(UpstreamCandidate(candidate.sub_graph, candidate.rule, spec))
                 offered[operators] = min(cost, offered.get(operators, cost))
         assert least_cover(graph, offered) <= upstream.cost + 1e-9
 
@@ -236,11 +241,8 @@ class TestEstimate:
         return graph, wrapped
 
     def candidate(self, sub_graph: SubGraph, validate=None, cost: float | None = None):
-        from collage_engine.partition.candidate import CandidatePartition
-        from collage_engine.partition.rules import HostRule
-
         spec = PartitionSpec("llvm", instance("llvm"), HostRule(), validate)
-        return CandidatePartition(sub_graph, spec, "test", cost)
+        return UpstreamCandidate(sub_graph, "test", spec, cost)
 
     def test_simple(self) -> None:
         assert MockEstimator({"llvm": 3})(self.candidate(self.graph()[1])) == pytest.approx(5.7)

@@ -136,10 +136,10 @@ def test_an_engine_error_keeps_its_kind_and_details(talk):
     }
 
 
-def test_a_defect_is_an_error_not_a_silence(talk, capsys):
+def test_a_defect_is_an_error_not_a_silence(talk, caplog):
     answer = talk(HELLO, request(2, "runs.list", {"document": "d"}))[1]
     assert answer["error"]["code"] == -32603
-    assert "a defect" in capsys.readouterr().err
+    assert "RuntimeError: a defect" in caplog.text
 
 
 def test_a_cancel_is_served_while_a_long_request_runs(talk):
