@@ -8,14 +8,14 @@ from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
-from collage_engine.toolchains.registry import get
+from collage_engine.toolchains import registry
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
     """What the runtimes of these toolchains bring, and the model's weights, as constants."""
     facts = {WEIGHTS: float(weights_bytes)}
     for name in names:
-        toolchain = get(name)
+        toolchain = registry.get(name)
         try:
             libraries = toolchain.runtime_libraries()
         except ToolchainError:

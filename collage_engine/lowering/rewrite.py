@@ -126,8 +126,8 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
                 else:
                     results = call_external(builder, function, arguments)
                     calls.append(KernelCall(function.symbol, position))
-                for index, result in zip(function.outputs, results, strict=True):
-                    at_hand.put(index, result, function.gives.get(index, PLAIN))
+                for output, result in zip(function.outputs, results, strict=True):
+                    at_hand.put(output, result, function.gives.get(output, PLAIN))
             leaving = []
             for index in graph.record.outputs:
                 if graph.nodes[index].form == "constant" and not at_hand.knows(index):

@@ -29,6 +29,7 @@ from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
+from collage_engine.records.numbering import NodeIndex
 
 
 @dataclass
@@ -156,13 +157,14 @@ def _records(
     values: list[Value], resolver: Resolver, clean: CleanModel
 ) -> tuple[DataflowGraph, set[str]]:
     """The dataflow graph's records, and the user's node names that live on in it."""
-    index = {id(v): i for i, v in enumerate(values)}
+    index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
     outputs = tuple(index[id(v)] for v in resolver.outputs)
     parents = post_dominators([[index[id(i)] for i in v.inputs] for v in values], set(outputs))
     kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
-    for number, value in enumerate(values):
+    for value in values:
+        number = index[id(value)]
         onnx_nodes = clean.names.get(value.owner, ()) if value.form == "call" else ()
         lived.update(onnx_nodes)
         name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.model.onnx_slice import slice_model, value_info
 from collage_engine.records.errors import ModelError, UnsupportedError
 from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.numbering import NodeSet
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -93,7 +94,7 @@ def numpy_type(dtype: str) -> np.dtype:
 
 
 def write_onnx(
-    model: ImportedModel, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
+    model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
     """The sub-graph as ONNX. Graph inputs and outputs are ``v<index>``, in argument order.
 
@@ -155,7 +156,7 @@ def _output_names(model: ImportedModel, node: Node) -> list[str]:
 
 
 def to_onnx(
-    model: ImportedModel, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
+    model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
     """The sub-graph as ONNX: a slice of the cleaned model where possible, else written anew."""
     try:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import border_formats, layout_blind
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class KeyMaker:
 
     def form(
         self,
-        nodes: IndexSet,
+        nodes: NodeSet,
         takes: Mapping[int, str] | None = None,
         gives: Mapping[int, str] | None = None,
     ) -> str:
@@ -62,10 +63,7 @@ class KeyMaker:
         nodes = graph.close(nodes)
         inputs, outputs = graph.boundary(nodes)
         leaving = set(outputs)
-        read = 0
-        for index in members(nodes):
-            for source in graph.nodes[index].inputs:
-                read |= 1 << source
+        read = node_set(s for index in members(nodes) for s in graph.nodes[index].inputs)
         dead_ends = members(nodes & ~read)
         roots = list(dict.fromkeys((*outputs, *dead_ends)))
         merkle = self._merkle(nodes) if len(roots) > 1 else {}
@@ -145,7 +143,7 @@ class KeyMaker:
             return ""
         return "=" + repr(self._constant(index).tolist())
 
-    def _merkle(self, nodes: IndexSet) -> dict[int, bytes]:
+    def _merkle(self, nodes: NodeSet) -> dict[int, bytes]:
         """A hash per node of all that it is computed from inside: orders several outputs."""
         found: dict[int, bytes] = {}
         for index in members(nodes):
@@ -170,7 +168,7 @@ def _format(formats: Mapping[int, str], index: int) -> str:
 
 def canonical_form(
     graph: DataflowGraph,
-    nodes: IndexSet,
+    nodes: NodeSet,
     constant: Callable[[int], np.ndarray] | None = None,
 ) -> str:
     """The canonical form of one set; use a ``KeyMaker`` for many."""

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import PLAIN, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import full_places
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -56,9 +57,9 @@ class Function:
     symbol: str
     model: ImportedModel
     graph: DataflowGraph
-    nodes: IndexSet
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    nodes: NodeSet
+    inputs: tuple[NodeIndex, ...]
+    outputs: tuple[NodeIndex, ...]
     instance: ToolchainInstance
     spin: bool = False
     """Whether the runtime's threads may spin between calls (a property of the placement)."""
@@ -68,7 +69,7 @@ class Function:
     """Graph index of an output → its format; absent: plain."""
 
     @property
-    def members(self) -> tuple[int, ...]:
+    def members(self) -> tuple[NodeIndex, ...]:
         """Graph indices of its nodes, ascending."""
         return tuple(members(self.nodes))
 
@@ -130,7 +131,9 @@ class Toolchain(ABC):
         """
 
     @abstractmethod
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         """None when it can run this call; else the reason, a short phrase that names the cause."""
 
     @abstractmethod

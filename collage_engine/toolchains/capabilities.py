@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.offer import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.records.graph import TensorType
+    from collage_engine.records.numbering import NodeSet
     from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
     from collage_engine.records.tuning import TuneRecord, TuneTask
 
@@ -77,7 +77,7 @@ class MakesComposites(Protocol):
     """It decides itself which library calls a candidate becomes."""
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
         """The composites that it makes of a set of calls that it supports.
 
@@ -107,7 +107,7 @@ class PrecompilesShared(Protocol):
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,
-        sets: Sequence[IndexSet],
+        sets: Sequence[NodeSet],
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
@@ -310,7 +310,7 @@ def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[s
 
 
 def composites_of(
-    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
 ) -> Composites | None:
     """See ``MakesComposites``; without the capability the rules' composites stand."""
     if isinstance(toolchain, MakesComposites):

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.offer import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.numbering import NodeSet
 
 PLAN_VERSION = 1
 
@@ -32,7 +33,9 @@ class BlasToolchain(CppToolchain):
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return (PLAIN, NHWC)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         from collage_engine.toolchains.blas.supports import reason_against
 
         return reason_against(graph, index)
@@ -43,7 +46,7 @@ class BlasToolchain(CppToolchain):
         return partition_spec(self.name, instance, graph)
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
         """Something must be multiplied: what goes along with a product is no candidate alone."""
         from collage_engine.toolchains.blas.supports import holds_anchor

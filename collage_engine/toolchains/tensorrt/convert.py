@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.tensorrt.library import Api
@@ -75,9 +76,11 @@ class Converter:
         self.half = half
         self._constants = constants
 
-    def convert(self, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    def convert(
+        self, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[NodeIndex, ...]
+    ) -> None:
         """Inputs, every call, outputs; ``UnsupportedError`` names a call that has no layers."""
-        values = Values(self.net, self.graph, self._constants, nodes, sum(1 << i for i in outputs))
+        values = Values(self.net, self.graph, self._constants, nodes, node_set(outputs))
         for place, index in enumerate(inputs):
             kind = self.graph.nodes[index].type
             self._check_border(kind.dtype)

@@ -13,6 +13,7 @@ from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import ToolchainInstance
 
 
@@ -20,7 +21,7 @@ def partition_spec(
     name: str,
     instance: ToolchainInstance,
     graph: DataflowGraph,
-    reason_against: Callable[[int], str | None],
+    reason_against: Callable[[NodeIndex], str | None],
 ) -> PartitionSpec:
     """Quantised composites and groups of siblings, of calls that there is no reason against."""
     reasons = {index: reason_against(index) for index in graph.operators}

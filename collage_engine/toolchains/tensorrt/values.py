@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeSet
 from collage_engine.toolchains.tensorrt.network import MIDDLE, Net, numpy_type
 
 Constants = Callable[[int], np.ndarray]
@@ -28,8 +28,8 @@ class Values:
         net: Net,
         graph: DataflowGraph,
         constants: Constants,
-        nodes: IndexSet,
-        leaving: IndexSet,
+        nodes: NodeSet,
+        leaving: NodeSet,
     ) -> None:
         self.net = net
         self.api = net.api

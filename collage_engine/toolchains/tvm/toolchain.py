@@ -11,6 +11,7 @@ from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
@@ -23,7 +24,6 @@ from collage_engine.records.toolchain import (
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 
 if TYPE_CHECKING:
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.offer import Composites
     from collage_engine.partition.spec import PartitionSpec
     from collage_engine.records.graph import TensorType
@@ -98,7 +98,9 @@ class TvmToolchain(Toolchain):
         # A GPU's schedules and library calls take images channels first.
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
@@ -140,7 +142,7 @@ class TvmToolchain(Toolchain):
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
         if not instance.library:
             return ()
