@@ -251,7 +251,7 @@ class OnnxSession(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs, in the file's order."""
+        """Names of all inputs that need a value, then of those that have one already."""
         ...
 
     def run(

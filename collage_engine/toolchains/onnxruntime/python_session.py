@@ -56,8 +56,9 @@ class Evaluator:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs; a file of an old IR version lists its initializers among them."""
-        return tuple(i.name for i in self._session.get_inputs())
+        """Names of all inputs that need a value, then of those that have one already."""
+        needed, others = self._session.get_inputs(), self._session.get_overridable_initializers()
+        return tuple(i.name for i in (*needed, *others))
 
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
