@@ -336,23 +336,22 @@ def _search(options: argparse.Namespace) -> int:
 def _store(options: argparse.Namespace) -> int:
     import msgspec
 
-    from collage_engine.store.store import Store
+    from collage_engine.store.store import Store, StoreReader
 
-    store = Store(None)
     if options.action == "info":
-        info = msgspec.to_builtins(store.info())
+        info = msgspec.to_builtins(StoreReader().info())
         if options.json:
             output.print_json(info)
         else:
             output.print_store(info)
     elif options.action == "export":
-        count = store.export(Path(options.file))
+        count = StoreReader().export(Path(options.file))
         say(f"{counted(count, 'measurement')} written to {options.file}")
     elif options.action == "import":
-        count = store.import_(Path(options.file))
+        count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")
     else:
-        say(f"{counted(store.clear(), 'measurement')} forgotten")
+        say(f"{counted(Store().clear(), 'measurement')} forgotten")
     return 0
 
 

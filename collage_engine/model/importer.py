@@ -22,6 +22,7 @@ from collage_engine.model.frontend import Frontend
 from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.post_dominators import post_dominators
@@ -80,10 +81,8 @@ class ImportedModel:
         return random_inputs(self.graph, self.inputs, seed)
 
     @cached_property
-    def onnx_index(self) -> Any:
-        """Producers and weights of the cleaned model by name (see ``onnx_slice``)."""
-        from collage_engine.model.onnx_slice import OnnxIndex
-
+    def onnx_index(self) -> OnnxIndex:
+        """Producers and weights of the cleaned model by name."""
         return OnnxIndex(self.onnx)
 
 

@@ -21,12 +21,10 @@ from collage_engine.model.index_set import members, node_set
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.versions import MEASURING_PROTOCOL
 
 if TYPE_CHECKING:
     import numpy as np
-
-PROTOCOL_VERSION = 4
-"""Raise it when the way of measuring changes so that old costs no longer compare."""
 
 SMALL_INTEGERS = 16
 """Integer constants up to this size act as attributes (axes, shapes, indices): by value."""
@@ -187,7 +185,7 @@ class KeyContext:
     """Toolchain name → its library's version."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Toolchain name → hash of its folder's sources."""
-    protocol: int = PROTOCOL_VERSION
+    protocol: int = MEASURING_PROTOCOL
     host: str = ""
     """Of the processor beside it, which runs what is on no device; empty: it is the device."""
 

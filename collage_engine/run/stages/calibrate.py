@@ -179,7 +179,7 @@ class _Settling:
             seconds = LEANING * self.seconds / len(names)
             leant = _leaning_on(problem, name, self.alone, limit)
             search = Search(leant, time_limit_s=seconds)
-            search.until = time.monotonic() + seconds
+            search.solver.deadline = time.monotonic() + seconds
             for ranked in k_best(leant, 1, previous=search):
                 us = check(problem, ranked.cover)
                 if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):

@@ -49,7 +49,14 @@ class OnnxRuntimeToolchain(CppToolchain):
         letters="OR",
         pattern="rising",
     )
-    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
 
     def version(self) -> str:
         return wheel_version("onnxruntime")

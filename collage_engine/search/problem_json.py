@@ -1,4 +1,4 @@
-"""Reads a search problem from JSON, and says where and why one is malformed."""
+"""Reading a search problem from JSON, with errors that say where and why it is malformed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import msgspec
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.typed import decode
-from collage_engine.search.limits import check_constraints
+from collage_engine.search.limits import check_limits
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemPin
 
 MOST_US = 1e15
-"""Of a cost: thirty years. Sums of larger ones would come near what stands for impossible."""
+"""The largest cost in microseconds: thirty years (chosen). Sums of larger ones would come near
+``pricing.IMPOSSIBLE``."""
 
 
 def read_problem(text: str | bytes) -> Problem:
-    """Decode and validate a problem's JSON; :class:`UsageError` says what is wrong, and where."""
+    """Decode and validate a problem's JSON.
+
+    Raises:
+        UsageError: It is malformed; the sentence says what is wrong, and where.
+    """
     try:
         problem = decode(text, Problem)
     except msgspec.ValidationError as error:
@@ -29,7 +34,11 @@ def read_problem(text: str | bytes) -> Problem:
 
 
 def problem_from(data: object) -> Problem:
-    """The problem in these JSON values (dicts and lists), validated."""
+    """Return the problem in these JSON values (dicts and lists), validated.
+
+    Raises:
+        UsageError: It is malformed; the sentence says what is wrong, and where.
+    """
     try:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError) as error:
@@ -54,7 +63,11 @@ def _amount(value: float | None, where: str) -> None:
 
 
 def validate(problem: Problem) -> None:
-    """Raise :class:`UsageError` with the place and the reason when the problem is malformed."""
+    """Check that a problem is well formed.
+
+    Raises:
+        UsageError: It is malformed; the sentence says what is wrong, and where.
+    """
     place = _check_nodes(problem)
     for index, output in enumerate(problem.outputs):
         if output not in place:
@@ -67,8 +80,8 @@ def validate(problem: Problem) -> None:
         _check_pin(problem, pin, f"pins[{index}]", place)
     if not (math.isfinite(problem.drift) and problem.drift >= 0):
         raise UsageError(f"drift: {problem.drift} is not a share, 0 or more")
-    if problem.constraints is not None:
-        check_constraints(problem.constraints)
+    if problem.limits is not None:
+        check_limits(problem.limits)
 
 
 def _check_nodes(problem: Problem) -> dict[int, int]:
@@ -158,7 +171,12 @@ def _check_formats(
 
 
 def path_outside(places: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int | None:
-    """A node through which a path leaves this ascending set and comes back; None when convex."""
+    """Return a node through which a path leaves a set and comes back; None when it is convex.
+
+    Args:
+        places: The set's places, ascending.
+        inputs: Per place the places of its producers.
+    """
     low, high = places[0], places[-1]
     if high - low + 1 == len(places):
         return None

@@ -1,11 +1,11 @@
-"""The paper's second level: an evolutionary search over moving partitions to other toolchains.
+"""An evolutionary search over whole covers, as a baseline that benchmarks and tests compare with.
 
-Jeon et al., PACT 2022, and its prototype: one gene per partition of the start cover that a
-whole-graph toolchain could take over (0: stay, n: move to the n-th such toolchain; the paper has
-one); population of 50, the first all 0, one per toolchain all moved; tournaments of 5; two-point
-crossover with probability 0.5; mutation with probability 0.2, each gene with 0.05. What is moved
-to a toolchain is cut into that toolchain's candidates at least estimated cost.
-"""
+It is the second level of Jeon et al., PACT 2022, and of its prototype: one gene per partition of
+the start cover that a whole-graph toolchain could take over (0: stay, n: move to the n-th such
+toolchain; the paper has one); population of 50, the first all 0, one per toolchain all moved;
+tournaments of 5; two-point crossover with probability 0.5; mutation with probability 0.2, each gene
+with 0.05. What is moved to a toolchain is cut into that toolchain's candidates at least estimated
+cost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.search import Search
-from collage_engine.search.shortest_path import Passes
 
 if TYPE_CHECKING:
+    from collage_engine.search.measured_covers import Cover, MeasuredCover
     from collage_engine.search.problem import CandidateId, Problem
-    from collage_engine.search.refine import Cover, Trial
 
 Genes = tuple[int, ...]
 POPULATION, TOURNAMENT = 50, 5
@@ -26,7 +26,7 @@ CROSSOVER, MUTATION, FLIP = 0.5, 0.2, 0.05
 
 
 class Evolution:
-    """A :class:`~collage_engine.search.refine.Method`."""
+    """A :class:`~collage_engine.search.refine.CoverProposer`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Evolution:
         by_id = {str(c.id): i for i, c in enumerate(problem.candidates)}
         self.start = [by_id[str(name)] for name in start]
         offered: dict[str, set[int]] = {}
-        for index in self.search.usable:
+        for index in self.search.solver.usable:
             if self.allowed[index]:
                 candidate = problem.candidates[index]
                 offered.setdefault(candidate.toolchain, set()).update(candidate.nodes)
@@ -78,13 +78,13 @@ class Evolution:
             genes.append(tuple(self.random.choice((0, *options)) for options in self.options))
         return genes
 
-    def learn(self, trial: Trial) -> None:
-        us = float("inf") if trial.us is None else trial.us
-        self.fitness[frozenset(map(str, trial.cover))] = us
+    def learn(self, measured: MeasuredCover) -> None:
+        us = float("inf") if measured.us is None else measured.us
+        self.fitness[frozenset(map(str, measured.cover))] = us
 
-    def expected(self, trial: Trial) -> float:
+    def expected(self, measured: MeasuredCover) -> float:
         """What it took: evolution knows nothing else."""
-        return float("inf") if trial.us is None else trial.us
+        return float("inf") if measured.us is None else measured.us
 
     def propose(self) -> Cover | None:
         """The next individual's cover that was not measured; breeds when a generation is done."""
@@ -115,15 +115,16 @@ class Evolution:
                 kept.discard(index)
                 moved.setdefault(self.whole[gene - 1], set()).update(candidates[index].nodes)
         allowed = [False] * len(candidates)
-        for index in self.search.usable:
+        for index in self.search.solver.usable:
             candidate = candidates[index]
             nodes = moved.get(candidate.toolchain)
             taken = nodes is not None and nodes.issuperset(candidate.nodes)
             allowed[index] = self.allowed[index] and (index in kept or taken)
-        passes = Passes(self.search.space, self.search.weights, allowed)
-        if passes.backward() is None:
+        solver = self.search.solver
+        labels = LabelSetting(solver.space, solver.weights, allowed)
+        if labels.run_backward() is None:
             return None
-        return tuple(candidates[c].id for c in passes.best_cover())
+        return tuple(candidates[c].id for c in labels.best_cover())
 
     def _breed(self) -> None:
         self.generation += 1
@@ -140,8 +141,8 @@ class Evolution:
         ]
 
     def _tournament(self) -> Genes:
-        rivals = [self.random.choice(self.population) for _ in range(TOURNAMENT)]
-        return min(rivals, key=self._fitness)
+        contenders = [self.random.choice(self.population) for _ in range(TOURNAMENT)]
+        return min(contenders, key=self._fitness)
 
     def _fitness(self, genes: Genes) -> float:
         cover = self.decode(genes)
