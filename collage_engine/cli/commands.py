@@ -285,8 +285,8 @@ def _run(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     path = Path(options.output)
     kind = path.suffix.lstrip(".").lower()
-    if kind not in ("html", "csv", "json", "svg"):
-        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json or .svg")
+    if kind not in ("html", "csv", "json", "svg", "graphml"):
+        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
     peers = None
     if options.peers is not None:
         if kind != "html":

@@ -204,7 +204,11 @@ def build_parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write a report of a session")
     _add_session(report)
     report.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="ends in .html, .csv, .json or .svg"
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="ends in .html, .csv, .json, .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
     report.add_argument(

@@ -16,6 +16,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.numbers import (
     against_text,
     instance_text,
@@ -33,7 +34,7 @@ from collage_engine.report.peers import (
 from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "json", "svg"]
+Format = Literal["html", "csv", "json", "svg", "graphml"]
 
 
 def render(
@@ -54,6 +55,8 @@ def render(
         return report_json(document, run)
     if kind == "svg":
         return graph_svg(document, run).encode()
+    if kind == "graphml":
+        return placement_graphml(document.graph, run.placement)
     return _html(document, run, peers).encode()
 
 

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "session": ("records",),
     "search": ("records",),
     "model": ("machine",),
-    "report": ("drawing", "resources", "session"),
+    "report": ("drawing", "model", "resources", "session"),
     "partition": ("model",),
     "store": ("machine", "model", "search"),
     "bounds": ("store",),
@@ -87,17 +87,6 @@ CIRCLES: tuple[set[str], ...] = (
     {
         "collage_engine.toolchains.tensorrt.rules",
         "collage_engine.toolchains.tensorrt.toolchain",
-    },
-    {
-        "collage_gui.graph_view.canvas",
-        "collage_gui.graph_view.gestures",
-        "collage_gui.graph_view.view",
-    },
-    {
-        "collage_gui.commands",
-        "collage_gui.session",
-        "collage_gui.session_ask",
-        "collage_gui.session_runs",
     },
 )
 """Modules that still import each other in a circle. Whoever ends one removes it from this list;
