@@ -48,46 +48,13 @@ The table is acyclic. Imports for type checkers and imports inside functions obe
 """
 CIRCLES: tuple[set[str], ...] = (
     {
-        "collage_engine.toolchains.base",
-        "collage_engine.toolchains.registry",
-    },
-    {
         "collage_engine.kernels.cpu.pointwise.transposed_copies",
         "collage_engine.kernels.cpu.pointwise.writer",
-    },
-    {
-        "collage_engine.toolchains.onednn.rules",
-        "collage_engine.toolchains.onednn.toolchain",
-    },
-    {
-        "collage_engine.toolchains.onnxruntime.rules",
-        "collage_engine.toolchains.onnxruntime.toolchain",
-    },
-    {
-        "collage_engine.toolchains.blas.rules",
-        "collage_engine.toolchains.blas.toolchain",
     },
     {
         "collage_engine.toolchains.tvm.cuda.integers",
         "collage_engine.toolchains.tvm.quantized",
         "collage_engine.toolchains.tvm.quantized_writer",
-    },
-    {
-        "collage_engine.toolchains.openvino.rules",
-        "collage_engine.toolchains.openvino.toolchain",
-    },
-    {
-        "collage_engine.toolchains.tensorrt.anchors",
-        "collage_engine.toolchains.tensorrt.convert",
-        "collage_engine.toolchains.tensorrt.elementwise",
-        "collage_engine.toolchains.tensorrt.quantised",
-        "collage_engine.toolchains.tensorrt.reductions",
-        "collage_engine.toolchains.tensorrt.shaping",
-        "collage_engine.toolchains.tensorrt.supports",
-    },
-    {
-        "collage_engine.toolchains.tensorrt.rules",
-        "collage_engine.toolchains.tensorrt.toolchain",
     },
 )
 """Modules that still import each other in a circle. Whoever ends one removes it from this list;
