@@ -1,0 +1,1 @@
+"""What every long job has: progress, a budget of time, and a way to be stopped."""

@@ -1,0 +1,1 @@
+"""From documents to search problems and back: placements, pins, limits and explanations."""
