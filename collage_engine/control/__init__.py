@@ -1,1 +1,1 @@
-"""What every long job has: progress, a budget of time, and a way to be stopped."""
+"""How a run is steered: its budget, its cancellation and the progress it reports."""

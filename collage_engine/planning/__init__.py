@@ -1,1 +1,1 @@
-"""From documents to search problems and back: placements, pins, limits and explanations."""
+"""From the documents to the search problem and from its answers to a placement."""

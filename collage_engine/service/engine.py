@@ -162,7 +162,10 @@ class Engine:
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
         """Open a session's file, for reading only if it is of a newer version."""
+        from collage_engine.toolchains.registry import described_by_name
+
         document, note = load_session(Path(params.path).expanduser())
+        document.toolchains = described_by_name(document.toolchains)
         return self._admit(document, read_only=note is not None, note=note)
 
     def session_save(self, params: p.SessionSave) -> p.Exported:

@@ -19,6 +19,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
@@ -110,13 +111,19 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         input_names=tuple(interface["input_names"]),
         output_names=tuple(interface["output_names"]),
     )
+    runs = all_of("runs", Run, "position")
+    if "toolchains" in meta:
+        toolchains = decode(meta["toolchains"], list[ToolchainState])
+    else:  # an older explorer kept them with the runs only
+        toolchains = list(runs[-1].toolchains) if runs else []
     return Document(
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
         not_offered=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
-        runs=all_of("runs", Run, "position"),
+        runs=runs,
         settings=decode(meta["settings"], RunSettings),
         constants=decode(meta["constants"], dict[str, float]),
+        toolchains=toolchains,
     )

@@ -54,6 +54,7 @@ def _meta(document: Document) -> Iterator[Row]:
         "settings": as_json(document.settings),
         "constants": as_json(document.constants),
         "not_offered": as_json(document.not_offered),
+        "toolchains": as_json(document.toolchains),
         "interface": as_json(
             {
                 "inputs": graph.inputs,
