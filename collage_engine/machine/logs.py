@@ -104,7 +104,7 @@ class _ForwardHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self._forward((record.name, record.levelno, record.getMessage()))
+            self._forward((record.name, record.levelno, self.format(record)))
 
 
 def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHING) -> Path | None:

@@ -13,7 +13,9 @@ from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.numbers import (
     against_text,
     instance_text,
@@ -31,7 +33,7 @@ from collage_engine.report.peers import (
 from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "json", "svg"]
+Format = Literal["html", "csv", "json", "svg", "graphml"]
 
 
 def render(
@@ -51,6 +53,8 @@ def render(
         return report_json(document, run)
     if kind == "svg":
         return graph_svg(document, run).encode()
+    if kind == "graphml":
+        return placement_graphml(document.graph, run.placement)
     return _html(document, run, peers).encode()
 
 
@@ -257,7 +261,7 @@ def transition_matrix(document: Document, placement: Placement | None) -> dict[s
     counts = {(a, b): 0 for a in names for b in names}
     nodes = document.graph.nodes
 
-    def producers(index: int) -> list[int]:
+    def producers(index: NodeIndex) -> list[int]:
         node = nodes[index]
         if node.form == "call":
             return [number[index]]

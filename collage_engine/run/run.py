@@ -24,7 +24,7 @@ from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.refine import refine_placements
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_candidates
-from collage_engine.search.sittings import BUSY_DRIFT
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import accuracy_of, further_samples, is_promised

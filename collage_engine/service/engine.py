@@ -24,6 +24,7 @@ from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunOutcome
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
@@ -92,13 +93,13 @@ class Engine:
 
         from collage_engine.machine.device import device
 
-        if params.version != p.VERSION:
+        if params.version != SERVICE_PROTOCOL:
             raise ProtocolError(
                 f"the client speaks protocol version {params.version}, this engine "
-                f"({__version__}) speaks {p.VERSION}: install the same version on both sides"
+                f"({__version__}) speaks {SERVICE_PROTOCOL}: install the same version on both sides"
             )
         return p.HelloAnswer(
-            version=p.VERSION, engine=__version__, device=device(), host=platform.node()
+            version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:

@@ -78,7 +78,6 @@ class PipelineClient:
                 "what was measured is kept, start again to go on"
             ) from error
         except RemoteError as error:
-            _LOG.error("job %s failed by a defect: %s\n%s", name, error, error.traceback)
             error.args = (f"a defect of Collage Explorer, in its step {name!r}: {error}",)
             raise
         finally:

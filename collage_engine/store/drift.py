@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 
 from collage_engine.records.errors import MeasureError
-from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
-from collage_engine.store.keys import PROTOCOL_VERSION
-from collage_engine.store.store import Store
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, drift_tolerance_bound, required_drift
+from collage_engine.store.store import Store, StoreReader
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def learn(
     """Keep what another sitting showed; all that is known then, by sitting."""
     known = recall(store, threads)
     if twice:
-        known = [*known, [missing(ours, theirs) for ours, theirs in twice]][-KEPT:]
+        known = [*known, [required_drift(ours, theirs) for ours, theirs in twice]][-KEPT:]
         try:
             store.put_constant(_name(threads), known)
         except MeasureError as error:
@@ -40,7 +40,7 @@ def learn(
     return known
 
 
-def recall(store: Store, threads: int) -> list[list[float]]:
+def recall(store: StoreReader, threads: int) -> list[list[float]]:
     """What sittings have shown on this machine, by sitting."""
     try:
         return store.constant(_name(threads)) or []
@@ -62,10 +62,10 @@ def drift(known: Sequence[Sequence[float]], default: float) -> float:
     every = [one for sitting in known for one in sitting]
     if not every:
         return default
-    learnt = drift_of(every)
+    learnt = drift_tolerance_bound(every)
     quiet = default < BUSY_DRIFT
     return learnt if quiet and enough(known) else max(learnt, default)
 
 
 def _name(threads: int) -> str:
-    return f"drift, {threads} threads, protocol {PROTOCOL_VERSION}"
+    return f"drift, {threads} threads, protocol {MEASURING_PROTOCOL}"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from collage_engine.candidates.open_model import Menu, Workspace
 from collage_engine.control.run_control import RunControl
-from collage_engine.model.index_set import IndexSet
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 
@@ -31,7 +31,7 @@ def make_ready(
     ``Cancelled`` when the user stops it.
     """
     graph = workspace.model.graph
-    wanted: dict[ToolchainInstance, list[IndexSet]] = defaultdict(list)
+    wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
     for record in records:
         if record.cost.state == "unknown":
             wanted[record.instance].append(graph.to_indices(record.nodes))

@@ -218,7 +218,7 @@ class _Calibration:
             seconds = self.settings.start_share * self.given.seconds / len(names)
             favoured = self.favouring_problem(problem, name, limit)
             search = Search(favoured, time_limit_s=seconds)
-            search.until = time.monotonic() + seconds
+            search.solver.deadline = time.monotonic() + seconds
             for ranked in k_best(favoured, 1, previous=search):
                 cost = check(problem, ranked.cover)
                 limit_us = math.inf if best_us is None else self.settings.worth_factor * best_us

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
+from collage_engine.records.numbering import OperatorNumber
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +166,7 @@ def robust_nonnegative(
 
 def moved_bytes(graph: DataflowGraph, operators: Iterable[int]) -> tuple[int, int]:
     """Bytes of a partition's weights, and of the values across its border."""
-    nodes: IndexSet = 0
-    for operator in operators:
-        nodes |= 1 << graph.operators[operator]
-    nodes = graph.close(nodes)
+    nodes = graph.close(graph.to_indices(map(OperatorNumber, operators)))
     inputs, outputs = graph.boundary(nodes)
 
     def size(index: int) -> int:

@@ -14,11 +14,10 @@ import numpy as np
 
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.search.local_search import LocalSearch
+from collage_engine.search.bayesian_proposer import BayesianProposer
+from collage_engine.search.measured_covers import Cover, MeasuredCover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import Cover, Refinement, refine
-from collage_engine.search.refine import Trial as MeasuredCover
-from collage_engine.search.trials import key_of
+from collage_engine.search.refine import Refinement, refine
 from collage_engine.trials.proposals import Proposal, Trial
 
 
@@ -61,8 +60,8 @@ class CoverTrials:
         Returns:
             The cost; invalid with the reason when the cover cannot be built or run.
         """
-        again = key_of(cover) in self._timed
-        self._timed.add(key_of(cover))
+        again = cover_key(cover) in self._timed
+        self._timed.add(cover_key(cover))
         parts = self._parts_of(cover)
         trial = self._run(
             Proposal(
@@ -78,7 +77,7 @@ class CoverTrials:
             name: trial.partitions_us.get((part.instance.id, tuple(part.operators)))
             for name, part in zip(cover, parts, strict=True)
         }
-        self._inside[key_of(cover)] = {name: us for name, us in found.items() if us}
+        self._inside[cover_key(cover)] = {name: us for name, us in found.items() if us}
         return Cost(
             state="measured",
             median_us=statistics.median(trial.times_us),
@@ -90,7 +89,7 @@ class CoverTrials:
 
     def inside(self, cover: Cover) -> Mapping[CandidateId, float]:
         """What the partitions of a cover took when it was timed whole, in µs; as far as known."""
-        return self._inside.get(key_of(cover), {})
+        return self._inside.get(cover_key(cover), {})
 
 
 def refine_covers(
@@ -118,7 +117,7 @@ def refine_covers(
         problem,
         start,
         trials.measure,
-        method=LocalSearch(problem, same=same),
+        method=BayesianProposer(problem, same=same),
         inside=trials.inside,
         time_budget_s=budget_s,
         stop=stop,

@@ -13,7 +13,7 @@ from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search import refine
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.reading import problem_from
+from collage_engine.search.problem_json import problem_from
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.refinement import CoverTrials, refine_covers
@@ -69,7 +69,7 @@ def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
 def test_refinement_measures_whole_covers_and_looks_inside(
     runner: TrialRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refine, "CONTENDERS", 1)  # to save time
+    monkeypatch.setattr(refine, "CONFIRMED_COVERS", 1)  # to save time
     start = ("ort-front", "ort-back")
     found = refine_covers(problem(), [start], CoverTrials(runner.run, parts_of), 600.0)
     tried = {frozenset(map(str, t.cover)) for t in found.trials}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.index_set import members
-from collage_engine.partition.blocks import BlockLimits, blocks, post_dominators
+from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
@@ -212,15 +212,6 @@ class TestGreedy:
 
 
 class TestBlocks:
-    def test_post_dominators(self) -> None:
-        b = GraphBuilder()
-        x = b.call("exp", b.parameter())
-        left = b.call("abs", x)
-        right = b.call("tanh", b.call("abs", x))
-        joined = b.call("add", left, right)
-        calls = call_graph(b.build(b.call("nn.relu", joined)))
-        assert post_dominators(calls) == [4, 4, 3, 4, 5, -1]
-
     def test_residual_blocks_are_among_them(self) -> None:
         graph = resnet(8)
         calls = call_graph(graph)

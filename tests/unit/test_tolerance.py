@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
+from collage_engine.search.error_bound import ErrorBoundedSearch
 from collage_engine.search.problem import (
     CandidateId,
     Problem,
@@ -16,8 +17,7 @@ from collage_engine.search.problem import (
     ProblemNode,
     ProblemPin,
 )
-from collage_engine.search.reading import problem_from
-from collage_engine.search.tolerance import BurdenedSearch
+from collage_engine.search.problem_json import problem_from
 from collage_engine.trials.accuracy import (
     ACCURACY,
     KeptTolerance,
@@ -51,7 +51,7 @@ def test_fastest_within_a_bound_is_brute_forces(seed: int) -> None:
     problem = problem_from(data)
     errors = errors_of(problem, seed)
     covers = every_cover(data, errors)
-    search = BurdenedSearch(problem, errors)
+    search = ErrorBoundedSearch(problem, errors)
     free = search.fastest()
     if not covers:
         assert free is None
@@ -66,7 +66,7 @@ def test_fastest_within_a_bound_is_brute_forces(seed: int) -> None:
         if not admitted:
             assert found is None
             continue
-        assert found is not None and found.burden <= bound
+        assert found is not None and found.squared_error <= bound
         assert found.cost_us == pytest.approx(min(admitted), abs=1e-6)
         assert found.lower_bound_us <= found.cost_us
     # The prices are gone again.
@@ -114,7 +114,7 @@ def kept(
     problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine
 ) -> KeptTolerance:
     """With a tolerance that is this share of what the fastest cover has."""
-    free = BurdenedSearch(problem, errors).fastest()
+    free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
     tolerance = share * machine(free.cover)
     return run_proposals(
@@ -133,10 +133,10 @@ def test_procedure_finds_the_fastest_when_errors_add_up_as_it_supposes(
     found = kept(problem, errors, share, machine)
     assert found.full is not None and found.within
     best = found.within[0]
-    search = BurdenedSearch(problem, errors)
+    search = ErrorBoundedSearch(problem, errors)
     free = search.fastest()
     assert free is not None
-    exact = search.fastest(free.burden * share**2)
+    exact = search.fastest(free.squared_error * share**2)
     assert exact is not None and best.cost_us == pytest.approx(exact.cost_us, rel=1e-3)
     assert best.cost_us < found.full.cost_us
     assert machine.runs <= ACCURACY.tries + 2
@@ -171,7 +171,7 @@ def test_float32_remains_when_nothing_else_keeps_the_tolerance() -> None:
 
 def test_a_cover_that_cannot_be_run_is_passed_over() -> None:
     problem, errors = in_two_precisions(12, 2)
-    free = BurdenedSearch(problem, errors).fastest()
+    free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
     broken = frozenset(free.cover)
     crashed, ran = Trial(failures=("it crashed",)), Trial(max_rel_error=1e-3)

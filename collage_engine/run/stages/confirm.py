@@ -11,7 +11,7 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.open_model import Menu
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import barred, constraints_of
+from collage_engine.planning.limits import export_refusal, runtime_limits
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.context import RunState
@@ -62,7 +62,7 @@ def confirm_placements(
 
 def _judged(state: RunState, contender: Contender) -> Contender:
     """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = barred(contender.cover, constraints_of(state.settings, state.constants))
+    why = export_refusal(contender.cover, runtime_limits(state.settings, state.constants))
     broken = any(breaks_pin(contender.cover, pin) for pin in state.pins)
     return replace(contender, eligible=why is None and not broken, barred=why)
 

@@ -11,7 +11,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.context import RunState
 from collage_engine.search.api import check
-from collage_engine.search.refine import Trial
+from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
@@ -34,9 +34,9 @@ def refine_placements(
             folder,
             cancelled=state.control.cancelled,
         )
-        tried: list[Trial] = []
+        tried: list[MeasuredCover] = []
 
-        def on_trial(trial: Trial) -> None:
+        def on_trial(trial: MeasuredCover) -> None:
             tried.append(trial)
             took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
             report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
