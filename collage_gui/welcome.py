@@ -17,12 +17,22 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import elide
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.theme import Theme
+
+_TILES = (
+    (8, 4, "#009e73"),
+    (34, 4, "#009e73"),
+    (8, 24, "#0072b2"),
+    (34, 24, "#e69f00"),
+    (8, 44, "#0072b2"),
+    (34, 44, "#e69f00"),
+)
+"""The emblem's tiles: left, top, colour; of Okabe and Ito's colours, chosen."""
 
 
 class _Mark(QWidget):
@@ -41,15 +51,8 @@ class _Mark(QWidget):
         painter.drawLine(20, 18, 20, 46)
         painter.drawLine(44, 18, 44, 46)
         painter.setPen(Qt.PenStyle.NoPen)
-        for x, y, name in (
-            (8, 4, "onednn"),
-            (34, 4, "onednn"),
-            (8, 24, "tvm"),
-            (34, 24, "onnxruntime"),
-            (8, 44, "tvm"),
-            (34, 44, "onnxruntime"),
-        ):
-            painter.setBrush(QColor(toolchain_look(name).colour))
+        for x, y, colour in _TILES:
+            painter.setBrush(QColor(colour))
             painter.drawRoundedRect(x, y, 22, 15, 4, 4)
 
 

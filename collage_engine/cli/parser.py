@@ -15,7 +15,7 @@ Commands = Any
 PLACE_EXAMPLES = """\
 examples:
   collage place model.onnx -o out
-  collage place model.onnx -o out --toolchains tvm,onnxruntime --budget 2m
+  collage place model.onnx -o out --toolchains NAME,NAME --budget 2m
   collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
 """
 
@@ -136,7 +136,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="time for tuning TVM's kernels during the search (default: none)",
+        help="time for tuning kernels during the search (default: none)",
     )
     place.add_argument(
         "--no-in-place",

@@ -11,6 +11,7 @@ import msgspec
 from collage_engine import __version__
 from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
+from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
@@ -47,6 +48,7 @@ def render(
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")
         run = document.runs[-1]
+    learn((*document.toolchains, *run.toolchains))
     if kind == "csv":
         return candidates_csv(document, run).encode()
     if kind == "json":

@@ -15,6 +15,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get
 
 
@@ -36,11 +37,12 @@ def make_ready(
         if record.cost.state == "unknown":
             wanted[record.instance].append(graph.to_indices(record.nodes))
     for offer in menu.offers:
+        toolchain = get(offer.instance.toolchain)
+        if not isinstance(toolchain, PrecompilesShared):
+            continue
         sets = wanted.get(offer.instance, [])
         try:
-            get(offer.instance.toolchain).make_ready(
-                graph, offer.instance, sets, now, control.cancelled.is_set
-            )
+            toolchain.precompile(graph, offer.instance, sets, now, control.cancelled.is_set)
         except ToolchainError as error:
             control.warn(f"{offer.instance.id}: {error}")
         control.check()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -83,7 +83,7 @@ class ToleranceInput:
         widened: measures what lazy measuring had left out; asked when the fastest cover breaks the
             tolerance.
         mixed: adds candidates in two precisions and gives the problem of all; asked then, too.
-        cancelled: ends the following of errors through the model when it is set.
+        control: of the run: ends the following of errors through the model, and takes warnings.
         on_step: called before each step: covers so far, covers at most, and what is at work.
     """
 
@@ -94,7 +94,7 @@ class ToleranceInput:
     tolerance: float
     widened: Callable[[], Sequence[CandidateRecord]]
     mixed: Mixed
-    cancelled: Event
+    control: RunControl
     on_step: Callable[[int, int, str], None] = lambda done, total, now: None
 
 
@@ -115,7 +115,7 @@ def covers_within(given: ToleranceInput) -> Proposer[Parts, KeptTolerance]:
         wider = given.widened()
         step("how far errors are carried")
         factors = factors_of(
-            given.model, wider, [sample.inputs for sample in given.samples], given.cancelled
+            given.model, wider, [sample.inputs for sample in given.samples], given.control
         )
         step("partitions in two precisions")
         problem, records = given.mixed(wider, factors, errors)
@@ -175,7 +175,7 @@ def factors_of(
     model: ImportedModel,
     records: Sequence[CandidateRecord],
     samples: Sequence[Mapping[str, np.ndarray]],
-    cancelled: Event,
+    control: RunControl,
 ) -> dict[int, float]:
     """How far errors are carried from every node, by graph index, as far as candidates ask it."""
     graph = model.graph
@@ -188,7 +188,15 @@ def factors_of(
     }
     wanted.update(_named(graph, index) for index in products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
-    factor = carried(model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=cancelled)
+    factor = carried(
+        model,
+        samples,
+        wanted,
+        threads=threads,
+        limit_s=WEIGH_S,
+        cancel=control.cancelled,
+        warn=control.warn,
+    )
     return downstream(graph, factor)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
+from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.service import protocol
@@ -137,6 +138,8 @@ class Runs(QObject):
 
     def _take(self, answer: protocol.RunsAnswer) -> None:
         self.all = list(answer.runs)
+        for run in self.all:
+            learn(run.toolchains)
         self.changed.emit()
 
     def _pins_under(self, run: Run) -> tuple[Pin, ...]:

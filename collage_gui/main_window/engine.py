@@ -7,6 +7,7 @@ import os
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
 
+from collage_engine.drawing.palette import learn
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.service import protocol
 from collage_gui.banner import Banner
@@ -136,6 +137,7 @@ class Engine(QObject):
 
     def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
         self.states = answer.toolchains
+        learn(self.states)
         for page in self._documents.pages:
             page.show_toolchains(self.states)
         self.toolchains_known.emit()

@@ -14,15 +14,11 @@ _RUNS_SHOWN = 6
 
 def baseline_title(baseline: Baseline) -> str:
     """What a baseline is called on screens: ``ONNX Runtime only``, ``greedy oneDNN → TVM``."""
-    words = [
-        toolchain_title(word) if toolchain_look(word).title != word else word
-        for word in baseline.name.split()
-    ]
-    name = " ".join(words)
+    name = " ".join(toolchain_title(word) for word in baseline.name.split())
     if baseline.kind == "whole-model":
         return f"{toolchain_title(baseline.name)} only"
     if baseline.kind == "fuseops":
-        return "TVM FuseOps"
+        return name
     if baseline.kind == "user":
         return f"own placement {name}" if "placement" not in name else name
     return name if name.startswith("greedy") else f"greedy {name}"
@@ -86,18 +82,15 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     bars = []
     for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
         low, high = baseline.spread_us or (None, None)
-        look = toolchain_look(
-            baseline.name.split()[-1] if baseline.kind == "greedy" else baseline.name
-        )
-        known = baseline.kind == "whole-model"
+        look = toolchain_look(baseline.name) if baseline.kind == "whole-model" else None
         bars.append(
             Bar(
                 baseline_title(baseline),
                 baseline.measured_us,
                 low,
                 high,
-                look.colour if known else NEUTRAL,
-                look.pattern if known else "dots",
+                look.colour if look else NEUTRAL,
+                look.pattern if look else "dots",
                 _baseline_note(run, baseline),
                 key=f"baseline:{baseline.name}",
             )

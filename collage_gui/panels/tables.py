@@ -32,7 +32,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
@@ -262,7 +262,7 @@ class RowsModel(QAbstractTableModel):
         return out.getvalue()
 
 
-_icons: dict[str, QIcon] = {}
+_icons: dict[ToolchainLook, QIcon] = {}
 
 
 def toolchain_icon(toolchain: str) -> QIcon:
@@ -272,8 +272,8 @@ def toolchain_icon(toolchain: str) -> QIcon:
         toolchain: Its name, or the id of an instance.
     """
     base = toolchain.split("[", 1)[0]
-    if base not in _icons:
-        look = toolchain_look(base)
+    look = toolchain_look(base)
+    if look not in _icons:
         pixmap = QPixmap(56, 32)
         pixmap.setDevicePixelRatio(2)
         pixmap.fill(Qt.GlobalColor.transparent)
@@ -296,8 +296,8 @@ def toolchain_icon(toolchain: str) -> QIcon:
         painter.setPen(QColor(look.text))
         painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
         painter.end()
-        _icons[base] = QIcon(pixmap)
-    return _icons[base]
+        _icons[look] = QIcon(pixmap)
+    return _icons[look]
 
 
 class Table(QTableView):

@@ -30,7 +30,7 @@ class ToolchainList(QListWidget):
         self.setObjectName("toolchainList")
         self.setAccessibleName("Toolchains, in the order of greedy partitioning")
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
-        self.setIconSize(toolchain_icon("tvm").actualSize(self.iconSize()))
+        self.setIconSize(toolchain_icon("").actualSize(self.iconSize()))
         self.setWordWrap(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 

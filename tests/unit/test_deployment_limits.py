@@ -79,13 +79,15 @@ def toolchains(monkeypatch, tmp_path):
     known = {
         "ort": SimpleNamespace(
             runtime_libraries=lambda: (library("ort", 3, "MIT"),),
-            licence="MIT",
+            about=SimpleNamespace(licence="MIT"),
         ),
         "dnn": SimpleNamespace(
             runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
-            licence="",
+            about=SimpleNamespace(licence=""),
         ),
-        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0"),
+        "tvm": SimpleNamespace(
+            runtime_libraries=tuple, about=SimpleNamespace(licence="Apache-2.0")
+        ),
     }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)

@@ -15,7 +15,7 @@ from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
-from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
@@ -86,7 +86,7 @@ def keep_tolerance(
             tolerance=state.tolerance,
             widened=widened,
             mixed=mixed,
-            cancelled=state.control.cancelled,
+            control=state.control,
             on_step=report.progress,
         )
         folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=state.workspace.folder))
@@ -140,7 +140,7 @@ def _mixed(
     products = products_of(model)
     burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
     effort = efforts(products, records)
-    able = [name for name in {r.instance.toolchain for r in records} if get(name).careful]
+    able = [name for name in {r.instance.toolchain for r in records} if about(name).mixes_precision]
     cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
     found: list[list[list[CandidateRecord]]] = []
     sets = to_mix(records, cover, len(model.graph.operators), able)
