@@ -35,6 +35,7 @@ class HelpFormat(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30)
 
     def add_argument(self, action: argparse.Action) -> None:
+        """Add an argument to the help and note how wide its name is."""
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
             # argparse forgets that commands are indented once more than options.

@@ -61,6 +61,7 @@ def render(
 
 
 def instance_name(part: Partition) -> str:
+    """The toolchain of a partition with its configuration."""
     return instance_text(part.toolchain, part.config)
 
 

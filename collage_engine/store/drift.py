@@ -50,6 +50,7 @@ def recall(store: StoreReader, threads: int) -> list[list[float]]:
 
 
 def enough(known: Sequence[Sequence[float]]) -> bool:
+    """Whether what was learnt stands without the default."""
     return len(known) >= SITTINGS and sum(map(len, known)) >= ENOUGH
 
 

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "timing": ("candidates", "control"),
     "tuning": ("timing",),
     "transitions": ("timing", "planning"),
-    "trials": ("timing", "artifact"),
+    "trials": ("timing", "artifact", "planning"),
     "run": ("tuning", "transitions", "trials", "planning"),
     "service": ("machine", "planning", "report", "session", "toolchains"),
     "api": ("service", "artifact", "store"),
