@@ -20,6 +20,7 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 from collage_engine.records.typed import decode
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
 
@@ -125,6 +126,7 @@ class EngineClient(QObject):
         self._watch.start()
 
     def restart(self) -> None:
+        """End the process and start another one."""
         self.shutdown()
         self.start()
 
@@ -156,6 +158,7 @@ class EngineClient(QObject):
 
     @property
     def process_id(self) -> int:
+        """Id of the process; 0 without one."""
         return int(self._process.processId()) if self._process is not None else 0
 
     # -- requests ----------------------------------------------------------------------
@@ -193,6 +196,7 @@ class EngineClient(QObject):
 
     @property
     def pending(self) -> list[str]:
+        """Methods of the requests that wait for an answer."""
         return [waiting.method for waiting in self._pending.values()]
 
     # -- what arrives ------------------------------------------------------------------
@@ -303,10 +307,10 @@ class EngineClient(QObject):
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
         self._hello_timer.stop()
-        if answer.version != protocol.VERSION:
+        if answer.version != SERVICE_PROTOCOL:
             self._end(
                 f"the engine speaks protocol version {answer.version}, this window "
-                f"{protocol.VERSION}: install the same version on both sides"
+                f"{SERVICE_PROTOCOL}: install the same version on both sides"
             )
             return
         self.hello = answer

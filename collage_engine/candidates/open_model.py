@@ -23,11 +23,19 @@ from collage_engine.partition.enumerate import Offer, enumerate_candidates, why_
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.toolchains.base import Toolchain
-from collage_engine.toolchains.registry import all_names, get, names_for, probe_all, targets_of
+from collage_engine.toolchains.capabilities import (
+    CallsLibraries,
+    LibraryForKernels,
+    LowersToTir,
+    border_formats,
+    composites_of,
+)
+from collage_engine.toolchains.registry import all_names, get, probe_all
+from collage_engine.toolchains.sources import source_hash
 
 
 @dataclass
@@ -125,23 +133,23 @@ class Workspace:
     def _make_menu(
         self, settings: RunSettings, threads: int, target: TargetChoice, on_host: tuple[int, ...]
     ) -> Menu:
-        states = list(probe_all(all_names()))
+        states = list(probe_all())
         by_name = {state.name: state for state in states}
-        chosen = settings.toolchains or names_for(target.kind)
+        chosen = settings.toolchains or tuple(s.name for s in states if s.serves(target.kind))
         offers: list[Offer] = []
         hosts: list[Toolchain] = []
-        anything = any(target.kind in targets_of(name) for name in chosen)
+        anything = any(s.serves(target.kind) for s in states if s.name in chosen)
         for name in chosen:
             state = by_name.get(name)
             if state is None:
                 raise UsageError(
                     f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
                 )
-            if target.kind != "cpu" and state.available and "cpu" in targets_of(name) and anything:
+            if target.kind != "cpu" and state.available and state.serves("cpu") and anything:
                 hosts.append(get(name))
-                if target.kind not in targets_of(name):
+                if not state.serves(target.kind):
                     continue
-            if target.kind not in targets_of(name):
+            if not state.serves(target.kind):
                 raise UsageError(f"toolchain {name} does not compile for {target.kind}")
             # Without its device a toolchain still compiles, if it can and the user asks for it.
             wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
@@ -174,7 +182,9 @@ class Workspace:
         ]
         # What stays unmeasured then has at least a certified bound on its regret.
         direct = {
-            o.instance.toolchain for o in offers if get(o.instance.toolchain).direct_convolutions
+            o.instance.toolchain
+            for o in offers
+            if get(o.instance.toolchain).about.direct_convolutions
         }
         records = bounded(graph, records, self.store, target.device, direct)
         return Menu(
@@ -192,10 +202,10 @@ class Workspace:
             instance=instance,
             spec=toolchain.partition_spec(instance, graph),
             supports=lambda index: toolchain.supports(graph, index, instance),
-            whole_model=toolchain.whole_model and not instance.library,
-            native=toolchain.native,
-            made_of=lambda nodes: toolchain.made_of(graph, instance, nodes),
-            formats=toolchain.formats(instance),
+            whole_model=toolchain.about.whole_model and not instance.library,
+            lowers_to_tir=isinstance(toolchain, LowersToTir),
+            made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
+            formats=border_formats(toolchain, instance),
             device=instance.device,
         )
 
@@ -228,7 +238,7 @@ class Workspace:
             fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
             host=fingerprint() if target.device else "",
             versions={state.name: state.version or "" for state in present},
-            sources={state.name: get(state.name).source_hash() for state in present},
+            sources={state.name: source_hash(type(get(state.name))) for state in present},
         )
 
     def with_stored_costs(self, records: Sequence[CandidateRecord]) -> list[CandidateRecord]:
@@ -248,8 +258,8 @@ def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
     if target.kind == "cuda":
-        return toolchain.cuda_instances(target.architecture, settings.precision)
-    return toolchain.instances(threads, settings.precision)
+        return toolchain.instances(Target.cuda(target.architecture), settings.precision)
+    return toolchain.instances(Target.cpu(threads), settings.precision)
 
 
 def _with_libraries(
@@ -257,10 +267,11 @@ def _with_libraries(
 ) -> list[tuple[Toolchain, ToolchainInstance]]:
     """Instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in offers)]
-    libraries = [toolchain.name for toolchain in chosen if toolchain.library_table()]
+    libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
     return [
         (toolchain, instance)
         for toolchain in chosen
+        if isinstance(toolchain, CallsLibraries)
         for instance in toolchain.library_instances(threads, libraries)
     ]
 

@@ -27,10 +27,12 @@ def preflight(workspace: Workspace, settings: RunSettings) -> tuple[PreflightAns
         stored=len(stored),
         expected_s=min(expected, SECONDS_FIXED + settings.budget_s),
     )
-    return answer, RunOutcome(candidates=menu.records, not_offered=menu.not_offered)
+    return answer, RunOutcome(
+        candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states
+    )
 
 
 def enumerate_only(workspace: Workspace, settings: RunSettings) -> RunOutcome:
     """The candidates of a model with stored costs; nothing is measured."""
     menu = workspace.menu(settings)
-    return RunOutcome(candidates=menu.records, not_offered=menu.not_offered)
+    return RunOutcome(candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states)

@@ -6,219 +6,20 @@ failed, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 from collage_engine import __version__
-from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
+from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
+
+_LOG = logging.getLogger(__name__)
 
 TRACE = "COLLAGE_TRACE"
 """Environment variable: set, a defect shows its stack trace."""
-
-PLACE_EXAMPLES = """\
-examples:
-  collage place model.onnx -o out
-  collage place model.onnx -o out --toolchains tvm,onnxruntime --budget 2m
-  collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
-"""
-
-
-EXAMPLES = """\
-examples:
-  collage place model.onnx -o out        the whole way, from a model to a compiled module
-  collage run out --benchmark            run that module, check it and time it
-  collage COMMAND --help                 what a command takes
-"""
-
-
-class HelpFormat(argparse.RawDescriptionHelpFormatter):
-    """Room for long option names beside their help."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-    def add_argument(self, action: argparse.Action) -> None:
-        super().add_argument(action)
-        if isinstance(action, argparse._SubParsersAction):
-            # argparse forgets that commands are indented once more than options.
-            self._action_max_length = max(
-                self._action_max_length, *(len(name) + 4 for name in action.choices)
-            )
-
-
-class _Command(argparse.ArgumentParser):
-    """A parser that says in a line what is wrong; all its options would bury that."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": HelpFormat} | options)
-
-    def error(self, message: str) -> NoReturn:
-        wrong = message.removeprefix("argument ")
-        self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-
-
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = _Command(
-        prog="collage",
-        epilog=EXAMPLES,
-        description="Find out which toolchain should run which part of a model, by measuring.",
-    )
-    parser.add_argument("--version", action="version", version=f"collage {__version__}")
-    commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=_Command
-    )
-
-    place = commands.add_parser(
-        "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
-    )
-    place.add_argument("model", help="the model, an .onnx file")
-    place.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
-    )
-    add_run_options(place)
-    place.add_argument(
-        "--budget",
-        type=duration,
-        default=600.0,
-        metavar="TIME",
-        help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
-    )
-    place.add_argument(
-        "--measure",
-        choices=("needed", "all"),
-        default="needed",
-        help="needed (default): leave unmeasured what cannot be in a better placement",
-    )
-    place.add_argument(
-        "--tune-budget",
-        type=duration,
-        default=0.0,
-        metavar="TIME",
-        help="time for tuning TVM's kernels during the search (default: none)",
-    )
-    place.add_argument(
-        "--no-in-place",
-        dest="in_place",
-        action="store_false",
-        help="search on what candidates take alone; do not look into whole covers for what they "
-        "take there",
-    )
-    place.add_argument(
-        "--refine",
-        type=duration,
-        default=0.0,
-        metavar="TIME",
-        help="time for improving the best placements on end-to-end measurements (default: none)",
-    )
-    place.add_argument(
-        "--inputs",
-        metavar="FILE.npz",
-        help="representative inputs, one array for each input's name (default: random ones)",
-    )
-    place.add_argument(
-        "--tolerance",
-        type=relative_error,
-        metavar="REL",
-        help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
-        "2e-2 with bf16, else by the model's element types)",
-    )
-    place.add_argument(
-        "--pin",
-        action="append",
-        default=[],
-        metavar="'GLOB[,GLOB]=WHAT'",
-        help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
-        "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
-        "device (@DEVICE); globs match ONNX node names; repeatable",
-    )
-    place.add_argument(
-        "--placement",
-        action="append",
-        metavar="FILE",
-        help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
-    )
-    add_limit_options(place)
-    place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
-    _add_json(place)
-
-    toolchains = commands.add_parser("toolchains", help="what is on this machine, what is missing")
-    _add_json(toolchains)
-
-    candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
-    candidates.add_argument("model", help="the model, an .onnx file")
-    add_run_options(candidates)
-    _add_json(candidates)
-
-    explain = commands.add_parser("explain", help="why a node runs where it does")
-    _add_session(explain)
-    explain.add_argument("node", help="operator number, or ONNX node name")
-    _add_json(explain)
-
-    compare = commands.add_parser("compare", help="two runs of a session side by side")
-    _add_session(compare)
-    compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
-    compare.add_argument("other", help="the run to compare with it")
-    _add_json(compare)
-
-    export = commands.add_parser("export", help="write a session's placement as an artifact")
-    _add_session(export)
-    export.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
-    )
-    export.add_argument(
-        "--run", default="last", help="id, name or number of the run (default: last)"
-    )
-
-    run = commands.add_parser("run", help="run an artifact and check it against its sample")
-    run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
-    run.add_argument("--benchmark", action="store_true", help="time it too")
-    _add_json(run)
-
-    report = commands.add_parser("report", help="write a report of a session")
-    _add_session(report)
-    report.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="ends in .html, .csv, .json or .svg"
-    )
-    report.add_argument("--run", help="id, name or number of the run (default: last)")
-    report.add_argument(
-        "--peers",
-        metavar="FILE",
-        help="with .html: results of `python -m tests.benchmarks.peers`, as a table",
-    )
-
-    search = commands.add_parser("search", help="solve a placement problem given as JSON")
-    search.add_argument(
-        "problem", metavar="PROBLEM.json", help="nodes, candidates with costs, pins, transitions"
-    )
-    _add_json(search)
-
-    store = commands.add_parser("store", help="the machine's measurements")
-    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
-    info = actions.add_parser("info", help="where it is and what it holds")
-    _add_json(info)
-    actions.add_parser("export", help="write all measurements to a file").add_argument(
-        "file", help="file to write, one JSON document a line"
-    )
-    actions.add_parser("import", help="take measurements from a file").add_argument(
-        "file", help="file that `collage store export` wrote"
-    )
-    actions.add_parser("clear", help="forget every measurement")
-
-    commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,8 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser().parse_args(arguments)
         from collage_engine.cli import commands
         from collage_engine.cli.screen import prepare
+        from collage_engine.machine import logs
 
         prepare()
+        if options.command != "serve":  # the server configures its own
+            logs.configure(getattr(options, "verbose", 0))
+        _LOG.info("collage %s, version %s", options.command, __version__)
         try:
             status = commands.dispatch(options)
         except CollageError as error:
@@ -247,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
+        _LOG.exception("a defect ended the command")
         if os.environ.get(TRACE):
             raise
         kind = type(error).__name__

@@ -50,6 +50,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def positive(text: str) -> int:
+    """Read a positive whole number."""
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
     return int(text)
@@ -73,6 +74,7 @@ def licences(text: str) -> tuple[str, ...]:
 
 
 def positive_number(text: str) -> float:
+    """Read a positive, finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -232,8 +234,11 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
 
 
 def _placement(path: str) -> dict[str, str]:
-    """``--placement FILE``: a JSON object ONNX node name → toolchain, or a document that
-    ``collage place --json`` printed."""
+    """Read ``--placement FILE``.
+
+    The file holds a JSON object ONNX node name → toolchain, or a document that
+    ``collage place --json`` printed.
+    """
     try:
         data = json.loads(Path(path).read_text())
     except OSError as error:

@@ -20,6 +20,7 @@ from collage_engine.records import event as ev
 
 
 def duration_text(seconds: float | None) -> str:
+    """``12 s left``, ``3 min left``; empty where the time is not known."""
     if seconds is None:
         return ""
     if seconds < 90:
@@ -59,6 +60,7 @@ class ProgressReport:
             self._bars.stop()
 
     def __call__(self, document: str, event: ev.Event) -> None:
+        """Show one event of a document."""
         if isinstance(event, ev.Stage):
             self._stage(event)
         elif isinstance(event, ev.Progress):

@@ -29,9 +29,14 @@ class DeviceTimer:
         use_stream: Callable[[ctypes.c_void_p], Any],
         guard: Guard | None = None,
     ) -> None:
-        """``calls`` do the same work with different copies of the weights, in turns;
-        ``use_stream`` makes a stream the current one for as long as its context lasts; ``guard``
-        has samples taken again while the device's clocks drift."""
+        """Capture the calls in a graph, or note why they cannot be captured.
+
+        Args:
+            calls: They do the same work with different copies of the weights, in turns.
+            cuda: The runtime.
+            use_stream: Makes a stream the current one for as long as its context lasts.
+            guard: Has samples taken again while the device's clocks drift.
+        """
         self._guard = guard
         self._calls = calls
         self._cuda = cuda
@@ -56,6 +61,7 @@ class DeviceTimer:
             cuda.synchronize()
 
     def close(self) -> None:
+        """Free the graph."""
         if self._graph is not None:
             self._cuda.destroy_graph(self._graph)
             self._graph = None

@@ -130,8 +130,11 @@ def per_cycle(dtype: str, flags: frozenset[str], halves: bool = False) -> int:
 
 
 def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
-    """Whether a processor has AVX-512 on 256-bit pipes: Zen 4, which is AMD's family 25 (Software
-    Optimization Guide for the AMD Zen 4 Microarchitecture, 2.11: floating-point unit)."""
+    """Whether a processor has AVX-512 on 256-bit pipes.
+
+    That is Zen 4, AMD's family 25 (Software Optimization Guide for the AMD Zen 4 Microarchitecture,
+    2.11: floating-point unit).
+    """
     return "avx512f" in flags and "AuthenticAMD 25 " in model
 
 

@@ -42,6 +42,7 @@ class Scratch:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
+        """Remove the folder with all that is in it."""
         with self._changing:
             shutil.rmtree(self._root, ignore_errors=True)
             self._lock.release()

@@ -8,6 +8,10 @@ import msgspec
 
 from collage_engine.records.cost import Cost
 
+SHOWN = {"shown": True}
+"""``extra`` of log records that say what listeners get as an event too: they go to the log file,
+and not to standard error a second time."""
+
 StageName = Literal[
     "import",
     "enumerate",
@@ -53,6 +57,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+    """A sentence for the user: a remark, a warning or an error."""
+
     level: Literal["info", "warning", "error"] = "info"
     text: str
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Run
+from collage_engine.records.toolchain import ToolchainState
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,11 @@ class Opened:
 @dataclass(frozen=True)
 class RunOutcome:
     """What a run found out; sent part by part while it goes on, so that a cancelled run keeps
-    its candidates. None: not known yet."""
+    its candidates. None: not known yet.
+    """
 
     candidates: list[CandidateRecord] | None = None
     not_offered: dict[str, dict[int, str]] | None = None
     constants: dict[str, float] | None = None
     run: Run | None = None
+    toolchains: list[ToolchainState] | None = None

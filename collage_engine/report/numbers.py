@@ -46,6 +46,6 @@ def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str
 
 
 def instance_text(toolchain: str, config: dict[str, str]) -> str:
-    """``onnxruntime[level=basic]``"""
+    """A toolchain with its configuration: ``onnxruntime[level=basic]``."""
     inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
     return f"{toolchain}[{inside}]" if inside else toolchain

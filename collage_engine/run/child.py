@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import tempfile
 import time
@@ -14,6 +15,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
 from collage_engine.records.results import Opened, RunOutcome
 
+_LOG = logging.getLogger(__name__)
 _WORKSPACES: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Workspace] = {}
 KEPT_OPEN = 2
 """Models kept in memory; an older one is imported again when it is needed."""
@@ -24,12 +26,22 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
     control = RunControl(send)
     signal.signal(signal.SIGUSR1, lambda *_: control.cancelled.set())
     name, arguments = payload
+    began = time.perf_counter()
+    _LOG.info("job %s begins: %s", name, arguments.get("path", ""))
     try:
         with control:
             return _JOBS[name](control=control, **arguments)
+    except CollageError as error:
+        _LOG.info("job %s: %s", name, error)
+        raise
     except OSError as error:
+        _LOG.warning("job %s", name, exc_info=True)
         raise _in_words(error) from error
+    except Exception:
+        _LOG.exception("job %s failed by a defect", name)
+        raise
     finally:
+        _LOG.info("job %s ends after %.1f s", name, time.perf_counter() - began)
         for workspace in _WORKSPACES.values():
             workspace.empty()
 

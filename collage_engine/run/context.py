@@ -18,9 +18,9 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.search.api import Search
-from collage_engine.search.doubt import Doubt, doubt
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.search.sittings import DRIFT
+from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
+from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty
 from collage_engine.trials.contender import Sample
 
 DRAWS = 60
@@ -44,7 +44,7 @@ class RunState:
     """All candidates, with what is known of their costs."""
     constants: dict[str, float] = field(default_factory=dict)
     """What hand-overs cost here and what the runtimes weigh, by the names that the search knows."""
-    drift: float = DRIFT
+    drift: float = DEFAULT_DRIFT
     """How much medians of the same work differ between sittings, until the store knows better."""
     tuning: TuneCounts | None = None
     further: tuple[Sample, ...] = ()
@@ -76,10 +76,10 @@ class RunState:
 
     def doubt(
         self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
-    ) -> Doubt:
+    ) -> ChoiceUncertainty:
         """How sure the cover is, by resampling the repeats and what sittings differ by: the
         problem's ``drift`` by default."""
-        return doubt(
+        return choice_uncertainty(
             problem,
             answer,
             repeats={r.id: r.cost.repeats_us for r in self.records if r.cost.repeats_us},

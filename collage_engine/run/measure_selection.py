@@ -7,11 +7,13 @@ import msgspec
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_record
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.errors import UsageError
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyMaker
 from collage_engine.timing.candidate_timing import Measuring, with_costs
@@ -30,19 +32,19 @@ def measure_now(
     """Candidates over exactly these operators, measured; a toolchain that cannot take one of
     them gets an invalid candidate with the reason. Raises UsageError when they are not convex."""
     graph = workspace.model.graph
-    operators = tuple(sorted(set(nodes)))
+    operators = tuple(OperatorNumber(number) for number in sorted(set(nodes)))
     if not operators or operators[0] < 0 or operators[-1] >= len(graph.operators):
         raise UsageError("measure.now needs operators of this model")
     calls = call_graph(graph)
-    wanted = sum(1 << operator for operator in operators)
-    between = 0
-    upstream = 0
+    wanted = operator_set(operators)
+    between = NO_OPERATORS
+    upstream = NO_OPERATORS
     for operator in operators:
         between |= calls.downstream[operator]
         upstream |= calls.upstream[operator]
     holes = between & upstream & ~wanted
     if holes:
-        hole = graph.nodes[graph.operators[(holes & -holes).bit_length() - 1]]
+        hole = graph.nodes[graph.operators[first(holes)]]
         raise UsageError(
             f"these nodes cannot be one partition: a path leaves them through {hole.op}"
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"

@@ -16,7 +16,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.context import RunState
 from collage_engine.run.run_document import Findings
 from collage_engine.run.stages.accuracy import keep_tolerance
-from collage_engine.run.stages.calibrate import settle_in_place
+from collage_engine.run.stages.calibrate import calibrate_costs
 from collage_engine.run.stages.compile_only import compile_only
 from collage_engine.run.stages.confirm import confirm_placements, export_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
@@ -24,7 +24,7 @@ from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.refine import refine_placements
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_candidates
-from collage_engine.search.sittings import BUSY_DRIFT
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import accuracy_of, further_samples, is_promised
@@ -79,7 +79,7 @@ def _go_through(state: RunState) -> RunOutcome:
         answer, placements = search_covers(state, menu)
         sample = Sample(inputs, original_outputs(model, inputs))
         if settings.in_place:
-            answer, placements = settle_in_place(state, menu, (answer, placements), sample)
+            answer, placements = calibrate_costs(state, menu, (answer, placements), sample)
         state.further = further_samples(model, settings)
         if is_promised(settings):
             kept, placements = keep_tolerance(state, placements, sample, measuring)

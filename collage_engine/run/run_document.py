@@ -203,7 +203,7 @@ class Findings:
         problem = make_problem(
             self.workspace.model.graph.record, records, (), self.constants, self.settings
         )
-        problem = msgspec.structs.replace(problem, constraints=None)
+        problem = msgspec.structs.replace(problem, limits=None)
         cost = check(problem, [record.id for record in records])
         return cost if isinstance(cost, float) else None
 

@@ -6,6 +6,7 @@ TVM, a model file or a toolchain is done by the pipeline in a child process (``p
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 import uuid
@@ -23,12 +24,15 @@ from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunOutcome
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session, save_session
+
+_LOG = logging.getLogger(__name__)
 
 Listener = Callable[[str, Event], None]
 
@@ -85,20 +89,22 @@ class Engine:
     # -- engine and machine ------------------------------------------------------------
 
     def hello(self, params: p.Hello) -> p.HelloAnswer:
+        """Say which engine and machine this is; ProtocolError to a client of another version."""
         import platform
 
         from collage_engine.machine.device import device
 
-        if params.version != p.VERSION:
+        if params.version != SERVICE_PROTOCOL:
             raise ProtocolError(
                 f"the client speaks protocol version {params.version}, this engine "
-                f"({__version__}) speaks {p.VERSION}: install the same version on both sides"
+                f"({__version__}) speaks {SERVICE_PROTOCOL}: install the same version on both sides"
             )
         return p.HelloAnswer(
-            version=p.VERSION, engine=__version__, device=device(), host=platform.node()
+            version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:
+        """Probe every toolchain; ``anew`` does not trust what was found minutes ago."""
         from collage_engine.toolchains.registry import probe_all
 
         return p.Toolchains(toolchains=tuple(probe_all(anew=anew)))
@@ -106,6 +112,7 @@ class Engine:
     # -- documents ---------------------------------------------------------------------
 
     def model_open(self, params: p.ModelOpen) -> p.ModelAnswer:
+        """Import a model; UsageError or ModelError says what is wrong with it."""
         temporary = None
         if params.content is not None:
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
@@ -138,6 +145,7 @@ class Engine:
         return p.ModelAnswer(document=handle, model=document.model, read_only=read_only, note=note)
 
     def document(self, handle: str) -> OpenDocument:
+        """The open document of this handle; UsageError where there is none."""
         try:
             return self._documents[handle]
         except KeyError:
@@ -153,10 +161,15 @@ class Engine:
         return list(opened.document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
+        """Open a session's file, for reading only if it is of a newer version."""
+        from collage_engine.toolchains.registry import described_by_name
+
         document, note = load_session(Path(params.path).expanduser())
+        document.toolchains = described_by_name(document.toolchains)
         return self._admit(document, read_only=note is not None, note=note)
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
+        """Write a document to a session's file."""
         opened = self.document(params.document)
         with opened.lock:
             save_session(opened.document, Path(params.path).expanduser())
@@ -165,6 +178,7 @@ class Engine:
     # -- runs --------------------------------------------------------------------------
 
     def run_preflight(self, params: p.RunStart) -> p.PreflightAnswer:
+        """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
         answer, outcome = self._idle_client().job(
             "preflight", **opened.model_arguments(), settings=params.settings
@@ -174,6 +188,7 @@ class Engine:
         return answer
 
     def run_start(self, params: p.RunStart) -> p.RunStarted:
+        """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
         name = "r" + uuid.uuid4().hex[:8]
@@ -195,9 +210,7 @@ class Engine:
         except CollageError as error:
             done = Done(state="failed", reason=str(error))
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
+            _LOG.exception("the run failed by a defect")
             done = Done(state="failed", reason=f"the engine failed: {error!r}")
         finally:
             opened.running = None
@@ -241,6 +254,7 @@ class Engine:
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
+        """Stop a document's run; a ``done`` event follows."""
         running = self.document(params.document).running
         if running is not None:
             self._pipeline.cancel(running)
@@ -251,6 +265,7 @@ class Engine:
         return any(stopped)
 
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
+        """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
         if opened.running is not None:
@@ -273,6 +288,7 @@ class Engine:
         return p.CandidatesAnswer(candidates=tuple(fresh), total=len(fresh))
 
     def inside_get(self, params: p.InsideQuery) -> p.InsideAnswer:
+        """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
         return self._idle_client().job(
@@ -280,6 +296,7 @@ class Engine:
         )
 
     def export_artifact(self, params: p.ExportArtifact) -> p.Exported:
+        """Write a run's placement to a folder, or return it as an archive's bytes."""
         opened = self.document(params.document)
         run = opened.run(params.run)
         if run.placement is None:

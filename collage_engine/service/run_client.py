@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -14,6 +15,8 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import Cancelled, CollageError
+
+_LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """How long a cancelled job may take to end by itself before its process is killed."""
@@ -60,8 +63,18 @@ class PipelineClient:
         on_event: Callable[[object], None] | None = None,
         **arguments: Any,
     ) -> Any:
-        """Run a job of ``pipeline.child`` and return what it returns. Raises its CollageError,
-        Cancelled after ``cancel``, or CollageError with the reason when the child died."""
+        """Run a job of ``run.child`` and return what it returns.
+
+        Args:
+            name: The job.
+            ticket: By which it can be cancelled, also before it begins.
+            on_event: Takes the events and partial results on the way.
+            arguments: What the job takes.
+
+        Raises:
+            Cancelled: ``cancel`` was called.
+            CollageError: The job's own error, or the reason why the child died.
+        """
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
         try:
@@ -123,6 +136,7 @@ class PipelineClient:
         if pid is None:
             ticket.kill.set()  # it is only being started
             return
+        _LOG.info("the job under way is asked to end")
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGUSR1)
         timer = threading.Timer(GRACE_S, ticket.kill.set)

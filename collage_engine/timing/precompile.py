@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from collage_engine.candidates.open_model import Menu, Workspace
 from collage_engine.control.run_control import RunControl
-from collage_engine.model.index_set import IndexSet
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get
 
 
@@ -31,16 +32,17 @@ def make_ready(
     ``Cancelled`` when the user stops it.
     """
     graph = workspace.model.graph
-    wanted: dict[ToolchainInstance, list[IndexSet]] = defaultdict(list)
+    wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
     for record in records:
         if record.cost.state == "unknown":
             wanted[record.instance].append(graph.to_indices(record.nodes))
     for offer in menu.offers:
+        toolchain = get(offer.instance.toolchain)
+        if not isinstance(toolchain, PrecompilesShared):
+            continue
         sets = wanted.get(offer.instance, [])
         try:
-            get(offer.instance.toolchain).make_ready(
-                graph, offer.instance, sets, now, control.cancelled.is_set
-            )
+            toolchain.precompile(graph, offer.instance, sets, now, control.cancelled.is_set)
         except ToolchainError as error:
             control.warn(f"{offer.instance.id}: {error}")
         control.check()

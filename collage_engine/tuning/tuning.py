@@ -32,6 +32,7 @@ from collage_engine.search.problem import Problem
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
+from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import (
     Hope,
@@ -47,8 +48,6 @@ from collage_engine.tuning.choice import (
 from collage_engine.tuning.job import JOB, ListTasks, Missing
 from collage_engine.tuning.turns import SILENCE_S, Turns
 
-TUNABLE = "tvm"
-"""The toolchain that has a tuner."""
 TURN_S = 2.0, 15.0
 """Shortest and longest turn of one workload; it may get several."""
 TRACE_S = 90.0, 180.0
@@ -70,15 +69,21 @@ Problems = Callable[[list[CandidateRecord]], Problem]
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
     """The instances whose kernels can be tuned."""
-    mine = (o.instance for o in menu.offers if o.instance.toolchain == TUNABLE)
-    return [instance for instance in mine if is_plain(instance)]
+    return [
+        offer.instance
+        for offer in menu.offers
+        if is_plain(offer.instance) and isinstance(get(offer.instance.toolchain), Tunes)
+    ]
 
 
 def worth_tuning(workspace: Workspace, menu: Menu, settings: RunSettings) -> bool:
     """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
-    if not tunable(menu):
+    names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
+    if not names:
         return False
-    return settings.tune_budget_s > 0 or TuningRecords(workspace.store, menu.keys, TUNABLE).any()
+    return settings.tune_budget_s > 0 or any(
+        TuningRecords(workspace.store, menu.keys, name).any() for name in names
+    )
 
 
 def told(counts: TuneCounts) -> str:
@@ -297,9 +302,7 @@ class Tuning:
         table = choices_of(everything, self._known)
         if not table:
             return records
-        tuner = get(self.toolchain).tuner()
-        assert tuner is not None
-        digest = tuner.keep(table)
+        digest = tuner_of(get(self.toolchain)).keep(table)
         instance = tuned_instance(self._base, digest)
         have = {r.id: r for r in records}
         offered: list[CandidateRecord] = []

@@ -34,21 +34,24 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.planning.problem import make_problem
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
-from collage_engine.search.evolve import Evolution
-from collage_engine.search.local_search import LocalSearch
+from collage_engine.search.bayesian_proposer import BayesianProposer
+from collage_engine.search.measured_covers import Cover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import Method, refine
-from collage_engine.search.trials import Cover, key_of
+from collage_engine.search.refine import CoverProposer, refine
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import part_of
-from collage_engine.trials.refinement import EndToEnd
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.refinement import CoverTrials
+from collage_engine.trials.runner import TrialRunner
 from tests.benchmarks.place import model_file
+from tests.support.evolution import Evolution
 
 PIECE = 4
 ROUNDS = 25
@@ -104,22 +107,24 @@ def compare(
         same: dict[CandidateId, str] = {r.id: r.key for r in records}
         model = workspace.model
         inputs = representative_inputs(model, settings)
-        whole = EndToEnd(
-            model,
-            lambda cover: tuple(part_of(by_id[str(c)]) for c in cover),
-            inputs,
-            original_outputs(model, inputs),
+        runner = TrialRunner(
+            TrialModel.of(model),
+            [Sample(inputs, original_outputs(model, inputs))],
             model_tolerance(model, settings),
             built,
-            RunControl(),
         )
+
+        def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
+            return tuple(part_of(by_id[str(c)]) for c in cover)
+
+        whole = CoverTrials(runner.run, parts_of)
         known: dict[frozenset[str], Cost] = {}
 
         def measuring() -> Callable[[Cover], Cost]:
             asked: set[frozenset[str]] = set()
 
             def measure(cover: Cover) -> Cost:
-                key = key_of(cover)
+                key = cover_key(cover)
                 if key in asked:  # to confirm it
                     return whole.measure(cover)
                 asked.add(key)
@@ -129,8 +134,8 @@ def compare(
 
             return measure
 
-        methods: dict[str, Callable[[int], Method]] = {
-            "local search": lambda seed: LocalSearch(problem, seed=seed, same=same),
+        methods: dict[str, Callable[[int], CoverProposer]] = {
+            "local search": lambda seed: BayesianProposer(problem, seed=seed, same=same),
             "evolution": lambda seed: Evolution(problem, start, seed=seed),
         }
         winners: dict[tuple[str, int], list[Cover]] = {
@@ -149,13 +154,14 @@ def compare(
                         inside=whole.inside,
                     )
                     winners[label, trials].append(found.cover)
-            every = {key_of(c): c for c in (start, *itertools.chain(*winners.values()))}
-            taken = dict(zip(every, whole.together(list(every.values()), ROUNDS), strict=True))
+            every = {cover_key(c): c for c in (start, *itertools.chain(*winners.values()))}
+            rounds = together(runner, [parts_of(cover) for cover in every.values()])
+            taken = dict(zip(every, rounds, strict=True))
         finally:
-            whole.close()
+            runner.close()
         for trials in budgets:
             ours = {label: winners[label, trials] for label in methods}
-            tell(name, trials, taken, key_of(start), ours)
+            tell(name, trials, taken, cover_key(start), ours)
         print(
             f"| | {len(known)} covers measured, {time.monotonic() - began:.0f} s | | | | |",
             flush=True,
@@ -163,6 +169,23 @@ def compare(
     finally:
         shutil.rmtree(built, ignore_errors=True)
         workspace.close()
+
+
+def together(runner: TrialRunner, covers: Sequence[tuple[CoverPart, ...]]) -> list[list[float]]:
+    """Medians of ``ROUNDS`` rounds of these covers, in µs, in turn; all of them loaded at once."""
+    processes = [
+        runner.process(Contender(name="again", kind="collage", cover=cover)) for cover in covers
+    ]
+    runner.build(processes)
+    runner.load(processes)
+    taken: list[list[float]] = [[] for _ in processes]
+    for _ in range(ROUNDS):
+        for process, times in zip(processes, taken, strict=True):
+            calls = runner.timed_round(process)
+            if calls is None:
+                raise SystemExit(f"a cover cannot be timed again: {process.failure}")
+            times.append(median(calls))
+    return taken
 
 
 def tell(
@@ -173,7 +196,7 @@ def tell(
     winners: Mapping[str, Sequence[Cover]],
 ) -> None:
     """One line per method, and one for both."""
-    keys = {label: [key_of(c) for c in covers] for label, covers in winners.items()}
+    keys = {label: [cover_key(c) for c in covers] for label, covers in winners.items()}
     for label, ours in keys.items():
         each = [1 - ratio(taken[key], taken[start]) for key in ours]
         low, high = interval([(taken[key], taken[start]) for key in ours])

@@ -24,7 +24,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import runner as field
@@ -157,8 +157,8 @@ class Stub:
 
     name = "tvm"
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain="tvm", threads=threads),)
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain="tvm", threads=target.threads),)
 
 
 def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_pinned() -> None:

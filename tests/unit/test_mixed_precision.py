@@ -259,7 +259,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
 
     known = {"dnn": True, "ort": False}
     monkeypatch.setattr(stage_accuracy, "mixed_records", note)
-    monkeypatch.setattr(stage_accuracy, "get", lambda name: SimpleNamespace(careful=known[name]))
+    monkeypatch.setattr(
+        stage_accuracy, "about", lambda name: SimpleNamespace(mixes_precision=known[name])
+    )
     return found
 
 

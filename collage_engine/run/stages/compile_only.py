@@ -29,6 +29,7 @@ from collage_engine.planning.problem import make_placement, make_problem, with_c
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.records.results import RunOutcome
@@ -191,7 +192,7 @@ def _records(workspace: Workspace, menu: Menu, built: BuiltModule) -> list[Candi
     by_work = {(c.instance.id, c.nodes): c for c in menu.records}
     found = []
     for part in built.parts:
-        nodes = tuple(sorted(part.operators))
+        nodes = tuple(map(OperatorNumber, sorted(part.operators)))
         known = by_work.get((part.instance.id, nodes))
         if known is None:
             known = make_record(workspace.model.graph, part.instance, nodes, rule="greedy")

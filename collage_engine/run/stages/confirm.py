@@ -11,13 +11,15 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.open_model import Menu
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import barred, constraints_of
+from collage_engine.planning.limits import export_refusal, runtime_limits
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.context import RunState
 from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.runner import TrialRunner
 
 
 def confirm_placements(
@@ -45,24 +47,22 @@ def confirm_placements(
         report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
     with state.control.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
-        confirmation = confirm(
-            state.model,
-            [*covers, *others],
-            inputs=sample.inputs,
-            truth=sample.truth,
-            tolerance=state.tolerance,
-            folder=folder,
-            cancel=state.control.cancelled,
-            on_progress=report.progress,
-            more=state.further,
+        runner = TrialRunner(
+            TrialModel.of(state.model),
+            [sample, *state.further],
+            state.tolerance,
+            folder,
+            cancelled=state.control.cancelled,
         )
+        with runner:
+            confirmation = confirm(runner, [*covers, *others], on_progress=report.progress)
         report.detail = f"{confirmation.named} wins"
     return confirmation
 
 
 def _judged(state: RunState, contender: Contender) -> Contender:
     """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = barred(contender.cover, constraints_of(state.settings, state.constants))
+    why = export_refusal(contender.cover, runtime_limits(state.settings, state.constants))
     broken = any(breaks_pin(contender.cover, pin) for pin in state.pins)
     return replace(contender, eligible=why is None and not broken, barred=why)
 

@@ -30,7 +30,11 @@ def enumerate_candidates(state: RunState) -> Menu:
         state.records = menu.records
         distinct = len({record.key for record in menu.records})
         report.detail = f"{counted(len(menu.records), 'candidate')}, {distinct} distinct"
-        state.control.emit(RunOutcome(candidates=menu.records, not_offered=menu.not_offered))
+        state.control.emit(
+            RunOutcome(
+                candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states
+            )
+        )
         names = [toolchain.name for toolchain in menu.states]
         check_placements(state.graph, state.model.record.folded, state.settings, names)
         offered = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)

@@ -153,7 +153,7 @@ def _unsettled(state: RunState, drift: float | None) -> set[str]:
     unsure = state.doubt(problem, answer, searched, drift)
     if unsure.loss_us < SETTLED_BELOW * answer.cost_us:
         return set()
-    return {str(name) for name, gain in unsure.settle[:SETTLED] if gain > 0}
+    return {str(name) for name, gain in unsure.worth_measuring[:SETTLED] if gain > 0}
 
 
 def _coalesce(state: RunState, menu: Menu, measuring: Measuring, budget: Budget) -> None:

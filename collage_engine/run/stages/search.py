@@ -42,7 +42,7 @@ def find_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]:
     if answer.infeasible is not None:
         _explain_missing_costs(state, menu, answer)
     placements = best_placements(state.graph, state.by_id(), problem, searched, state.settings)
-    right = state.doubt(problem, answer, searched).right
+    right = state.doubt(problem, answer, searched).probability
     placements[0] = msgspec.structs.replace(
         placements[0],
         partitions=tuple(

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import one_node
 from collage_engine.partition.patterns import Match, Pattern, anything, op
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cublas.products import DIALECT
 from collage_engine.toolchains.runtime import chains, taken_along
 from collage_engine.toolchains.runtime.products import refusal
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.cublas.toolchain import CublasToolchain
 
-
-def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+def reason_against(
+    graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
+) -> str | None:
     """Why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
     return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
 
 
-def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
+def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
     """Why these calls are no partition for it, in whatever precision; None when they are."""
     return refusal(graph, nodes, DIALECT)
 
 
-def _alone(graph: DataflowGraph, index: int) -> str | None:
-    return refused(graph, 1 << index)
+def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
+    return refused(graph, one_node(index))
 
 
 def _operand(name: str) -> Pattern:
@@ -59,9 +58,7 @@ def _validate(sub_graph: SubGraph) -> str | None:
     return refused(sub_graph.graph, sub_graph.inside)
 
 
-def partition_spec(
-    toolchain: CublasToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=_alone)
-    return PartitionSpec(toolchain.name, instance, rule, _validate)
+    rule = byoc_rules(table, "NoFusion", name=name, supports=_alone)
+    return PartitionSpec(name, instance, rule, _validate)

@@ -4,15 +4,16 @@ same in 8 bits, and attention."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import node_set, one_node
 from collage_engine.partition import quantized as qdq
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cutlass import attention
 from collage_engine.toolchains.cutlass.dialect import DIALECT
@@ -21,11 +22,10 @@ from collage_engine.toolchains.cutlass.quantized import KINDS
 from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime import chains, taken_along
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain
 
-
-def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+def reason_against(
+    graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
+) -> str | None:
     """Why CUTLASS runs an operator neither alone nor with others; None when it does."""
     table = [*patterns(), ("cutlass.attention", written_out.pattern())]
     table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
@@ -33,9 +33,9 @@ def reason_against(graph: DataflowGraph, index: int, precision: str = "float32")
     return taken_along.reason_against(graph, index, DIALECT, table, refuses, precision)
 
 
-def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
+def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
     """Why these calls are no partition for it; None when they are."""
-    calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
+    calls = node_set(i for i in graph.operators if nodes >> i & 1)
     try:
         dry_plan(graph, calls, precision)
     except UnsupportedError as error:
@@ -65,9 +65,7 @@ def patterns() -> list[tuple[str, Pattern]]:
     return [("cutlass.matmul", _finished(product)), ("cutlass.conv2d", _finished(convolution))]
 
 
-def partition_spec(
-    toolchain: CutlassToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     precision = instance.precision
 
     def supported(graph: DataflowGraph, match: Match) -> str | None:
@@ -80,8 +78,8 @@ def partition_spec(
         reason = written_out.reason_against(graph, match, attention.refused)
         return reason or supported(graph, match)
 
-    def alone(graph: DataflowGraph, index: int) -> str | None:
-        return refused(graph, 1 << index, precision)
+    def alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
+        return refused(graph, one_node(index), precision)
 
     def validate(sub_graph: SubGraph) -> str | None:
         return refused(sub_graph.graph, sub_graph.inside, precision)
@@ -89,5 +87,5 @@ def partition_spec(
     table: list[PatternEntry] = [(name, pattern, supported) for name, pattern in patterns()]
     table += [(name, pattern, small) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
     table.append(("cutlass.attention", written_out.pattern(), attends))
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=alone)
-    return PartitionSpec(toolchain.name, instance, rule, validate)
+    rule = byoc_rules(table, "NoFusion", name=name, supports=alone)
+    return PartitionSpec(name, instance, rule, validate)

@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.locks import locked
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.builder import build_folder
-from collage_engine.toolchains.tensorrt.convert import Constants, Converter
+from collage_engine.toolchains.tensorrt.convert import Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,
     bare,
     reason_against_architecture,
 )
+from collage_engine.toolchains.tensorrt.values import Constants
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 """The option ``precision`` of an instance → what float32 values are computed in."""
@@ -44,9 +46,9 @@ class Engine:
 
 def build_engine(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     architecture: str,
     precision: str = "",
@@ -99,9 +101,9 @@ class Network:
 
 def network_of(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     precision: str = "",
 ) -> Network:

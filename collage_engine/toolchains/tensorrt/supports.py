@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
+from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
+from collage_engine.toolchains.tensorrt.table import LAYERS
 
 MOST_AXES = 8
 FLOATS = ("float32", "float16", "bfloat16")
@@ -76,10 +79,8 @@ BOOLEAN = frozenset(
 """Operators whose operands or results may be truth values."""
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when TensorRT can be expected to take the call."""
-    from collage_engine.toolchains.tensorrt.convert import LAYERS
-
     node = graph.nodes[index]
     if node.op not in LAYERS:
         return f"{node.op} has no TensorRT layer"
@@ -200,8 +201,6 @@ def _pad(graph: DataflowGraph, node: Node) -> str | None:
 
 
 def _sorted(graph: DataflowGraph, node: Node) -> str | None:
-    from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
-
     a = node.attributes
     shape = graph.nodes[node.inputs[0]].type.shape
     if not shape:

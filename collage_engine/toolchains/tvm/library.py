@@ -15,16 +15,18 @@ from functools import lru_cache
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.call_graph import OperatorSet, call_graph
+from collage_engine.model.index_set import NO_OPERATORS, members
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.offer import Composites
 from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet, OperatorSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.capabilities import library_of
 from collage_engine.toolchains.registry import get
 
 OPTION = "library"
@@ -37,7 +39,7 @@ def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstan
 
 def rules(instance: ToolchainInstance) -> PartitionRule:
     """TVM's groups, anchors being the library's composites."""
-    return library_rules(get(instance.library).library_table())
+    return library_rules(instance.toolchain, library_of(get(instance.library)).library_table())
 
 
 @lru_cache(maxsize=8)
@@ -45,7 +47,7 @@ def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet
     """All that the library's patterns match, in the order in which they may claim operators:
     patterns as in the table, roots from the output to the input."""
     calls = call_graph(graph)
-    rule = composite_rules(library, get(library).library_table())
+    rule = composite_rules(library, library_of(get(library)).library_table())
     return tuple(
         (name, calls.from_nodes(match.nodes))
         for name, pattern in rule.patterns()
@@ -68,14 +70,14 @@ def _found(
     return found
 
 
-def made_of(graph: DataflowGraph, library: str, nodes: IndexSet) -> Composites | None:
+def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | None:
     """Composites of a set that has some, and kernels of TVM's beside them; else None.
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
     operators = call_graph(graph).from_nodes(nodes)
     found = _found(graph, library, operators)
-    covered = 0
+    covered = NO_OPERATORS
     for _, inside in found:
         covered |= inside
     if not found or covered == operators:
@@ -113,7 +115,7 @@ class LibraryCalls:
                 takes={},
                 gives={},
             )
-            self.modules.append(library.library_call(composite))
+            self.modules.append(library_of(library).library_call(composite))
             self._roots[root] = composite
             self._inner.update(indices[:-1])
 

@@ -1,0 +1,246 @@
+"""Limits on runtimes against brute force, and what is said where they leave no cover."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from collage_engine.records.errors import UsageError
+from collage_engine.search.api import Search, check, k_best, solve
+from collage_engine.search.limited_search import RuntimeSets
+from collage_engine.search.limits import RuntimeLimits
+from collage_engine.search.problem_json import problem_from
+from tests.support.search_graphs import SHAPES, problem_on
+from tests.support.search_instances import BruteForce, random_problem
+from tests.unit.test_search_exact import compare_cover, compare_regrets
+
+ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
+NEAR = Fraction(1, 10**6)
+CHAINS = ("a", "b", "c[x=1]", "c[x=2]", "d", "e")
+RUNTIMES = "abcde"
+LIMITS = ("allow", "max_runtimes", "max_bytes", "licences")
+
+
+def random_constraints(rng: random.Random) -> dict[str, Any]:
+    """One to three limits, sizes and licences for some runtimes."""
+    found: dict[str, Any] = {
+        "runtimes": {
+            r: {"bytes": rng.randint(0, 60), "licences": rng.sample(["MIT", "BSD", "Own"], 1)}
+            for r in RUNTIMES
+            if rng.random() < 0.9
+        },
+        "base_bytes": rng.choice([0, 0, 10]),
+    }
+    if rng.random() < 0.3:
+        found["needs"] = {rng.choice(CHAINS): rng.sample(RUNTIMES, rng.randint(0, 2))}
+    for limit in rng.sample(LIMITS, rng.randint(1, 3)):
+        if limit == "allow":
+            found["allow"] = rng.sample(RUNTIMES, rng.randint(1, 4))
+        elif limit == "max_runtimes":
+            found["max_runtimes"] = rng.randint(0 if rng.random() < 0.1 else 1, 3)
+        elif limit == "max_bytes":
+            found["max_bytes"] = rng.randint(10, 150)
+        else:
+            found["licences"] = rng.sample(["MIT", "BSD", "Own"], 2)
+    return found
+
+
+class LimitedForce(BruteForce):
+    """Brute force that drops covers beyond the limits, by the definition in ``search.limits``."""
+
+    kept: tuple[str, ...] = LIMITS
+
+    def honoured(self, pins: list[dict[str, Any]]) -> list[tuple[Fraction, tuple[int, ...]]]:
+        return [entry for entry in super().honoured(pins) if self.keeps(entry[1])]
+
+    def keeps(self, chosen: tuple[int, ...]) -> bool:
+        said = self.problem["constraints"]
+        used: set[str] = set()
+        for index in chosen:
+            name = self.problem["candidates"][index]["toolchain"]
+            used |= set(said.get("needs", {}).get(name, [name.split("[")[0]]))
+        about = [said["runtimes"][r] for r in used if r in said["runtimes"]]
+        size = said["base_bytes"] + sum(r["bytes"] for r in about)
+        broken = {
+            "allow": "allow" in said and not used <= set(said["allow"]),
+            "max_runtimes": len(used) > said.get("max_runtimes", 99),
+            "max_bytes": size > said.get("max_bytes", 10**9),
+            "licences": "licences" in said
+            and any(set(r["licences"]) - set(said["licences"]) for r in about),
+        }
+        return not any(broken[limit] for limit in self.kept)
+
+
+def limited_problem(seed: int, *, cyclic: bool = False) -> dict[str, Any]:
+    data = random_problem(seed, cyclic=cyclic, nodes=6)
+    rng = random.Random(seed + 1)
+    for candidate in data["candidates"]:
+        candidate["toolchain"] = rng.choice(CHAINS)
+    data["constraints"] = random_constraints(rng)
+    return data
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_equals_brute_force(block: int) -> None:
+    tally: Counter[str] = Counter()
+    for seed in range(3 * 10**9 + block * 10**6, 3 * 10**9 + block * 10**6 + 70 * ROUNDS):
+        data = limited_problem(seed, cyclic=block % 2 == 1)
+        truth, problem = LimitedForce(data), problem_from(data)
+        pins = data.get("pins", [])
+        answer = solve(problem)
+        tally["problems"] += 1
+        free = BruteForce(data).least(pins)
+        if truth.least(pins) is None:
+            assert answer.infeasible is not None and not answer.cover, f"seed {seed}"
+            if free is not None:
+                tally["infeasible"] += 1
+                blamed(seed, truth, pins, answer.infeasible)
+            continue
+        assert answer.infeasible is None, f"seed {seed}: {answer.infeasible}"
+        tally["binding"] += free != truth.least(pins)
+        compare_cover(seed, tally, problem, answer, truth)
+        compare_regrets(seed, tally, answer, truth, pins)
+        for verdict in answer.limit_verdicts:
+            truth.kept = tuple(name for name in LIMITS if name != verdict.limit)
+            without = truth.least(pins)
+            truth.kept = LIMITS
+            with_it = truth.least(pins)
+            assert without is not None and with_it is not None and verdict.price_us is not None
+            assert abs(verdict.price_us - (with_it - without)) < NEAR, f"seed {seed}"
+            tally["prices"] += verdict.price_us > 0
+    print(dict(tally))
+    assert min(tally[n] for n in ("infeasible", "binding", "prices", "regrets")) >= 3
+
+
+def blamed(seed: int, truth: LimitedForce, pins: list[dict[str, Any]], found: Any) -> None:
+    """What is named leaves no cover: no limit can go under all pins, no named pin can go."""
+    some = [pins[i] for i in found.pins]
+    truth.kept = found.limits
+    assert found.limits and truth.least(some) is None, f"seed {seed}: {found}"
+    for limit in found.limits:
+        truth.kept = tuple(name for name in found.limits if name != limit)
+        assert truth.least(pins) is not None, f"seed {seed}: {limit} is innocent"
+    truth.kept = found.limits
+    for place in range(len(some)):
+        rest = some[:place] + some[place + 1 :]
+        assert truth.least(rest) is not None, f"seed {seed}: a pin is innocent"
+    truth.kept = LIMITS
+
+
+def test_k_best_keep_to_the_limits() -> None:
+    several = 0
+    for seed in range(4 * 10**9, 4 * 10**9 + 90 * ROUNDS):
+        data = limited_problem(seed)
+        truth, problem = LimitedForce(data), problem_from(data)
+        allowed = sorted(truth.honoured(data.get("pins", [])))
+        rivals = k_best(problem, 5)
+        assert len(rivals) == min(5, len(allowed)), f"seed {seed}"
+        for rival, (cost, _) in zip(rivals, allowed, strict=False):
+            assert abs(rival.cost_us - cost) < NEAR, f"seed {seed}"
+            assert isinstance(check(problem, rival.cover), float)
+        several += len(rivals) > 1
+    assert several > 10
+
+
+def test_the_judge_refuses_every_cover_that_breaks_a_limit() -> None:
+    refused = 0
+    for seed in range(5 * 10**9, 5 * 10**9 + 60 * ROUNDS):
+        data = limited_problem(seed)
+        truth, problem = LimitedForce(data), problem_from(data)
+        for _, chosen in BruteForce(data).honoured(data.get("pins", [])):
+            said = check(problem, [problem.candidates[i].id for i in chosen])
+            assert isinstance(said, float) == truth.keeps(chosen), f"seed {seed}: {said}"
+            refused += isinstance(said, str)
+    assert refused > 50
+
+
+@pytest.mark.parametrize("shape", ["chain", "residual"])
+def test_on_larger_graphs_the_best_subset_is_the_best_of_all_subsets(shape: str) -> None:
+    """At most two runtimes: as the least over every pair, searched on its own."""
+    data = problem_on(SHAPES[shape](40), seed=7)
+    names = sorted({c["toolchain"].split("[")[0] for c in data["candidates"]})
+    limited = problem_from(data | {"constraints": {"max_runtimes": 2}})
+    least = solve(limited, with_bounds=False)
+    alone = []
+    for pair in itertools.combinations(names, min(2, len(names))):
+        kept = [c for c in data["candidates"] if c["toolchain"].split("[")[0] in pair]
+        answer = solve(problem_from(data | {"candidates": kept}), with_bounds=False)
+        if answer.cost_us is not None:
+            alone.append(answer.cost_us)
+    assert least.cost_us == pytest.approx(min(alone), abs=1e-6)
+
+
+def test_largest_sets_are_those_that_nothing_can_join() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        data = limited_problem(seed)
+        problem = problem_from(data)
+        assert problem.limits is not None
+        sets = RuntimeSets(problem, problem.limits)
+        allowed = [m for m in range(sets.all + 1) if not sets.violates(m)]
+        wanted = {m for m in allowed if not any(m != n and m & n == m for n in allowed)}
+        assert set(sets.maximal_sets()) == wanted
+        mask = rng.randint(0, sets.all)
+        if sets.violates(mask):
+            core = sets.minimal_violation(mask)
+            assert core & ~mask == 0 and sets.violates(core)
+            bits = [b for b in range(len(sets.names)) if core >> b & 1]
+            assert not any(sets.violates(core & ~(1 << b)) for b in bits)
+
+
+def test_a_search_is_reused_only_under_the_same_limits() -> None:
+    from collage_engine.search.api import reuse
+
+    data = limited_problem(11)
+    problem = problem_from(data)
+    search = Search(problem)
+    assert reuse(problem, search) is search
+    del data["constraints"]
+    assert reuse(problem_from(data), search) is not search
+
+
+@pytest.mark.parametrize(
+    ("constraints", "said"),
+    [
+        ({"max_runtimes": -1}, "constraints.max_runtimes"),
+        ({"runtimes": {"a": {"bytes": -5}}}, "constraints.runtimes.a.bytes"),
+        ({"most": 1}, "constraints"),
+        ({"allow": "a"}, "constraints.allow"),
+    ],
+)
+def test_bad_limits_are_refused_with_their_place(constraints: dict[str, Any], said: str) -> None:
+    data = random_problem(1) | {"constraints": constraints}
+    with pytest.raises(UsageError, match=said.replace(".", r"\.")):
+        problem_from(data)
+
+
+def test_limits_in_words_and_their_price() -> None:
+    data = {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
+        "candidates": [
+            {"id": "a0", "nodes": [0], "toolchain": "a", "cost_us": 1.0},
+            {"id": "b0", "nodes": [0], "toolchain": "b[l=1]", "cost_us": 4.0},
+            {"id": "b1", "nodes": [1], "toolchain": "b", "cost_us": 2.0},
+            {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 9.0},
+        ],
+        "constraints": {"max_runtimes": 1},
+    }
+    answer = solve(problem_from(data))
+    assert answer.cover == ("b0", "b1") and answer.cost_us == 6.0
+    (verdict,) = answer.limit_verdicts
+    assert verdict.price_us == 3.0
+    assert verdict.reason == "at most 1 runtime: honoured, costs 3 us (100.0 %)"
+    data["constraints"] = {"max_runtimes": 2, "max_bytes": 5, "base_bytes": 6}
+    answer = solve(problem_from(data))
+    assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)
+    assert [v.state for v in answer.limit_verdicts] == ["pending", "infeasible"]
+
+
+def test_constraints_type_is_public() -> None:
+    assert RuntimeLimits(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)
