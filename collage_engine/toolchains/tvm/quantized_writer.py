@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax, te
@@ -13,20 +13,39 @@ from collage_engine.kernels.cpu.dots.integer_sums import IntegerSums
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.operators import quantization as compute
 from collage_engine.kernels.relax_values import ANCHOR, const
+from collage_engine.kernels.target import Cpu
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tvm.quantized import Integers
+
+class Values(Protocol):
+    """The composites of a function and the values made so far (``quantized.Integers``)."""
+
+    function: Function
+    graph: DataflowGraph
+    cpu: Cpu
+    images: dict[int, Any]
+    plain: dict[int, Any]
+    unturned: set[int]
+
+    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
+        """A channels-last value as the graph has it."""
+        ...
+
+    def read_as_image(self, index: NodeIndex) -> bool:
+        """Whether every reader of a value would take it channels last."""
+        ...
 
 
 class Writer:
     def __init__(
-        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
+        self, integers: Values, builder: relax.BlockBuilder, value_of: Any, found: Quantized
     ) -> None:
         self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, found
         self.graph = integers.graph
