@@ -13,7 +13,7 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.report.numbers import (
-    accuracy_words,
+    accuracy_sentences,
     against_text,
     counted,
     instance_text,
@@ -115,7 +115,7 @@ def _print_estimate(placement: Placement) -> None:
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_words(run):
+    for sentence in accuracy_sentences(run):
         say(sentence)
 
 
