@@ -31,7 +31,7 @@ NARROW = 90
 
 def run_document(run: Run) -> dict[str, Any]:
     """A run as ``place --json`` prints it."""
-    data = msgspec.to_builtins(run)
+    data: dict[str, Any] = msgspec.to_builtins(run)
     for name in _NOT_PRINTED:
         data.pop(name, None)
     return data

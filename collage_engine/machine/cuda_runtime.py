@@ -17,6 +17,7 @@ from collage_engine.records.reasons import short_reason
 SUCCESS = 0
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL = 1
+"""Values of cudaError_t, of cudaStreamNonBlocking and of cudaStreamCaptureMode."""
 FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 719})
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""

@@ -12,11 +12,11 @@ from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.records.errors import MeasureError
 
 GRAPH_S = 0.001
-"""A graph holds as many calls as last about this long: launching it then costs nothing."""
+"""Seconds that the calls of a graph last together; chosen: launching it takes microseconds."""
 MOST_CALLS = 64
-"""Of one graph."""
+"""Calls in one graph, at most; chosen: a graph of more takes longer to make than to run."""
 WARM_S = 0.005
-"""Before the first timing: clocks rise when work comes."""
+"""Seconds of work before the first timing, because clocks rise when work comes; chosen."""
 
 
 class DeviceTimer:

@@ -41,7 +41,9 @@ the fingerprint is appended."""
 CLOCK_MARGIN = 1.05
 """Above the fastest of many windows: a clock does not rise by more from one moment to the next."""
 FAR_MARGIN = 1.5
+"""Factor above the measured bandwidth of memory, where neighbours take a share; chosen."""
 WINDOWS = 25
+"""Windows in which a rate is measured, of which the fastest counts; chosen."""
 
 PIPES = {
     # Floating-point operations per cycle of one core by the best instruction set it has; each

@@ -19,7 +19,7 @@ from collage_engine.records.locks import HeldLock
 PREFIX = "collage-scratch-"
 LOCK = "owner.lock"
 YOUNG_S = 60.0
-"""A folder this young may not have been locked yet."""
+"""Seconds after its creation in which a folder may not have been locked yet; chosen."""
 
 
 class Scratch:

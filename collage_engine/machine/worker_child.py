@@ -33,6 +33,7 @@ from collage_engine.machine.processes import kill, kill_descendants
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+"""Options of Linux's prctl (include/uapi/linux/prctl.h)."""
 
 HEADER = struct.Struct("<Q")
 

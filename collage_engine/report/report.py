@@ -288,7 +288,7 @@ def _headline(run: Run) -> str:
     placement = run.placement
     if placement is None or placement.measured_us is None:
         return "The placement was not measured end to end."
-    rivals = [
+    baselines = [
         base for base in run.baselines if base.measured_us is not None and base.name != run.winner
     ]
     if run.winner != "collage":
@@ -302,9 +302,9 @@ def _headline(run: Run) -> str:
             f"{run.winner} alone is right for this model: no mixed placement was faster than its "
             f"{time_text(placement.measured_us)}."
         )
-    if not rivals:
+    if not baselines:
         return f"The placement takes {time_text(placement.measured_us)}."
-    best = min(rivals, key=lambda base: base.measured_us or 0.0)
+    best = min(baselines, key=lambda base: base.measured_us or 0.0)
     assert best.measured_us is not None
     share = (best.measured_us / placement.measured_us - 1) * 100
     return (
