@@ -50,6 +50,11 @@ TOOLCHAINS: dict[str, str] = {
 }
 """Toolchains of this project: name → module and class, in the order in which they are shown."""
 
+ON_DEMAND: dict[str, str] = {
+    "example": "collage_engine.toolchains.example.toolchain:ExampleToolchain",
+}
+"""Toolchains that are used only where a user names them."""
+
 GROUP = "collage.toolchains"
 """The entry-point group through which other packages add toolchains."""
 
@@ -86,7 +91,7 @@ def _foreign() -> _Foreign:
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
         if not NAME.fullmatch(entry.name):
             reason = "a name has lower-case letters, digits and underscores only"
-        elif entry.name in TOOLCHAINS or entry.name in found.targets:
+        elif entry.name in (*TOOLCHAINS, *ON_DEMAND, *found.targets):
             owner = found.packages.get(entry.name, "Collage Explorer")
             reason = f"the name belongs to a toolchain of {owner} already"
         else:
@@ -102,11 +107,16 @@ def _foreign() -> _Foreign:
 
 def _targets() -> dict[str, str]:
     """Name → module and class of every known toolchain."""
-    return TOOLCHAINS | _foreign().targets
+    return TOOLCHAINS | _foreign().targets | ON_DEMAND
 
 
 def all_names() -> tuple[str, ...]:
-    """Every known toolchain, in the order in which they are shown and tried."""
+    """Every toolchain that is used unasked, in the order in which they are shown and tried."""
+    return tuple(name for name in _targets() if name not in ON_DEMAND)
+
+
+def known_names() -> tuple[str, ...]:
+    """Every toolchain that a user can name: also those that are used on demand only."""
     return tuple(_targets())
 
 
@@ -220,7 +230,7 @@ def probe_all(
 
 def _check(name: str) -> None:
     if name not in _targets():
-        known = ", ".join(_targets())
+        known = ", ".join(all_names())
         raise UsageError(f"unknown toolchain {name!r}; known are {known}")
 
 
