@@ -16,7 +16,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.report.numbers import instance_text
 
 MOST_ELEMENTS = 2**40
+"""Elements of an input, at most; chosen: terabytes, more than any machine has."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+"""Seconds in a unit of time."""
 
 
 def duration(text: str) -> float:

@@ -143,8 +143,8 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         "--no-in-place",
         dest="in_place",
         action="store_false",
-        help="search on what candidates take alone; do not look into whole covers for what they "
-        "take there",
+        help="search on isolated costs; do not run whole placements to learn what candidates cost "
+        "in this model",
     )
     place.add_argument(
         "--refine",

@@ -15,7 +15,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from collage_engine.drawing.words import STAGE_TITLES
+from collage_engine.drawing.formatting import STAGE_TITLES
 from collage_engine.records import event as ev
 
 

@@ -29,7 +29,9 @@ EMULATED = 3
 CACHE_BYTES = 128
 """Of a multiprocessor in a cycle, from the nearest cache: more than any farther one gives."""
 CLOCK_MARGIN = 1.05
+"""Factor above the clock that the driver states, for boosts beyond it; chosen."""
 MEMORY_MARGIN = 1.1
+"""Factor above the bandwidth that clock and bus width give; chosen."""
 
 
 def device_peaks(device: CudaDevice) -> Peaks | None:

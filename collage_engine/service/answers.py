@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collage_engine.planning.explain import explain_document
 from collage_engine.planning.problem import search_document
+from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
@@ -41,8 +42,8 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     )
 
 
-def run_search(opened: OpenDocument, params: p.RunSearch) -> p.SearchAnswer:
-    """The best cover at the stored costs under the pins as they are now."""
+def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
+    """The best placement at the stored costs under the pins as they are now."""
     with opened.searching:
         now = opened.snapshot()
         if not now.candidates:
@@ -67,7 +68,7 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
     )
 
 
-def explain(opened: OpenDocument, params: p.Explain) -> p.ExplainAnswer:
+def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
     """Why an operator runs where it does; UsageError where there is no such operator."""
     operators = opened.document.model.nodes
     if not 0 <= params.node < operators:

@@ -18,6 +18,7 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.planning.problem import search_document
+from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
 from collage_engine.records.event import Done, Event, Measured
@@ -177,9 +178,10 @@ class Engine:
 
     # -- runs --------------------------------------------------------------------------
 
-    def run_preflight(self, params: p.RunStart) -> p.PreflightAnswer:
+    def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
+        answer: PreflightAnswer
         answer, outcome = self._idle_client().job(
             "preflight", **opened.model_arguments(), settings=params.settings
         )
@@ -287,13 +289,14 @@ class Engine:
         opened.put_measured(fresh)
         return p.CandidatesAnswer(candidates=tuple(fresh), total=len(fresh))
 
-    def inside_get(self, params: p.InsideQuery) -> p.InsideAnswer:
+    def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
-        return self._idle_client().job(
+        answer: InsideAnswer = self._idle_client().job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node
         )
+        return answer
 
     def export_artifact(self, params: p.ExportArtifact) -> p.Exported:
         """Write a run's placement to a folder, or return it as an archive's bytes."""

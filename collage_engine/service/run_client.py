@@ -19,7 +19,8 @@ from collage_engine.records.errors import Cancelled, CollageError
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
-"""How long a cancelled job may take to end by itself before its process is killed."""
+"""Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
+cancel is answered within a second."""
 
 
 class Ticket:

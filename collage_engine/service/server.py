@@ -28,7 +28,7 @@ from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
-"""At most 20 batches of notifications a second."""
+"""Seconds between batches of notifications, at least; chosen: 20 a second look continuous."""
 
 
 class Notifier:
