@@ -1,7 +1,8 @@
 """Between documents and the search: candidates with costs become a problem, covers a placement.
 
 The room imports records, sessions and the search only, so that the process that answers requests
-can search again after a pin without TVM and without the child that runs the pipeline."""
+can search again after a pin without TVM and without the child that runs the pipeline.
+"""
 
 from __future__ import annotations
 
