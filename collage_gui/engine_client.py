@@ -284,8 +284,8 @@ class EngineClient(QObject):
                 costs.setdefault(params.document, {}).update(params.costs)
             elif method == "progress":
                 newest[params.document] = at
-        for document, found in costs.items():
-            merged = protocol.MeasuredMany(document=document, costs=found)
+        for document, measured in costs.items():
+            merged = protocol.MeasuredMany(document=document, costs=measured)
             self.notified.emit("measured", merged)
         for at, (method, params) in enumerate(events):
             if method == "measured" or at in dropped:

@@ -224,8 +224,8 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
 
 def _jumps(shown: Scene, ink: dict[str, str]) -> list[str]:
     out: list[str] = []
-    for found, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
-        for box, others in found.items():
+    for jumps, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
+        for box, others in jumps.items():
             x, y, w, h = shown.rectangle(box)
             names = ", ".join(shown.display.boxes[o].label for o in others[:6])
             more = f" and {len(others) - 6} more" if len(others) > 6 else ""

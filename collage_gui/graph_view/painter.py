@@ -130,14 +130,14 @@ def _bands(
 def _edges(
     painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
 ) -> None:
-    found = picture.segments_in(area)
-    if not len(found):
+    visible = picture.segments_in(area)
+    if not len(visible):
         return
     pen = QPen(QColor(c.edge), 1.0 if far else max(1.2, 1.0 / scale))
     pen.setCosmetic(far)
     painter.setPen(pen)
     lines = picture.lines
-    painter.drawLines([lines[i] for i in found.tolist()])
+    painter.drawLines([lines[i] for i in visible.tolist()])
 
 
 def _far(
