@@ -31,8 +31,9 @@ class Group:
 
 
 FIRST_VIEW_LIMIT = 400
-"""Above this many boxes a graph opens collapsed."""
+"""Above this many boxes a graph opens collapsed; chosen."""
 _SECTION_BOXES = 120
+"""Sections of a graph whose names do not help, at most; chosen."""
 
 
 def _scope_path(name: str) -> tuple[str, ...]:

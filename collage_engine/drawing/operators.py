@@ -14,6 +14,7 @@ from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
 
 _OPERATORS_NAMED = 4
+"""Operators that the label of a partition names; chosen."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ _DARK = {
     "border": "#4b5057",
 }
 _STRIP = 28.0
+"""Width of a box's coloured strip, as on the screen; chosen."""
 _MARGIN = 28.0
+"""Margin around the graph; chosen."""
 
 _PATTERNS = {
     "rising": '<path d="M-1,7 l8,-8 M-1,1 l2,-2 M5,7 l2,-2"/>',

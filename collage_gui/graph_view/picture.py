@@ -1,4 +1,4 @@
-"""A scene turned into arrays that are quick to cull, and Qt shapes that are quick to draw.
+"""Turns a scene into arrays that are quick to cull, and Qt shapes that are quick to draw.
 
 One batching painter needs, for any viewport, the visible boxes and edge segments by colour:
 boxes are found by comparing arrays (10,000 in tens of µs), segments likewise, and the Qt

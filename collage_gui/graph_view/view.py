@@ -1,4 +1,4 @@
-"""The graph on the screen: selecting, walking along edges, mouse and keyboard."""
+"""Lets the user select in the graph and walk along its edges, by mouse and keyboard."""
 
 from __future__ import annotations
 
