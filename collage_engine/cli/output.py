@@ -27,18 +27,19 @@ from collage_engine.report.numbers import (
 from collage_engine.session.document import Document
 
 MOST_EXPLAINED = 20
-"""Candidates of one node that ``explain`` lists; all of them with ``--json``."""
+"""Candidates of one node that ``explain`` lists, all of them with ``--json``; chosen: they fit on
+a screen."""
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
-    """What is here with its version; what is missing with its reason and how to get it."""
+    """Print which toolchains are here, and why others are missing and how to install them."""
     made = Columns("toolchain", "version", "targets", "devices", "state")
     for state in states:
         words = "available" if state.available else "no device" if state.builds else "missing"
@@ -60,7 +61,7 @@ def candidate_text(c: CandidateRecord) -> str:
 
 
 def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
-    """One line a candidate: where, on what, and what it costs if that is in the store."""
+    """Print one line for each candidate: nodes, toolchain, and the cost if that is stored."""
     made = Columns(
         "toolchain",
         "nodes",
@@ -102,7 +103,7 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:
-    """Which operator is explained."""
+    """Print which operator is explained."""
     calls = [node for node in document.graph.nodes if node.form == "call"]
     number = numbers[0]
     node = calls[number]
@@ -113,7 +114,7 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
 
 
 def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:
-    """The story in sentences, then the candidates that hold the node, best first.
+    """Print an explanation in sentences, then the candidates that hold the node, best first.
 
     ``exported``: the candidate that the last run exported there, where another is chosen here.
     """
@@ -122,7 +123,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
     if not answer.candidates:
         return
     within = any(c.cost.in_place for c in answer.candidates)
-    numbers = ("cost", "20–80 %", *(("alone",) if within else ()), "regret")
+    numbers = ("cost", "20–80 %", *(("isolated",) if within else ()), "regret")
     made = Columns(
         "", "toolchain", "nodes", "operators", *numbers, right=numbers, cut=("nodes", "operators")
     )
@@ -146,21 +147,21 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             candidate_text(c),
             cost,
             spread_text(spread, c.cost.median_us),
-            *((_alone_text(c.cost),) if within else ()),
+            *((_isolated_text(c.cost),) if within else ()),
             time_text(answer.regrets.get(c.id)),
         )
     say()
     show(made.table)
     say(
-        "→ chosen   regret: what the best cover with it costs more   = a tie: repeats, or "
+        "→ chosen   regret: what the best placement with it costs more   = a tie: repeats, or "
         "measurements at another time, differ by more than that"
     )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
-        say("• what the run exported here: another cover was the fastest end to end")
+        say("• what the run exported here: another placement was the fastest end to end")
     if within:
         say(
-            "cost: within the model, seen in covers that were run, or predicted from these where "
-            "alone has a ~"
+            "cost: expected in this model, measured in placements that were run, or predicted from "
+            "these where the isolated cost has a ~"
         )
     left = len(answer.candidates) - len(shown)
     if left > 0:
@@ -171,14 +172,14 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             say(f"invalid: {what}: {c.cost.reason}")
 
 
-def _alone_text(cost: Cost) -> str:
+def _isolated_text(cost: Cost) -> str:
     if not cost.in_place:
         return ""
     return ("~" if cost.in_place == "predicted" else "") + time_text(cost.alone_us)
 
 
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
-    """Two runs: latencies, partitions a toolchain, and the nodes that changed."""
+    """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
     a, b = found.measured_us
     say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
     if a is not None and b is not None:
@@ -199,7 +200,7 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
 
 
 def print_changed_facts(before: Run, after: Run) -> None:
-    """What else differs: limits, pins, accuracy, memory, formats, tuning."""
+    """Print what else differs: limits, pins, accuracy, memory, formats, tuning."""
     made = Columns("", "before", "after", cut=("before", "after"))
     rows = [
         (f"{fact.group}: {fact.name}", old or "–", new or "–")
@@ -214,11 +215,12 @@ def print_changed_facts(before: Run, after: Run) -> None:
 
 
 def signed(us: float) -> str:
+    """A difference of times, with its sign: ``+1.2 µs``, ``−3 ms``."""
     return ("+" if us > 0 else "−") + time_text(abs(us))
 
 
 def print_store(info: dict[str, Any]) -> None:
-    """Where the measurements are, how many, of what and since when."""
+    """Print where the measurements are, how many, of what and since when."""
     say(f"file: {info['path']}")
     if not info["exists"]:
         say("it does not exist yet: nothing has been measured")

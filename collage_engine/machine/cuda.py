@@ -24,12 +24,16 @@ DEFAULT_ARCHITECTURE = "sm_90a"
 """What is compiled for where no device says otherwise."""
 
 PROBE_SECONDS = 60.0
+"""Seconds that the driver may take to answer; chosen: it may have to load a kernel module."""
 
 SHARED_BYTES = 48 << 10
-"""Shared memory a block has without asking for more, on every architecture."""
+"""Bytes of shared memory that a block has without asking for more, on every architecture (the
+same guide)."""
 THREADS = 1024
+"""Threads of a block, at most, on every architecture (CUDA C++ Programming Guide, table of
+compute capabilities)."""
 REGISTERS = 65536
-"""Of a block."""
+"""32-bit registers of a block, at most (the same table)."""
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 
@@ -68,7 +72,7 @@ class CudaDevice:
         return architecture_of(self.capability)
 
     def record(self) -> Device:
-        """It as the device ``cuda:N``."""
+        """This device as a record, called ``cuda:N``."""
         text = json.dumps([asdict(self) | {"number": 0}], sort_keys=True)
         return Device(
             name=f"cuda:{self.number}",
@@ -83,7 +87,7 @@ class CudaDevice:
 
 @dataclass(frozen=True)
 class CudaProbe:
-    """The devices, or why there is none."""
+    """What probing found: the CUDA devices, or the reason why there is none."""
 
     devices: tuple[CudaDevice, ...] = ()
     reason: str | None = None
@@ -180,7 +184,7 @@ def cuda_probe() -> CudaProbe:
 
 
 def read_answer(answer: dict[str, object]) -> CudaProbe:
-    """The child's JSON as records."""
+    """Turn the child's JSON into records."""
     reason = answer.get("reason")
     if reason:
         return CudaProbe(reason=str(reason))
@@ -203,7 +207,7 @@ print_devices()
 
 
 def print_devices() -> None:
-    """In the child: one line of JSON, devices or a reason."""
+    """Print, in the child process, the devices or a reason as one line of JSON."""
     print(json.dumps(_ask_driver()))
 
 

@@ -17,6 +17,7 @@ from collage_engine.records.reasons import short_reason
 SUCCESS = 0
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL = 1
+"""Values of cudaError_t, of cudaStreamNonBlocking and of cudaStreamCaptureMode."""
 FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 719})
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
@@ -32,13 +33,16 @@ class DeviceFault(Exception):
 
 
 class CudaRuntime:
-    """Checked calls. ``library`` has the C functions; for tests it may be anything like it."""
+    """Calls of the CUDA runtime, each of them checked.
+
+    ``library`` has the C functions; tests give one of their own.
+    """
 
     def __init__(self, library: Any = None) -> None:
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
 
     def check(self, status: int, what: str) -> None:
-        """``MeasureError`` for an error, ``DeviceFault`` for one that spoils the context."""
+        """Raise ``MeasureError``, or ``DeviceFault`` for an error that spoils the context."""
         if status == SUCCESS:
             return
         self.library.cudaGetLastError()
@@ -48,13 +52,14 @@ class CudaRuntime:
         raise MeasureError(text)
 
     def text(self, status: int) -> str:
+        """What the runtime calls a status."""
         describe = self.library.cudaGetErrorString
         describe.restype = ctypes.c_char_p
         found = describe(status)
         return f"{found.decode()} ({status})" if found else f"CUDA error {status}"
 
     def synchronize(self) -> None:
-        """Until the device is done; whatever went wrong before comes out here."""
+        """Wait until the device is done; an error of earlier work is raised here."""
         self.check(self.library.cudaDeviceSynchronize(), "the device")
 
     def _handle(self, call: Callable[..., int], what: str, *arguments: Any) -> ctypes.c_void_p:
@@ -63,18 +68,21 @@ class CudaRuntime:
         return handle
 
     def stream(self) -> ctypes.c_void_p:
+        """A new stream that does not wait for the default one."""
         call = self.library.cudaStreamCreateWithFlags
         return self._handle(call, "creating a stream", ctypes.c_uint(NON_BLOCKING))
 
     def event(self) -> ctypes.c_void_p:
+        """A new event that takes times."""
         call = self.library.cudaEventCreateWithFlags
         return self._handle(call, "creating an event", ctypes.c_uint(0))
 
     def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        """Have the event happen when the stream comes to it."""
         self.check(self.library.cudaEventRecord(event, stream), "recording an event")
 
     def seconds_between(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
-        """Waits for the later event."""
+        """Wait for the later event and return the seconds since the earlier one."""
         self.check(self.library.cudaEventSynchronize(end), "waiting for the device")
         ms = ctypes.c_float()
         self.check(
@@ -83,7 +91,7 @@ class CudaRuntime:
         return ms.value / 1000
 
     def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
-        """An executable graph of what ``work`` enqueues on the stream.
+        """Capture what ``work`` enqueues on the stream as an executable graph.
 
         ``MeasureError`` when that cannot be captured: it allocates, or waits for the device.
         """
@@ -111,7 +119,9 @@ class CudaRuntime:
             self.library.cudaGraphDestroy(graph)
 
     def launch(self, graph: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        """Run a graph on a stream; it returns before the graph is done."""
         self.check(self.library.cudaGraphLaunch(graph, stream), "launching a graph")
 
     def destroy_graph(self, graph: ctypes.c_void_p) -> None:
+        """Free a graph."""
         self.library.cudaGraphExecDestroy(graph)

@@ -39,9 +39,13 @@ CONSTANT = "peaks 2"
 the fingerprint is appended."""
 
 CLOCK_MARGIN = 1.05
-"""Above the fastest of many windows: a clock does not rise by more from one moment to the next."""
+"""Factor above the fastest of many windows; chosen: a clock does not rise by more from one moment
+to the next."""
 FAR_MARGIN = 1.5
+"""Factor above a measured rate that no clock and width confirms, because neighbours may have slowed
+the measurement; chosen."""
 WINDOWS = 25
+"""Windows in which a rate is measured, of which the fastest counts; chosen."""
 
 PIPES = {
     # Floating-point operations per cycle of one core by the best instruction set it has; each
@@ -130,13 +134,16 @@ def per_cycle(dtype: str, flags: frozenset[str], halves: bool = False) -> int:
 
 
 def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
-    """Whether a processor has AVX-512 on 256-bit pipes: Zen 4, which is AMD's family 25 (Software
-    Optimization Guide for the AMD Zen 4 Microarchitecture, 2.11: floating-point unit)."""
+    """Whether a processor has AVX-512 on 256-bit pipes.
+
+    That is Zen 4, AMD's family 25 (Software Optimization Guide for the AMD Zen 4 Microarchitecture,
+    2.11: floating-point unit).
+    """
     return "avx512f" in flags and "AuthenticAMD 25 " in model
 
 
 def measure_peaks() -> Peaks:
-    """Measure now, for about half a second on one core. ``MeasureError`` without a compiler."""
+    """Measure one core for about half a second; ``MeasureError`` without a compiler."""
     library = ctypes.CDLL(str(_build()))
     for name in ("collage_fma_f32", "collage_fma_f64", "collage_cycles"):
         getattr(library, name).restype = ctypes.c_double
@@ -160,7 +167,7 @@ def combine(
     flags: frozenset[str],
     halves: bool = False,
 ) -> Peaks:
-    """Bounds from a clock, measured FLOP/s, and (bytes held nearer, measured bytes/s) by level.
+    """Derive bounds from a clock, measured FLOP/s, and (bytes held nearer, bytes/s) by level.
 
     ``halves``: see :func:`per_cycle`.
     """

@@ -33,12 +33,13 @@ from collage_engine.machine.processes import kill, kill_descendants
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+"""Options of Linux's prctl (include/uapi/linux/prctl.h)."""
 
 HEADER = struct.Struct("<Q")
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Linux's prctl; elsewhere nothing (the warden alone then sees to a dead parent)."""
+    """Call Linux's prctl; elsewhere the warden alone watches for the parent's death."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -117,7 +118,7 @@ def _warden(server: int, life: int, parent: int) -> None:  # pragma: no cover - 
 
 
 def read_message(stream: BinaryIO) -> Any:
-    """One pickled message; EOFError when the other side is gone."""
+    """Read one pickled message; EOFError when the other side is gone."""
     head = stream.read(HEADER.size)
     if len(head) < HEADER.size:
         raise EOFError
@@ -126,26 +127,27 @@ def read_message(stream: BinaryIO) -> Any:
 
 
 def pack_message(message: Any) -> bytes:
+    """Return a message as bytes, its size before it."""
     body = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(body)) + body
 
 
 def load_target(target: str) -> Callable[..., Any]:
-    """``package.module:function``; a class is instantiated once, its instance is called."""
+    """Import ``package.module:function``; a class is instantiated, and its instance called."""
     module, _, name = target.partition(":")
     found = getattr(importlib.import_module(module), name)
     return cast(Callable[..., Any], found() if inspect.isclass(found) else found)
 
 
 def takes_messages(function: Callable[..., Any]) -> bool:
-    """Whether it has a second positional parameter, for sending messages on the way."""
+    """Return whether a function has a second positional parameter, for sending messages."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.kind in kinds for p in parameters) >= 2
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data, so that it survives classes the parent cannot import."""
+    """Describe an exception as plain data, because the parent may lack its class."""
     return {
         "type": type(error).__name__,
         "module": type(error).__module__,
@@ -156,8 +158,11 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _tell_crashes() -> None:
-    """Python's stack to standard error when a library crashes. Anew for every request: libraries
-    (TVM's among them) put handlers of their own in its place when they are loaded."""
+    """Have Python's stack written to standard error when a library crashes.
+
+    This is asked anew for every request: libraries (TVM's among them) put handlers of their own in
+    its place when they are loaded.
+    """
     faulthandler.disable()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # no standard error
         faulthandler.enable()

@@ -46,7 +46,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def among_others(self, us: float, in_place: Literal["seen", "predicted"]) -> Cost:
         """This cost as it is within a whole model, where the median is ``us``; the spread, in
-        proportion, is that of the repeats alone."""
+        proportion, is that of the repeats alone.
+        """
         alone = self.alone()
         if alone.median_us is None:
             return self
@@ -63,7 +64,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def like(self, known: Cost) -> Cost:
         """This fresh cost alone, as it is within the model where ``known``, an older one of the
-        same work, is: as many times more as that was."""
+        same work, is: as many times more as that was.
+        """
         if not known.in_place or not known.alone_us or not self.usable or self.in_place:
             return self
         factor = (known.median_us or 0.0) / known.alone_us

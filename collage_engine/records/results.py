@@ -22,7 +22,8 @@ class Opened:
 @dataclass(frozen=True)
 class RunOutcome:
     """What a run found out; sent part by part while it goes on, so that a cancelled run keeps
-    its candidates. None: not known yet."""
+    its candidates. None: not known yet.
+    """
 
     candidates: list[CandidateRecord] | None = None
     not_offered: dict[str, dict[int, str]] | None = None

@@ -23,6 +23,7 @@ MOST_SLOWER = 0.01
 MOST_SLOWER_UPPER = 0.03
 """And the upper end of its 95 % interval."""
 CLEARLY_FASTER = 0.05
+"""Relative gain from which a placement is called faster; chosen."""
 
 
 class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
     """Why it has no time, or takes no part in the verdict."""
     same_module: bool = False
     """It is the very module that ours is, byte for byte: its distance from ours is the noise
-    between two processes, no rival."""
+    between two processes, and no comparison."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +84,18 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     toolchains: dict[str, int] = {}
     """Partitions of our placement by toolchain."""
     winner: str = ""
-    """Whose cover was exported: ``collage``, or the baseline's name."""
+    """Whose placement was exported: ``collage``, or the baseline's name."""
     samples: dict[str, list[tuple[float, float]]] = {}
     """Per runtime and round: wall and CPU µs of the median call; NaN is written as −1."""
 
     @property
     def key(self) -> tuple[str, int, str]:
+        """What identifies a measurement among the results: model, threads, precision."""
         return self.model, self.threads, self.precision
 
     @property
     def ours(self) -> PeerTime | None:
+        """The time of Collage's placement, where there is one."""
         return next((p for p in self.peers if p.name == OURS), None)
 
 
@@ -108,7 +111,7 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_peers(path: Path) -> PeersResult:
-    """A results file; UsageError says what is wrong with it."""
+    """Read a results file; UsageError says what is wrong with it."""
     try:
         return decode_peers(path.read_bytes(), str(path))
     except OSError as error:
@@ -116,7 +119,7 @@ def read_peers(path: Path) -> PeersResult:
 
 
 def decode_peers(data: bytes, name: str) -> PeersResult:
-    """The content of a results file called ``name``; UsageError says what is wrong with it."""
+    """Decode the content of a results file called ``name``; UsageError says what is wrong."""
     try:
         return decode(data, PeersResult)
     except msgspec.MsgspecError as error:
@@ -124,7 +127,7 @@ def decode_peers(data: bytes, name: str) -> PeersResult:
 
 
 def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:
-    """Entries of one thread count and precision together, with a heading."""
+    """Group the entries of one thread count and precision, with a heading."""
     found: dict[tuple[int, str], list[PeerEntry]] = {}
     for entry in result.entries:
         found.setdefault((entry.threads, entry.precision), []).append(entry)
@@ -171,7 +174,7 @@ def _rest(entry: PeerEntry) -> list[str]:
 
 
 def notes(entries: Sequence[PeerEntry]) -> list[str]:
-    """Why runtimes have no time or take no part, once each."""
+    """Return why runtimes have no time or take no part, once each."""
     said = sorted(
         {
             f"{peer.name} on {entry.model}: {peer.reason}"
@@ -189,7 +192,7 @@ def notes(entries: Sequence[PeerEntry]) -> list[str]:
 
 
 def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
-    """The bars of one table, a sentence each."""
+    """Say in a sentence each whether the entries of a table meet their bars."""
     lines = []
     compared = [e for e in entries if e.slowdown is not None]
     if not compared:
@@ -221,20 +224,20 @@ def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
 
 
 def headings(result: PeersResult) -> list[str]:
-    """Machine, versions and settings."""
+    """Return lines that name the machine, the versions and the settings."""
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     return [f"{result.machine}, {counted(result.cores, 'core')}; {versions}", *result.settings]
 
 
 def milliseconds(us: float) -> str:
-    """In ms, four digits: these are compared with each other to the percent."""
+    """Format a time in ms with four digits, because the times are compared to the percent."""
     ms = us / 1000
     digits = 3 if ms < 10 else 2 if ms < 100 else 1
     return f"{ms:.{digits}f}"
 
 
 def markdown(result: PeersResult) -> str:
-    """Everything as Markdown, for a README."""
+    """Render all results as Markdown."""
     lines = [*headings(result), ""]
     for heading, entries in groups(result):
         head, rows = table(entries)
@@ -249,7 +252,7 @@ def markdown(result: PeersResult) -> str:
 
 
 def one_line(entry: PeerEntry) -> str:
-    """An entry while the benchmark runs."""
+    """Format an entry in one line, for the running benchmark."""
     times = "  ".join(
         f"{p.name} {time_text(p.us) if p.us is not None else p.reason}" for p in entry.peers
     )

@@ -16,7 +16,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.context import RunState
 from collage_engine.run.run_document import Findings
 from collage_engine.run.stages.accuracy import keep_tolerance
-from collage_engine.run.stages.calibrate import settle_in_place
+from collage_engine.run.stages.calibrate import calibrate_costs
 from collage_engine.run.stages.compile_only import compile_only
 from collage_engine.run.stages.confirm import confirm_placements, export_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
@@ -79,7 +79,7 @@ def _go_through(state: RunState) -> RunOutcome:
         answer, placements = search_covers(state, menu)
         sample = Sample(inputs, original_outputs(model, inputs))
         if settings.in_place:
-            answer, placements = settle_in_place(state, menu, (answer, placements), sample)
+            answer, placements = calibrate_costs(state, menu, (answer, placements), sample)
         state.further = further_samples(model, settings)
         if is_promised(settings):
             kept, placements = keep_tolerance(state, placements, sample, measuring)

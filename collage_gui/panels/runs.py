@@ -1,4 +1,4 @@
-"""Runs and baselines: bars, the name and note of a run, and pages that tell more of it."""
+"""Shows runs and baselines as bars, the name and note of a run, and pages about it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
 from collage_engine.records.placement import Run
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
+from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
-from collage_gui.panels.charts import BarChart
 from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.in_model_times import InModelTable
 from collage_gui.panels.run_bars import run_bars
@@ -28,7 +28,7 @@ from collage_gui.theme import Theme
 
 
 class RunsPanel(QWidget):
-    """The shown run beside all runs and baselines, and pages that tell more of it."""
+    """Compares the shown run with all runs and baselines, and tells more of it on pages."""
 
     changes_wanted = Signal()
     """Show the differences with the reference in the graph."""

@@ -1,4 +1,4 @@
-"""Settling on costs within the model: what is looked into, what is believed, when it ends."""
+"""Calibration inside the model: which covers are tried, what is believed, when it ends."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from collage_engine.control.progress import StageReport
-from collage_engine.control.run_control import RunControl
 from collage_engine.partition.candidate import make_record
-from collage_engine.planning.problem import make_problem
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.planning.problem import best_placements, make_problem
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, InfeasibleError
-from collage_engine.records.event import Log
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages import calibrate as stage_in_place
-from collage_engine.run.stages.calibrate import _Settling, ids
-from collage_engine.run.stages.search import find_covers
-from collage_engine.search.api import check
+from collage_engine.search.api import check, reuse, solve
 from collage_engine.search.problem import Problem
-from collage_engine.trials.calibration import Looked
-from collage_engine.trials.in_model_costs import InPlace
+from collage_engine.trials import calibration
+from collage_engine.trials.calibration import (
+    Calibrated,
+    CalibrationInput,
+    CalibrationSettings,
+    Found,
+    calibrate,
+    ids,
+)
+from collage_engine.trials.in_model_costs import InModelCosts
+from collage_engine.trials.proposals import Trial, run_proposals
 from tests.support.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -57,33 +59,25 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
 
 
 @dataclass
-class State:
-    """What ``_Settling`` and the search read of a run, without a model's file."""
+class Case:
+    """A model's candidates, and how covers of them are searched."""
 
     records: list[CandidateRecord]
     pins: tuple[Pin, ...] = ()
     settings: RunSettings = field(default_factory=RunSettings)
-    said: list[str] = field(default_factory=list)
-    control: RunControl = field(init=False)
+    logged: list[str] = field(default_factory=list)
+    searches: int = 0
 
-    graph = GRAPH.record
-    model = SimpleNamespace(graph=GRAPH)
+    def problem(self, records: Sequence[CandidateRecord]) -> Problem:
+        return make_problem(GRAPH.record, records, self.pins, {}, self.settings)
 
-    def __post_init__(self) -> None:
-        def emit(event: Any) -> None:
-            if isinstance(event, Log):
-                self.said.append(event.text)
-
-        self.control = RunControl(emit)
-
-    def by_id(self) -> dict[str, CandidateRecord]:
-        return {one.id: one for one in self.records}
-
-    def problem(self) -> Problem:
-        return make_problem(GRAPH.record, self.records, self.pins, {}, self.settings)
-
-    def doubt(self, *_: object) -> Any:
-        return SimpleNamespace(probability={})
+    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+        self.searches += 1
+        problem = self.problem(records)
+        searched = reuse(problem, None)
+        answer = solve(problem, previous=searched)
+        by_id = {record.id: record for record in records}
+        return answer, best_placements(GRAPH.record, by_id, problem, searched, self.settings)
 
 
 class Covers:
@@ -95,24 +89,57 @@ class Covers:
         self.seen: list[frozenset[Work]] = []
         self.refused: Callable[[frozenset[Work]], bool] = lambda _: False
 
-    def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-        parts = frozenset((part.instance.id, part.operators) for part in cover)
+    def run(self, parts: frozenset[Work]) -> Trial:
         self.seen.append(parts)
         if self.refused(parts):
-            return "it crashed"
-        return Looked(parts={p: self.truth[p] for p in parts}, between_us=self.between_us)
+            return Trial(failures=("it crashed",))
+        times = {part: self.truth[part] for part in parts}
+        return Trial(partitions_us=times, between_us=self.between_us)
 
 
-def settle(state: State, covers: Covers) -> Any:
-    run: Any = state
-    told: Any = covers
-    found = find_covers(run, None)  # type: ignore[arg-type]
-    settling = _Settling(run, None, told)  # type: ignore[arg-type]
-    report = StageReport("in-place", lambda _: None)
-    answer, placements = settling.go(found, report)
-    return SimpleNamespace(
-        first=found, answer=answer, placements=placements, detail=report.detail, settling=settling
+@dataclass
+class Outcome:
+    """A calibration's result, beside what it started from."""
+
+    first: Found
+    calibrated: Calibrated
+
+    @property
+    def records(self) -> list[CandidateRecord]:
+        return self.calibrated.records
+
+    @property
+    def placements(self) -> list[Placement]:
+        return self.calibrated.placements
+
+    @property
+    def detail(self) -> str:
+        return self.calibrated.detail
+
+
+def settle(
+    case: Case, covers: Covers, settings: CalibrationSettings | None = None, seconds: float = 30.0
+) -> Outcome:
+    """Calibrate, every trial from the table of true times."""
+    found = case.search(case.records)
+    assert found is not None
+    case.searches = 0
+    by_id = {record.id: record for record in case.records}
+    given = CalibrationInput(
+        graph=GRAPH,
+        records=case.records,
+        found=found,
+        search=case.search,
+        problem=case.problem,
+        percentile=case.settings.percentile,
+        seconds=seconds,
+        log=case.logged.append,
     )
+
+    def run(cover: tuple[str, ...]) -> Trial:
+        return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
+
+    return Outcome(found, run_proposals(calibrate(given, settings), run))
 
 
 def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
@@ -133,7 +160,7 @@ def every_cover(names: Mapping[Work, float]) -> Iterator[list[Work]]:
     return after(0)
 
 
-def cover_of(placement: Any) -> set[Work]:
+def cover_of(placement: Placement) -> set[Work]:
     return {(part.toolchain, part.nodes) for part in placement.partitions}
 
 
@@ -144,12 +171,12 @@ ALONE: dict[Work, float] = {("lib", one): 1.0 for one in SINGLES} | {
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
-    state = State(offers(ALONE))
-    found = settle(state, Covers(truth, between_us=0.5))
+    case = Case(offers(ALONE))
+    found = settle(case, Covers(truth, between_us=0.5))
     assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
     assert found.placements[0].estimated_us == pytest.approx(6.5)
-    for one in state.records:
+    for one in found.records:
         if one.nodes != (1, 2):
             assert one.cost.in_place == "seen" and one.cost.alone_us is not None
             assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
@@ -157,18 +184,17 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
         else:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
-    assert found.settling.whole_us == pytest.approx(7.0)
-    assert found.detail.startswith("2 covers run, 6 candidates seen there; the best took 7 µs")
+    assert found.calibrated.best_us == pytest.approx(7.0)
+    assert found.detail.startswith("2 covers run, 6 candidates measured there; the best took 7 µs")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_predicted_too_low_is_looked_into_and_found_out(
+def test_what_is_predicted_too_low_is_tried_and_found_out(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is predicted to take more than alone, and all does: so the cover that truly takes
     least is reached, one disappointment after the other."""
-    monkeypatch.setattr(stage_in_place, "fit", lambda _: InPlace())
-    monkeypatch.setattr(stage_in_place, "TURNS", 500)
+    monkeypatch.setattr(calibration, "fit", lambda _: InModelCosts())
     draw = random.Random(seed)
     every = [*SINGLES, *PAIRS, (0, 1, 2), (1, 2, 3)]
     alone: dict[Work, float] = {
@@ -176,48 +202,49 @@ def test_what_is_predicted_too_low_is_looked_into_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = settle(State(offers(alone)), covers)
+    found = settle(Case(offers(alone)), covers, CalibrationSettings(turns=500))
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
     assert len(covers.seen) == len(set(covers.seen))
 
 
-def test_a_cover_is_looked_into_once_and_a_proposal_that_was_ends_it() -> None:
+def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:
     covers = Covers(ALONE)
-    found = settle(State(offers(ALONE)), covers)
+    found = settle(Case(offers(ALONE)), covers)
     assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
     assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
 
 
-def test_nothing_changes_where_no_cover_can_be_looked_into() -> None:
-    state = State(offers(ALONE))
-    before = list(state.records)
+def test_nothing_changes_where_no_cover_can_be_tried() -> None:
+    case = Case(offers(ALONE))
+    before = list(case.records)
     covers = Covers(ALONE)
     covers.refused = lambda _: True
-    found = settle(state, covers)
-    assert (found.answer, found.placements) == found.first
-    assert state.records == before and "no cover could be looked into" in found.detail
-    assert state.said == ["a cover could not be looked into: it crashed"] * 2
+    found = settle(case, covers)
+    assert (found.calibrated.answer, found.placements) == found.first
+    assert found.records == before and "no cover could be run" in found.detail
+    assert case.logged == ["a cover could not be run: it crashed"] * 2
 
 
-def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into(
+def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stage_in_place, "fit", lambda _: InPlace())
+    monkeypatch.setattr(calibration, "fit", lambda _: InModelCosts())
     one, other = ("lib", PAIRS[0]), ("lib", PAIRS[2])
     pairs = {one, other}
     alone = ALONE | {one: 2.4, other: 2.5}
     truth = {key: 4.0 if len(key[1]) == 1 else 9.0 for key in alone} | {one: 7.5, other: 2.5}
     covers = Covers(truth)
     covers.refused = pairs.issuperset
-    found = settle(State(offers(alone)), covers)
+    case = Case(offers(alone))
+    found = settle(case, covers)
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
     # The second best in its place; and when the same is proposed again, what is next then.
     single = [("lib", nodes) for nodes in SINGLES]
     assert {one, *single[2:]} in run and {*single[:2], other} in run
-    assert len(found.settling.failed) == 1
+    assert len(case.logged) == 1
     assert found.detail.startswith(f"{len(run)} covers run")
     # The best of those that ran is confirmed beside the search's own.
     assert any(
@@ -225,35 +252,33 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into(
     )
 
 
-def test_after_the_last_look_the_search_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_in_place, "TURNS", 1)
+def test_after_the_last_trial_the_search_knows_it() -> None:
     alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
     truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
     truth |= {("tvm", two): 20.0 for two in PAIRS}
-    state = State(offers(alone))
+    case = Case(offers(alone))
     covers = Covers(truth)
-    settle(state, covers)
+    found = settle(case, covers, CalibrationSettings(turns=1))
     assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
-    for one in state.records:
+    for one in found.records:
         if any((one.instance.id, one.nodes) in parts for parts in covers.seen):
             assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
 
 
-def test_a_search_that_finds_nothing_later_leaves_what_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    state = State(offers(ALONE))
-    before = list(state.records)
-    asked = [0]
+class TooWide(Case):
+    """Only the first search finds a cover."""
 
-    def find(*_: object) -> Any:
-        asked[0] += 1
-        raise InfeasibleError("no placement was found: too wide", {})
+    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+        found = super().search(records)
+        return None if any(record.cost.in_place for record in records) else found
 
-    monkeypatch.setattr(stage_in_place, "find_covers", find)
+
+def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
+    case = TooWide(offers(ALONE))
+    before = list(case.records)
     truth = {key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()}
-    found = settle(state, Covers(truth))
-    assert asked == [1] and state.records == before
+    found = settle(case, Covers(truth))
+    assert case.searches == 1 and found.records == before
     assert found.placements[0] == found.first[1][0]
     # The cover that ran fastest is known all the same.
     assert cover_of(found.placements[-1]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
@@ -261,24 +286,24 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found(
 
 def test_cancelling_ends_it_before_the_next_cover() -> None:
     class Stopped(Covers):
-        def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            state.control.cancelled.set()
-            return super().look(cover)
+        def run(self, parts: frozenset[Work]) -> Trial:
+            super().run(parts)
+            raise Cancelled("stopped by the user")
 
-    state = State(offers(ALONE))
+    case = Case(offers(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
-        settle(state, covers)
+        settle(case, covers)
     assert len(covers.seen) == 1
 
 
-def checked(state: State, covers: Covers) -> Sequence[set[str]]:
-    """Candidates of every cover that was looked into, each a cover under the pins."""
-    by_work = {(one.instance.id, one.nodes): one.id for one in state.records}
+def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
+    """Candidates of every cover that was tried, each a cover under the pins."""
+    by_work = {(one.instance.id, one.nodes): one.id for one in case.records}
     found = []
     for parts in covers.seen:
         cover = [by_work[part] for part in sorted(parts, key=lambda p: p[1])]
-        assert isinstance(check(state.problem(), cover), float)
+        assert isinstance(check(case.problem(case.records), cover), float)
         found.append(set(cover))
     return found
 
@@ -293,49 +318,44 @@ def checked(state: State, covers: Covers) -> Sequence[set[str]]:
     ],
     ids=lambda pin: pin.kind,
 )
-def test_only_covers_under_the_pins_are_looked_into(pin: Pin) -> None:
+def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
-    state = State(offers(alone), pins=(pin,))
+    case = Case(offers(alone), pins=(pin,))
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = settle(state, covers)
-    assert checked(state, covers)
+    found = settle(case, covers)
+    assert checked(case, covers)
     for placement in found.placements:
-        assert isinstance(check(state.problem(), ids(placement)), float)
+        assert isinstance(check(case.problem(case.records), ids(placement)), float)
 
 
 def test_limits_on_runtimes_are_kept() -> None:
     alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
     settings = RunSettings(allow_runtimes=("tvm",))
-    state = State(offers(alone), settings=settings)
+    case = Case(offers(alone), settings=settings)
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = settle(state, covers)
-    assert checked(state, covers)
+    found = settle(case, covers)
+    assert checked(case, covers)
     assert {name for p in found.placements for name, _ in cover_of(p)} == {"tvm"}
 
 
 def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    state = State(offers(ALONE), settings=RunSettings(percentile=80))
+    case = Case(offers(ALONE), settings=RunSettings(percentile=80))
     truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
-    found = settle(state, Covers(truth))
-    seen = next(one.cost for one in state.records if one.nodes == (0, 1))
+    found = settle(case, Covers(truth))
+    seen = next(one.cost for one in found.records if one.nodes == (0, 1))
     assert seen.at(80) == pytest.approx(3.5 * record("tvm", (0, 1), 1.0).cost.at(80))
     assert found.placements[0].estimated_us == pytest.approx(2 * seen.at(80))
 
 
-def test_no_look_begins_after_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    later = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
-    monkeypatch.setattr(stage_in_place, "time", clock)
-
+def test_no_trial_begins_after_the_time_is_up() -> None:
     class Slow(Covers):
-        def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            later[0] += 1e4
-            return super().look(cover)
+        def run(self, parts: frozenset[Work]) -> Trial:
+            time.sleep(0.6)
+            return super().run(parts)
 
     covers = Slow({key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()})
-    state = State(offers(ALONE))
-    found = settle(state, covers)
+    found = settle(Case(offers(ALONE)), covers, seconds=0.5)
     assert covers.seen == [frozenset(("lib", one) for one in SINGLES)]
-    # One look is always had, and the search knows it.
+    # One trial is always had, and the search knows it.
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
-    assert all(one.cost.in_place for one in state.records)
+    assert all(one.cost.in_place for one in found.records)

@@ -9,7 +9,7 @@ from collage_engine.cli.print_run import print_run
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.report.rows import latency_rows
 from collage_engine.run.run_document import Findings
-from collage_engine.trials.contender import Difference
+from collage_engine.trials.ranking import Difference
 
 
 def outcome(name: str, kind: str) -> Any:
@@ -25,15 +25,15 @@ def test_only_intervals_around_nought_are_ties() -> None:
         outcome("onednn", "whole-model"),
     ]
     apart = {
-        "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0),
-        "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0),
-        "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0),
+        "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9),
+        "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0, coverage=0.96, rounds=9),
+        "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0, coverage=0.96, rounds=9),
     }
     confirmation = SimpleNamespace(winner=contenders[0], outcomes=contenders, differences=apart)
     findings = cast(Findings, SimpleNamespace(confirmation=confirmation))
     assert Findings._tied(findings) == ["tvm"], "runners-up of our own are no contenders"
     confirmation.winner = contenders[3]
-    apart["collage"] = Difference(us=-0.1, low_us=-1.0, high_us=1.0)
+    apart["collage"] = Difference(us=-0.1, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
     assert Findings._tied(findings) == ["collage", "tvm"]
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collage_engine.planning.problem import make_placement, with_conversions
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.registry import about
-from collage_engine.trials.accuracy import Kept
+from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
     LEVELS,
@@ -23,7 +26,16 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
-from collage_engine.trials.tolerance import chosen_covers, covers_within, isolated
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.proposals import Proposal, Trial, run_proposals
+from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.tolerance import (
+    ToleranceInput,
+    chosen_covers,
+    covers_within,
+    isolated,
+    summary_of,
+)
 
 if TYPE_CHECKING:
     from collage_engine.run.context import RunState
@@ -37,7 +49,7 @@ WORSE = 1.1
 
 def keep_tolerance(
     state: RunState, placements: list[Placement], sample: Sample, measuring: Measuring
-) -> tuple[Kept, list[Placement]]:
+) -> tuple[KeptTolerance, list[Placement]]:
     """The fastest covers that keep the tolerance end to end, in place of the fastest ones.
 
     Where none keeps it, the placements as they were, with a warning.
@@ -65,18 +77,37 @@ def keep_tolerance(
         return state.problem(), state.records
 
     with state.control.stage("accuracy") as report:
-        kept = covers_within(
-            state.model,
-            state.problem(),
-            state.records,
-            (sample, *state.further),
-            state.tolerance,
-            state.workspace.folder,
-            state.control,
-            report,
-            widened,
-            mixed,
+        samples = (sample, *state.further)
+        given = ToleranceInput(
+            model=state.model,
+            problem=state.problem(),
+            records=state.records,
+            samples=samples,
+            tolerance=state.tolerance,
+            widened=widened,
+            mixed=mixed,
+            control=state.control,
+            on_step=report.progress,
         )
+        folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=state.workspace.folder))
+        runner = TrialRunner(
+            TrialModel.of(state.model),
+            samples,
+            state.tolerance,
+            folder,
+            cancelled=state.control.cancelled,
+        )
+
+        def run(cover: tuple[CoverPart, ...]) -> Trial:
+            state.control.check()
+            return runner.run(Proposal(cover=cover))
+
+        try:
+            with runner:
+                kept = run_proposals(covers_within(given), run)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        report.detail = summary_of(kept, state.tolerance)
     best = [{part.candidate for part in p.partitions} for p in placements]
     by_id = state.by_id()
     found = []

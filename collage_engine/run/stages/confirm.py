@@ -18,6 +18,8 @@ from collage_engine.run.context import RunState
 from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.runner import TrialRunner
 
 
 def confirm_placements(
@@ -45,17 +47,15 @@ def confirm_placements(
         report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
     with state.control.stage("confirm") as report:
         folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=state.workspace.folder))
-        confirmation = confirm(
-            state.model,
-            [*covers, *others],
-            inputs=sample.inputs,
-            truth=sample.truth,
-            tolerance=state.tolerance,
-            folder=folder,
-            cancel=state.control.cancelled,
-            on_progress=report.progress,
-            more=state.further,
+        runner = TrialRunner(
+            TrialModel.of(state.model),
+            [sample, *state.further],
+            state.tolerance,
+            folder,
+            cancelled=state.control.cancelled,
         )
+        with runner:
+            confirmation = confirm(runner, [*covers, *others], on_progress=report.progress)
         report.detail = f"{confirmation.named} wins"
     return confirmation
 

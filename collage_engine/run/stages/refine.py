@@ -14,7 +14,9 @@ from collage_engine.search.api import check
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.refinement import EndToEnd, refine_covers
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.refinement import CoverTrials, refine_covers
+from collage_engine.trials.runner import TrialRunner
 
 
 def refine_placements(
@@ -25,15 +27,12 @@ def refine_placements(
         problem = state.problem()
         by_id = state.by_id()
         folder = Path(tempfile.mkdtemp(prefix="refine-", dir=state.workspace.folder))
-        whole = EndToEnd(
-            state.model,
-            lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
-            sample.inputs,
-            sample.truth,
+        runner = TrialRunner(
+            TrialModel.of(state.model),
+            [sample, *state.further],
             state.tolerance,
             folder,
-            state.control,
-            state.further,
+            cancelled=state.control.cancelled,
         )
         tried: list[MeasuredCover] = []
 
@@ -42,18 +41,21 @@ def refine_placements(
             took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
             report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
 
-        start = [[part.candidate for part in p.partitions] for p in placements]
-        found = refine_covers(
-            problem,
-            start,
-            whole,
-            state.settings.refine_budget_s,
-            on_trial,
-            None,
-            state.control,
-            same={record.id: record.key for record in state.records if record.key},
-        )
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with runner:
+                found = refine_covers(
+                    problem,
+                    [[part.candidate for part in p.partitions] for p in placements],
+                    CoverTrials(
+                        runner.run, lambda cover: tuple(part_of(by_id[str(name)]) for name in cover)
+                    ),
+                    state.settings.refine_budget_s,
+                    on_trial=on_trial,
+                    stop=state.control.cancelled.is_set,
+                    same={record.id: record.key for record in state.records if record.key},
+                )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         state.control.check()
         report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
         if found.us is not None and found.start_us:
