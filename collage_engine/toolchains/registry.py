@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import logging
 import os
 import re
 import signal
@@ -35,6 +36,8 @@ from collage_engine.records.typed import decode
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
+
+_LOG = logging.getLogger(__name__)
 
 TOOLCHAINS: dict[str, str] = {
     "tvm": "collage_engine.toolchains.tvm.toolchain:TvmToolchain",
@@ -265,6 +268,7 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         env=_child_environment(),
         start_new_session=True,
     )
+    _LOG.info("probing %s in process %d", name, child.pid)
     with _probing:
         _children.add(child)
     try:
@@ -295,6 +299,7 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _unavailable(name: str, reason: str) -> ToolchainState:
+    _LOG.info("toolchain %s is not available: %s", name, reason)
     return ToolchainState(name=name, available=False, reason=reason)
 
 

@@ -86,6 +86,7 @@ def huge_pages_beside():
 
 
 def numpy_dtype(name):
+    """The NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
     if name == "bfloat16":
@@ -179,6 +180,7 @@ class Model:
         return tensors
 
     def __call__(self, inputs):
+        """Run the module on one array per input; one array per output, in the manifest's order."""
         result = self.main(*self.bind(inputs))
         kinds = [about["dtype"] for about in self.manifest["outputs"]]
         tensors = [result] if len(kinds) == 1 else list(result)
@@ -233,6 +235,7 @@ def time_calls(model, inputs, seconds=2.0, least=10):
 
 
 def main(argv=None):
+    """Check the folder's files and run its module from the command line; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
     parser.add_argument("--benchmark", action="store_true", help="time it too")
@@ -251,6 +254,7 @@ def main(argv=None):
 
 
 def run(folder, options):
+    """Run the module of a folder on its sample and say how it did; the exit status."""
     model = load(folder, huge_pages=not options.no_huge_pages)
     manifest = model.manifest
     kinds = model.kinds("inputs", "outputs")
