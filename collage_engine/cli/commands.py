@@ -118,7 +118,7 @@ def _check_toolchain(options: argparse.Namespace) -> int:
 
     def show(finding: Finding) -> None:
         if not options.json:
-            output.say(f"{finding.outcome}  {finding.check}: {finding.text}")
+            say(f"{finding.outcome}  {finding.check}: {finding.text}")
 
     found = check_toolchain(options.name, show)
     failed = [finding for finding in found if finding.outcome == "failed"]
@@ -126,7 +126,7 @@ def _check_toolchain(options: argparse.Namespace) -> int:
         output.print_json({"toolchain": options.name, "findings": found})
     else:
         passed = sum(finding.outcome == "passed" for finding in found)
-        output.say(f"{options.name}: {passed} of {len(found)} checks passed, {len(failed)} failed")
+        say(f"{options.name}: {passed} of {len(found)} checks passed, {len(failed)} failed")
     return 1 if failed else 0
 
 
