@@ -13,8 +13,8 @@ import msgspec
 from collage_engine.candidates.open_model import Menu
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import make_record
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.candidate import Candidate
 from collage_engine.search.coalesce import coalesce
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.store.keys import KeyMaker
@@ -30,7 +30,7 @@ def merged_candidates(
     menu: Menu,
     problem: Problem,
     covers: Sequence[Sequence[CandidateId]],
-) -> list[CandidateRecord]:
+) -> list[Candidate]:
     """New candidates, unmeasured; none that is known already or parts a tuple from its fields."""
     atoms = call_graph(model.graph).atoms
 
@@ -42,7 +42,7 @@ def merged_candidates(
     found = []
     for proposal in coalesce(problem, covers, may_merge=may_merge, limit=LIMIT):
         instance = menu.instances[proposal.toolchain]
-        record = make_record(
+        record = make_candidate(
             model.graph,
             instance,
             proposal.nodes,

@@ -20,7 +20,7 @@ from collage_engine.machine.cuda import TargetChoice, choose_target
 from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import Offer, enumerate_candidates, why_not
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
@@ -37,7 +37,7 @@ class Menu:
     states: list[ToolchainState]
     """Of every known toolchain, present or not."""
     offers: list[Offer]
-    records: list[CandidateRecord]
+    records: list[Candidate]
     """With keys, and the costs that were stored."""
     not_offered: dict[str, dict[int, str]]
     keys: KeyContext
@@ -200,7 +200,7 @@ class Workspace:
         )
 
     def _not_offered(
-        self, offers: Sequence[Offer], records: Sequence[CandidateRecord]
+        self, offers: Sequence[Offer], records: Sequence[Candidate]
     ) -> dict[str, dict[int, str]]:
         """Per instance, the operators it has no candidate for, with the reason."""
         graph = self.model.graph
@@ -231,7 +231,7 @@ class Workspace:
             sources={state.name: get(state.name).source_hash() for state in present},
         )
 
-    def with_stored_costs(self, records: Sequence[CandidateRecord]) -> list[CandidateRecord]:
+    def with_stored_costs(self, records: Sequence[Candidate]) -> list[Candidate]:
         """The records with the costs the store holds for their keys."""
         stored = self.store.get_many(
             {record.key for record in records if record.key}, self.model.record.sha256

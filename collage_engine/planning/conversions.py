@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import TO_HOST, call_constant, copy_us
 from collage_engine.records.format import HOST, PLAIN, conversion_constant, differs
 from collage_engine.records.graph import GraphRecord, TensorType
@@ -29,7 +29,7 @@ def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
 
 
 def wanted_conversions(
-    graph: GraphRecord, candidates: Sequence[CandidateRecord]
+    graph: GraphRecord, candidates: Sequence[Candidate]
 ) -> dict[int, tuple[tuple[TensorType, str, str], ...]]:
     """By operator: every conversion that some cover of the candidates could need, both ways
     between plain and each other format that someone takes or gives a value in."""
@@ -55,7 +55,7 @@ def wanted_conversions(
 
 def format_transitions(
     graph: GraphRecord,
-    candidates: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
     constants: Mapping[str, float],
     launch_us: float,
 ) -> tuple[tuple[int, str, str, float], ...]:
@@ -88,7 +88,7 @@ def _conversion_us(
 
 
 def input_copies_us(
-    graph: GraphRecord, candidates: Sequence[CandidateRecord], constants: Mapping[str, float]
+    graph: GraphRecord, candidates: Sequence[Candidate], constants: Mapping[str, float]
 ) -> dict[str, float]:
     """By candidate on the host of a device: µs of copying there what it reads of the model's own
     inputs, which are on the device. The search's conversions are of operators' values only."""

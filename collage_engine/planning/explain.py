@@ -134,7 +134,7 @@ def _again(chosen: CandidateRecord | None, drift: float) -> list[str]:
     """Where the chosen candidate's median will lie when it is measured another time."""
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
-    low, high = median_interval(chosen.cost.alone().repeats_us, drift=drift)
+    low, high = median_interval(chosen.cost.isolated().repeats_us, drift=drift)
     how = "Alone and at" if chosen.cost.in_place else "At"
     return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 

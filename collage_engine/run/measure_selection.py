@@ -8,7 +8,7 @@ from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import Workspace
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.errors import UsageError
@@ -62,7 +62,7 @@ def measure_now(
             None,
         )
         for takes, gives in offer.borders(graph, operators):
-            record = make_record(
+            record = make_candidate(
                 graph, offer.instance, operators, rule="asked for", takes=takes, gives=gives
             )
             if reason is None:

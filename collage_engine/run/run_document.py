@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.limits import limit_verdicts, size_warning
 from collage_engine.planning.problem import make_placement, make_problem, pin_verdicts
 from collage_engine.records.accuracy import Accuracy
@@ -177,7 +177,7 @@ class Findings:
         found = {r.id: r for r in self.records}
         records = []
         for part in outcome.rival.cover:
-            made = make_record(
+            made = make_candidate(
                 self.workspace.model.graph,
                 part.instance,
                 tuple(part.operators),

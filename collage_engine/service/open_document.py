@@ -134,14 +134,14 @@ class OpenDocument:
             for candidate in fresh:
                 if candidate.id in self.by_id:
                     place = self.by_id[candidate.id]
-                    cost = candidate.cost.like(merged[place].cost)
+                    cost = candidate.cost.in_model_like(merged[place].cost)
                     merged[place] = msgspec.structs.replace(candidate, cost=cost)
                 else:
                     merged.append(candidate)
             by_key = {c.key: c.cost for c in fresh if c.key}
             self.replace_candidates(
                 [
-                    msgspec.structs.replace(c, cost=by_key[c.key].like(c.cost))
+                    msgspec.structs.replace(c, cost=by_key[c.key].in_model_like(c.cost))
                     if c.key in by_key
                     else c
                     for c in merged

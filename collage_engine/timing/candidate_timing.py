@@ -18,7 +18,7 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import TrueValues
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.event import Event, Progress
@@ -89,7 +89,7 @@ class Measuring:
             shutil.rmtree(self._truth, ignore_errors=True)
             self._truth = None
 
-    def measure(self, budget: Budget, report: StageReport) -> list[CandidateRecord]:
+    def measure(self, budget: Budget, report: StageReport) -> list[Candidate]:
         """All records with the costs that are known afterwards. Raises Cancelled when the user
         stopped it; what was measured is in the store, and was emitted."""
         records = self._menu.records
@@ -98,8 +98,8 @@ class Measuring:
         return self.add(records, budget.deadline)
 
     def add(
-        self, records: Sequence[CandidateRecord], deadline: float | None
-    ) -> list[CandidateRecord]:
+        self, records: Sequence[Candidate], deadline: float | None
+    ) -> list[Candidate]:
         """Measure further records, count them, and return them with their costs."""
         if any(record.cost.state == "unknown" for record in records):
             groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
@@ -124,7 +124,7 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return with_costs(records, outcome.costs)
 
-    def begin(self, records: Sequence[CandidateRecord]) -> None:
+    def begin(self, records: Sequence[Candidate]) -> None:
         """Count these records, of which waves will measure what is needed."""
         known = {record.key: record.cost for record in records if record.cost.state != "unknown"}
         distinct = len({record.key for record in records})
@@ -159,7 +159,7 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def rest(self, records: Sequence[CandidateRecord], deadline: float) -> list[CandidateRecord]:
+    def rest(self, records: Sequence[Candidate], deadline: float) -> list[Candidate]:
         """Measure what waves left out of the records that :meth:`begin` counted, too."""
         unknown = [record for record in records if record.cost.state == "unknown"]
         if not unknown:
@@ -226,8 +226,8 @@ class Measuring:
 
 
 def with_costs(
-    records: Sequence[CandidateRecord], costs: Mapping[str, Cost]
-) -> list[CandidateRecord]:
+    records: Sequence[Candidate], costs: Mapping[str, Cost]
+) -> list[Candidate]:
     """Equal work has one cost, wherever in the model it stands."""
     return [
         msgspec.structs.replace(record, cost=costs[record.key].like(record.cost))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Measured, Progress
@@ -43,12 +43,12 @@ class Group:
     """Candidates over one operator set: rivals, timed on the same inputs."""
 
     nodes: tuple[int, ...]
-    candidates: tuple[CandidateRecord, ...]
+    candidates: tuple[Candidate, ...]
 
 
-def group_candidates(candidates: Iterable[CandidateRecord]) -> list[Group]:
+def group_candidates(candidates: Iterable[Candidate]) -> list[Group]:
     """Candidates by operator set, in order of first appearance."""
-    found: dict[tuple[int, ...], list[CandidateRecord]] = {}
+    found: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
     return [Group(nodes, tuple(rivals)) for nodes, rivals in found.items()]
@@ -174,7 +174,7 @@ class _Session:
         self.tell = on_event or (lambda _: None)
         self.again = again
         self.outcome = Outcome()
-        self.by_key: dict[str, list[CandidateRecord]] = {}
+        self.by_key: dict[str, list[Candidate]] = {}
         for group in groups:
             for candidate in group.candidates:
                 if not candidate.key:
@@ -215,7 +215,7 @@ class _Session:
     def out_of_time(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def group(self, nodes: tuple[int, ...], rivals: list[CandidateRecord]) -> None:
+    def group(self, nodes: tuple[int, ...], rivals: list[Candidate]) -> None:
         """Measure rivals, again without the culprit each time the child ends early."""
         involved = dict.fromkeys(range(len(rivals)), 0)
         waiting = list(involved)
@@ -264,7 +264,7 @@ class _Session:
             except WorkerError as error:
                 raise MeasureError(f"measuring failed: {error}") from error
 
-    def keep(self, candidate: CandidateRecord, cost: Cost) -> None:
+    def keep(self, candidate: Candidate, cost: Cost) -> None:
         key = candidate.key
         if key in self.old:
             cost = merged(self.old[key], cost)

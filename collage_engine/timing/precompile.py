@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from collage_engine.candidates.open_model import Menu, Workspace
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.index_set import IndexSet
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
@@ -21,7 +21,7 @@ from collage_engine.toolchains.registry import get
 def make_ready(
     workspace: Workspace,
     menu: Menu,
-    records: Sequence[CandidateRecord],
+    records: Sequence[Candidate],
     now: Callable[[str], None],
     control: RunControl,
 ) -> None:

@@ -17,7 +17,7 @@ from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import Candidate, CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
@@ -33,7 +33,7 @@ COLLAGE = "collage"
 
 
 def cover_of(
-    placement: Placement, menu: Menu, records: Iterable[CandidateRecord] = ()
+    placement: Placement, menu: Menu, records: Iterable[Candidate] = ()
 ) -> tuple[CoverPart, ...]:
     """A placement as the builder takes it; ``records`` know instances that no menu offers."""
     instances = {r.instance.id: r.instance for r in records} | menu.instances
@@ -46,7 +46,7 @@ def cover_of(
     )
 
 
-def part_of(candidate: CandidateRecord) -> CoverPart:
+def part_of(candidate: Candidate) -> CoverPart:
     """A candidate as the builder takes it."""
     return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 

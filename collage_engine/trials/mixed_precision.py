@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
@@ -143,7 +143,7 @@ def mixed_records(
             if not places or len(places) == sum(n in products for n in old.nodes):
                 continue
             instance = careful(old.instance, places)
-            record = make_record(
+            record = make_candidate(
                 model.graph,
                 instance,
                 old.nodes,

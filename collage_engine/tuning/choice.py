@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -36,7 +36,7 @@ HOPE_MORE = 0.05
 class Hope:
     """A candidate that tuning could bring into a better placement."""
 
-    candidate: CandidateRecord
+    candidate: Candidate
     """Untuned."""
     gain_us: float
     """What the placement would gain by it alone if all went as well as it could."""
@@ -50,7 +50,7 @@ def is_plain(instance: ToolchainInstance) -> bool:
     return bool(instance.architecture) and all(name == "precision" for name, _ in instance.config)
 
 
-def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
+def can_be_tuned(record: Candidate, toolchains: Sequence[str]) -> bool:
     """Whether it is the plain form of a toolchain that has a tuner."""
     mine = record.instance.toolchain in toolchains and is_plain(record.instance)
     return mine and record.cost.usable and bool(record.key)
@@ -73,7 +73,7 @@ def remaining(task: TuneTask, record: TuneRecord | None) -> float:
 
 
 def optimistic_us(
-    candidate: CandidateRecord,
+    candidate: Candidate,
     tasks: Sequence[TuneTask] | None,
     records: Mapping[str, TuneRecord],
 ) -> float | None:
@@ -126,9 +126,9 @@ def choices_of(
 
 
 def hopes(
-    candidates: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
     tunable: Mapping[str, float],
-    problem_of: Callable[[list[CandidateRecord]], Problem],
+    problem_of: Callable[[list[Candidate]], Problem],
 ) -> list[Hope]:
     """Candidates whose tuning could still change the answer, the largest gain first.
 

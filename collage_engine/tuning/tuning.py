@@ -21,7 +21,7 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError, ModelError
@@ -65,7 +65,7 @@ OFFERED = 64
 """Tuned candidates measured in a round."""
 ROUND = 12
 """Workloads tuned before what came of it is measured and searched."""
-Problems = Callable[[list[CandidateRecord]], Problem]
+Problems = Callable[[list[Candidate]], Problem]
 
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
@@ -126,13 +126,13 @@ class Tuning:
         self._turns = Turns(self._worker, self._records, self.toolchain, self.control)
         self._known = self._turns.known
         self._offers = list(self.menu.offers)
-        self._latest: list[CandidateRecord] = []
+        self._latest: list[Candidate] = []
         self._said = False
 
     def close(self) -> None:
         self._worker.close()
 
-    def run(self, records: Sequence[CandidateRecord]) -> tuple[Menu, list[CandidateRecord]]:
+    def run(self, records: Sequence[Candidate]) -> tuple[Menu, list[Candidate]]:
         """The menu with the tuned instance, where it has candidates, and all records."""
         budget = Budget(self.settings.tune_budget_s)
         found = self._latest = list(records)
@@ -168,7 +168,7 @@ class Tuning:
 
     # -- what ----------------------------------------------------------------------------
 
-    def _promising(self, records: Sequence[CandidateRecord]) -> list[Hope]:
+    def _promising(self, records: Sequence[Candidate]) -> list[Hope]:
         optimistic: dict[str, float] = {}
         mine = [
             r
@@ -219,7 +219,7 @@ class Tuning:
                 self._records.put_tasks(key, tasks)
         self._learn(())
 
-    def _ask_tasks(self, candidate: CandidateRecord) -> list[TuneTask] | None:
+    def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
         """What a candidate has to tune; None when the child could not say."""
         try:
             tasks: list[TuneTask] = self._worker.call(
@@ -290,8 +290,8 @@ class Tuning:
     # -- offering ------------------------------------------------------------------------
 
     def _offer(
-        self, records: list[CandidateRecord], promising: Sequence[Hope], deadline: float
-    ) -> list[CandidateRecord]:
+        self, records: list[Candidate], promising: Sequence[Hope], deadline: float
+    ) -> list[Candidate]:
         """Tuned candidates beside their untuned selves, measured; older ones are replaced."""
         everything = [task for tasks in self._tasks.values() for task in tasks]
         table = choices_of(everything, self._known)
@@ -302,7 +302,7 @@ class Tuning:
         digest = tuner.keep(table)
         instance = tuned_instance(self._base, digest)
         have = {r.id: r for r in records}
-        offered: list[CandidateRecord] = []
+        offered: list[Candidate] = []
         keys: set[str] = set()
         wanted = [h.candidate for h in promising]
         for plain in dict.fromkeys(r.id for r in wanted):
@@ -333,8 +333,8 @@ class Tuning:
         return [r for r in current if r.id not in fresh] + list(measured)
 
     def _tuned(
-        self, plain: CandidateRecord, instance: Any, table: Mapping[str, dict[str, Any]]
-    ) -> CandidateRecord | None:
+        self, plain: Candidate, instance: Any, table: Mapping[str, dict[str, Any]]
+    ) -> Candidate | None:
         """The candidate with the choices that concern it; None when there are none."""
         mine = {
             t.workload: table[t.workload]

@@ -11,7 +11,7 @@ from collage_gui.panels.candidates import ALONE_COLUMN, COST_COLUMN, rival_title
 from collage_gui.panels.cost_words import alone_us, cost_tip, partition_words
 
 ALONE = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1, threads=1)
-WITHIN = ALONE.among_others(15.0, "seen")
+WITHIN = ALONE.in_model(15.0, "seen")
 PARTITION = Partition(
     id="p0",
     candidate="c",
@@ -29,7 +29,7 @@ def test_tips_tell_what_was_timed_alone_and_what_within_the_model() -> None:
     lines = cost_tip(WITHIN).splitlines()
     assert lines[0] == "15.0 µs within the model, as seen in covers that were run"
     assert lines[1] == "Median 10.0 µs of 1 repeat, alone"
-    assert "as predicted" in cost_tip(ALONE.among_others(15.0, "predicted"))
+    assert "as predicted" in cost_tip(ALONE.in_model(15.0, "predicted"))
     assert cost_tip(invalid("it crashed")) == "Invalid: it crashed"
     assert (alone_us(ALONE), alone_us(WITHIN)) == (None, 10.0)
 
@@ -57,7 +57,7 @@ def test_candidates_have_a_column_of_times_alone_where_costs_are_others(drive) -
     chosen = document.shown.placement.partitions[0].candidate
     d.until(lambda: document.cost(chosen).usable)
     cost = document.cost(chosen)
-    document.costs[chosen] = cost.among_others(2 * cost.median_us, "seen")
+    document.costs[chosen] = cost.in_model(2 * cost.median_us, "seen")
     document.costs_changed.emit()
     assert not panel.table.isColumnHidden(ALONE_COLUMN)
     row = model.place_of(lambda r: r.id == chosen)

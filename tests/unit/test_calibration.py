@@ -13,7 +13,7 @@ import pytest
 
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
@@ -39,7 +39,7 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 
 
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
-    made = make_record(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
+    made = make_candidate(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
     repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
     cost = Cost(
         state="measured",
@@ -153,7 +153,7 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
         if one.nodes != (1, 2):
             assert one.cost.in_place == "seen" and one.cost.alone_us is not None
             assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
-            assert one.cost.alone().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
+            assert one.cost.isolated().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
         else:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.

@@ -11,7 +11,7 @@ from collage_engine.model.formats import (
     layout_blind,
     values_of,
 )
-from collage_engine.partition.candidate import candidate_id, make_record
+from collage_engine.partition.candidate import candidate_id, make_candidate
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.planning.problem import best_placements, make_problem
@@ -156,7 +156,7 @@ def test_layout_blind_needs_one_format_and_one_shape():
 
 def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) -> CandidateRecord:
     takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
-    record = make_record(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
+    record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
     return CandidateRecord(
         **{f: getattr(record, f) for f in record.__struct_fields__} | {"cost": cost}

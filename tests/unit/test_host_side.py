@@ -14,7 +14,7 @@ from collage_engine.candidates.pins import breaks_pin
 from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.offer import Offer
 from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import best_placements, make_problem, pin_verdicts
@@ -54,7 +54,7 @@ def record(
 ) -> CandidateRecord:
     borders = offer(instance, host=not instance.architecture).borders(graph, nodes)
     ((takes, gives),) = borders
-    made = make_record(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
+    made = make_candidate(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
     return msgspec.structs.replace(made, cost=cost)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
@@ -57,7 +57,7 @@ def record(
     error: float | None = 1e-3,
     **more: Any,
 ) -> CandidateRecord:
-    made = make_record(GRAPH, instance, tuple(nodes), rule="region")
+    made = make_candidate(GRAPH, instance, tuple(nodes), rule="region")
     cost = Cost(state="measured", median_us=us, max_rel_error=error)
     return msgspec.structs.replace(made, key=f"key of {made.id}", **{"cost": cost, **more})
 

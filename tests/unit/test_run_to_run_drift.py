@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from collage_engine.control.budget import Budget
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem import DRIFT_CONSTANT, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -142,7 +142,7 @@ class Run:
         self.counts = CandidateCounts(measured=8)
 
     def record(self, name: str, nodes: tuple[int, ...], us: float) -> CandidateRecord:
-        made = make_record(self.graph, ToolchainInstance(toolchain=name), nodes, rule="region")
+        made = make_candidate(self.graph, ToolchainInstance(toolchain=name), nodes, rule="region")
         return msgspec.structs.replace(made, key=made.id, cost=cost_of_repeats([us] * 9))
 
     def problem(self) -> Problem:

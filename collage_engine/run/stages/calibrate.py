@@ -245,12 +245,12 @@ class _Settling:
             cost = alone.cost
             if cost.usable and cost.at() > 0:
                 if record.id in self.taken:
-                    cost = cost.among_others(statistics.median(self.taken[record.id]), "seen")
+                    cost = cost.in_model(statistics.median(self.taken[record.id]), "seen")
                 elif self.share(alone) < 1.0:
                     added = model.added_us(
                         record.instance.toolchain, cost.at(), *self.moved(alone), self.share(alone)
                     )
-                    cost = cost.among_others(cost.at() + added, "predicted")
+                    cost = cost.in_model(cost.at() + added, "predicted")
             result.append(msgspec.structs.replace(record, cost=cost))
         return result
 

@@ -24,7 +24,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
@@ -194,6 +194,6 @@ def _records(workspace: Workspace, menu: Menu, built: BuiltModule) -> list[Candi
         nodes = tuple(sorted(part.operators))
         known = by_work.get((part.instance.id, nodes))
         if known is None:
-            known = make_record(workspace.model.graph, part.instance, nodes, rule="greedy")
+            known = make_candidate(workspace.model.graph, part.instance, nodes, rule="greedy")
         found.append(known)
     return found
