@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collage_gui import exports, pins_file
+from collage_engine.records.files import write_atomically
+from collage_gui import exports
 from collage_gui.document_runs import RunActions
 from collage_gui.panels.candidates import CandidatesPanel
 from collage_gui.panels.outline import OutlinePanel
@@ -80,7 +81,7 @@ class ExportActions(RunActions):
 
         def arrived(answer) -> None:
             content = answer.content or b""
-            self._write(lambda: pins_file.write_beside(path, content), path)
+            self._write(lambda: write_atomically(path, content), path)
             if then is not None:
                 then()
 

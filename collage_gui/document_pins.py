@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
+from collage_engine.records.files import write_atomically
 from collage_gui import pins_file
 from collage_gui.document_look import LookActions
 from collage_gui.panels.run_settings import RunSettingsPanel
@@ -106,7 +107,7 @@ class PinActions(LookActions):
             content = pins_file.to_text(
                 document.operators, document.pins, placement, os.path.basename(document.path)
             )
-            self._write(lambda: pins_file.write_beside(path, content), path)
+            self._write(lambda: write_atomically(path, content), path)
 
     def load_pins(self) -> None:
         path = self.ask_open("Apply pins from a file", "Pins (*.json)")

@@ -9,9 +9,9 @@ from pathlib import Path
 from PySide6.QtCore import QRectF
 
 from collage_engine.drawing.svg import render
+from collage_engine.records.files import atomic_file, write_atomically
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
-from collage_gui.pins_file import write_beside
 
 TILE_PX = 8192
 LARGEST_SCALE = 1.0
@@ -49,17 +49,14 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
 
 
 def _write(image, path: str) -> None:
-    beside = f"{path}.{os.getpid()}.tmp"
-    if not image.save(beside, "PNG"):
-        if os.path.exists(beside):
-            os.unlink(beside)
-        raise OSError(f"{path} cannot be written")
-    os.replace(beside, path)
+    with atomic_file(path) as new:
+        if not image.save(str(new), "PNG"):
+            raise OSError(f"{path} cannot be written")
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
     text = render(picture.scene, picture.looks, picture.legend, picture.outlines, title, dark)
-    write_beside(path, text.encode())
+    write_atomically(path, text.encode())
 
 
 def save_tables(tables: dict[str, str], folder: str) -> list[str]:
@@ -68,6 +65,6 @@ def save_tables(tables: dict[str, str], folder: str) -> list[str]:
     written = []
     for name, text in tables.items():
         path = os.path.join(folder, f"{name}.csv")
-        write_beside(path, text.encode())
+        write_atomically(path, text.encode())
         written.append(path)
     return written

@@ -7,7 +7,6 @@ model; names mostly do not. What no longer matches is reported, and pins keep wh
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,15 +115,3 @@ def type_of_kind() -> Any:
     from collage_engine.records.pin import PinKind
 
     return PinKind
-
-
-def write_beside(path: str, content: bytes) -> None:
-    """Write a file so that it is never seen half-written. Raises OSError."""
-    beside = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.unlink(beside)

@@ -7,16 +7,17 @@ was lost in a crash and is offered back.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import uuid
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TextIO
 
 from PySide6.QtCore import QStandardPaths
+
+from collage_engine.records.files import write_atomically
+from collage_engine.records.locks import HeldLock, is_locked
 
 
 def recovery_folder() -> Path:
@@ -45,10 +46,8 @@ def new_copy(source: str, saved_as: str) -> Copy:
     folder = recovery_folder()
     folder.mkdir(parents=True, exist_ok=True)
     copy = Copy(folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.collage", source, saved_as)
-    beside = copy.note.with_suffix(".tmp")
     about = {"source": source, "saved_as": saved_as, "lock": _own_lock(str(folder))}
-    beside.write_text(json.dumps(about), encoding="utf-8")
-    beside.replace(copy.note)
+    write_atomically(copy.note, json.dumps(about))
     return copy
 
 
@@ -86,23 +85,18 @@ def _own_lock(folder: str) -> str:
 
     Process numbers would not tell: containers give every window the same one.
     """
-    file = (Path(folder) / f"window-{uuid.uuid4().hex[:8]}.lock").open("w")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    _OPEN.append(file)
-    return Path(file.name).name
+    lock = HeldLock(Path(folder) / f"window-{uuid.uuid4().hex[:8]}.lock")
+    _OPEN.append(lock)
+    return lock.path.name
 
 
 def _held(lock: Path) -> bool:
     """Whether the window that made the lock lives; the locks of those that do not are removed."""
-    try:
-        with lock.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.unlink()
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        if is_locked(lock):
+            return True
+        lock.unlink(missing_ok=True)
     return False
 
 
-_OPEN: list[TextIO] = []
+_OPEN: list[HeldLock] = []

@@ -14,6 +14,7 @@ from collage_engine.artifact.artifact import LOADERS
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
+from collage_engine.records.reasons import last_line
 
 RUN_TIMEOUT_S = 3600.0
 
@@ -46,11 +47,10 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
     report: dict[str, Any] | None = None
-    with contextlib.suppress(IndexError, ValueError):
-        report = json.loads(done.stdout.strip().splitlines()[-1])
+    with contextlib.suppress(ValueError):
+        report = json.loads(last_line(done.stdout))
     if report is None:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        why = last_line(done.stderr, f"it ended with status {done.returncode}")
         raise ArtifactError(f"the artifact cannot be run: {why}")
     if not report["agrees"]:
         raise ArtifactError(

@@ -22,6 +22,7 @@ from collage_engine.lowering.rewrite import (
 )
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ArtifactError, ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         with tvm.transform.PassContext(config={USE_GRAPH: graph}):
             executable = build_module(assembled.module, architecture)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolchainError(f"TVM cannot build the placement: {lines[-1]}") from error
+        reason = short_reason(error)
+        raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         users = [f for f in functions if name in f.instance.runtimes]

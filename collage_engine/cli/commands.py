@@ -22,6 +22,7 @@ from collage_engine.records.errors import (
     SessionError,
     UsageError,
 )
+from collage_engine.records.files import write_atomically
 from collage_engine.report.numbers import counted, time_text
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -295,20 +296,12 @@ def _report(options: argparse.Namespace) -> int:
             peers=peers,
         )
         done = answers.export_report(opened, wanted)
-    write_beside(path, done.content or b"")
+    try:
+        write_atomically(path, done.content or b"")
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror}") from error
     say(f"report: {path}")
     return 0
-
-
-def write_beside(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CollageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _search(options: argparse.Namespace) -> int:

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
@@ -110,8 +110,8 @@ def write_table(table: Mapping[str, Choice]) -> str:
     for content in (table, everything):
         path = folder / f"{digest_of(content)}.json"
         if not path.exists():
-            _write(path, _text(content))
-    _write(folder / NEWEST, digest_of(everything))
+            write_atomically(path, _text(content))
+    write_atomically(folder / NEWEST, digest_of(everything))
     return digest
 
 
@@ -142,12 +142,3 @@ def read_table(digest: str) -> dict[str, Choice]:
 
 def _text(table: Mapping[str, Choice]) -> str:
     return json.dumps(table, sort_keys=True, separators=(",", ":"))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside, then rename."""
-    import os
-
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    beside.write_text(text)
-    beside.replace(path)

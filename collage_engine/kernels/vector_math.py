@@ -14,8 +14,8 @@ from tvm import tirx
 from tvm.ir import Call, Expr
 from tvm.ir.prim import expr as prim
 
-from collage_engine.kernels.emit import f32
 from collage_engine.kernels.expressions import call_name, rewrite
+from collage_engine.kernels.tir_builder import f32
 
 EXP = (
     1.9875691500e-4,

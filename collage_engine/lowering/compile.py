@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:
@@ -153,9 +154,7 @@ class NativeCompiled(Compiled):
         try:
             executable = relax.build(self.lowered, build_target())
         except Exception as error:
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            what = lines[-1].strip() if lines else type(error).__name__
-            raise ToolchainError(f"TVM cannot build it: {what}") from error
+            raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
         self.vm = relax.VirtualMachine(executable, cpu())
         self._main = self.vm["main"]
 

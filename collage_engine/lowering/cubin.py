@@ -18,6 +18,7 @@ from typing import Any
 
 from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import compiler_reason
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 
@@ -144,7 +145,7 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ToolchainError(f"nvcc could not compile the kernels: {error}") from error
         if done.returncode or not result.exists():
-            raise ToolchainError(f"nvcc refuses the kernels: {_first(done.stderr)}")
+            raise ToolchainError(f"nvcc refuses the kernels: {compiler_reason(done.stderr)}")
         return result.read_bytes()
 
 
@@ -202,18 +203,15 @@ def _by_nvrtc(source: str, architecture: str) -> bytes:
             library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value)
             library.nvrtcGetProgramLog(program, log)
-            raise ToolchainError(f"nvrtc refuses the kernels: {_first(log.value.decode())}")
+            raise ToolchainError(
+                f"nvrtc refuses the kernels: {compiler_reason(log.value.decode())}"
+            )
         library.nvrtcGetCUBINSize(program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         library.nvrtcGetCUBIN(program, code)
         return code.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _first(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
 
 
 def device_modules(module: Any) -> Iterator[Any]:

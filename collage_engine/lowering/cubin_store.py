@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
+from collage_engine.records.files import write_atomically
 from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.nvcc import find_nvcc, nvcc_version
 
@@ -36,14 +35,7 @@ def keep(name: str, code: bytes) -> None:
     file = _file(name)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=".cubin-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(code)
-            os.replace(beside, file)
-        except OSError:
-            os.unlink(beside)
-            raise
+        write_atomically(file, code)
 
 
 def _file(name: str) -> Path:

@@ -22,6 +22,7 @@ from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import index_set, members
 from collage_engine.records.errors import Cancelled, CollageError, MeasureError, ModelError
+from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class _Recorder:
                 node = self.graph.nodes[calls[0]]
                 raise MeasureError(
                     f"no true value for {node.op} ({node.name}): ONNX: {error}; "
-                    f"Relax: {_first_line(failure)}"
+                    f"Relax: {short_reason(failure, line='first')}"
                 ) from failure
             self.by_relax.append(self.graph.operator_number[calls[0]])
         for index, array in zip(outputs, results, strict=True):
@@ -276,7 +277,7 @@ def original_outputs(
         try:
             results = evaluate_onnx(source, inputs)
         except Exception as error:
-            reasons = "; ".join(_first_line(e) for e in (refusal, error))
+            reasons = "; ".join(short_reason(e, line="first") for e in (refusal, error))
             raise ModelError(
                 f"{model.record.path or 'the model'} cannot be run for reference: {reasons}"
             ) from error
@@ -284,8 +285,3 @@ def original_outputs(
         name: array.astype(numpy_dtype(kind.dtype), copy=False).reshape(kind.shape)
         for (name, kind), array in zip(model.outputs, results, strict=True)
     }
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

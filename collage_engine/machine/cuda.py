@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.reasons import last_line
 from collage_engine.records.toolchain import Device
 
 DEFAULT_ARCHITECTURE = "sm_90a"
@@ -174,8 +175,7 @@ def cuda_probe() -> CudaProbe:
     try:
         answer = json.loads(child.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        lines = child.stderr.strip().splitlines()
-        return CudaProbe(reason=lines[-1] if lines else "the NVIDIA driver gave no answer")
+        return CudaProbe(reason=last_line(child.stderr, "the NVIDIA driver gave no answer"))
     return read_answer(answer)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.reasons import short_reason
 
 SUCCESS = 0
 NON_BLOCKING = 1
@@ -19,6 +20,9 @@ CAPTURE_THREAD_LOCAL = 1
 FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 719})
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
+
+LOST_DEVICE = 70
+"""Exit status of a child process whose device context is spoiled for good; chosen (EX_SOFTWARE)."""
 
 LIBRARY = "libcudart.so.13"
 
@@ -98,8 +102,7 @@ class CudaRuntime:
         status = self.library.cudaStreamEndCapture(stream, ctypes.byref(graph))
         if failed is not None:
             self.library.cudaGetLastError()
-            lines = str(failed).strip().splitlines() or [type(failed).__name__]
-            raise MeasureError(f"it cannot be captured: {lines[-1]}") from failed
+            raise MeasureError(f"it cannot be captured: {short_reason(failed)}") from failed
         self.check(status, "ending a capture")
         try:
             call = self.library.cudaGraphInstantiate

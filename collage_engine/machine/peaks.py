@@ -22,7 +22,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +30,8 @@ import msgspec
 from collage_engine.machine.device import cache_bytes, last_level_cache_bytes, processor
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.files import atomic_file
+from collage_engine.records.reasons import compiler_reason
 
 SOURCE = Path(__file__).with_name("peaks.cc")
 CONSTANT = "peaks 2"
@@ -237,8 +238,7 @@ def _build() -> Path:
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            result = Path(scratch) / path.name
+        with atomic_file(path) as result:
             done = subprocess.run(
                 [*command, str(SOURCE), "-o", str(result)],
                 capture_output=True,
@@ -247,9 +247,8 @@ def _build() -> Path:
                 timeout=300,
             )
             if done.returncode != 0:
-                first = next((s for s in done.stderr.splitlines() if "error" in s), "no reason")
-                raise MeasureError(f"the peak measurement does not compile: {first}")
-            result.replace(path)
+                reason = compiler_reason(done.stderr)
+                raise MeasureError(f"the peak measurement does not compile: {reason}")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MeasureError(f"the peak measurement cannot be built in {folder}: {error}") from error
     return path

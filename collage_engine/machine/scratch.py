@@ -7,13 +7,14 @@ even when the process is killed. Whoever makes the next scratch folder removes t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+from collage_engine.records.locks import HeldLock
 
 PREFIX = "collage-scratch-"
 LOCK = "owner.lock"
@@ -27,8 +28,7 @@ class Scratch:
     def __init__(self) -> None:
         remove_orphans()
         self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = (self._root / LOCK).open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = HeldLock(self._root / LOCK)
         self.path = self._root / "tmp"
         self.path.mkdir()
         self._changing = threading.Lock()
@@ -36,7 +36,7 @@ class Scratch:
     def empty(self) -> None:
         """Remove what is in it: the processes that used it have ended."""
         with self._changing:
-            if self._lock.closed:
+            if not self._lock.held:
                 return
             shutil.rmtree(self.path, ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class Scratch:
     def close(self) -> None:
         with self._changing:
             shutil.rmtree(self._root, ignore_errors=True)
-            self._lock.close()
+            self._lock.release()
 
 
 def remove_orphans() -> None:
@@ -62,6 +62,6 @@ def _remove_if_orphan(folder: Path) -> None:
     if not (folder / LOCK).exists():  # it died before it locked it, or while it was removed
         shutil.rmtree(folder, ignore_errors=True)
         return
-    with (folder / LOCK).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
-        shutil.rmtree(folder, ignore_errors=True)
+    lock = HeldLock(folder / LOCK, wait=False)  # BlockingIOError: its owner lives
+    shutil.rmtree(folder, ignore_errors=True)
+    lock.release()

@@ -21,7 +21,7 @@ from collage_engine.search.api import Search
 from collage_engine.search.doubt import Doubt, doubt
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.sittings import DRIFT
-from collage_engine.trials.rival import Sample
+from collage_engine.trials.contender import Sample
 
 DRAWS = 60
 DOUBT_S = 0.4

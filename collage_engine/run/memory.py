@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.trials.rival import Outcome
+from collage_engine.trials.contender import ContenderResult
 
 
-def memory_use(outcome: Outcome, weights_bytes: int, artifact: str | None) -> MemoryUse:
+def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
     """What a placement's process was seen to take, and what its files do.
 
     ``artifact``: the folder it was exported to; None: it was not.

@@ -26,7 +26,7 @@ from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_candidates
 from collage_engine.search.sittings import BUSY_DRIFT
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.rival import Sample
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import accuracy_of, further_samples, is_promised
 
 

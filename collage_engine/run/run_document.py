@@ -22,7 +22,7 @@ from collage_engine.run.memory import memory_use
 from collage_engine.search.api import check
 from collage_engine.search.problem import Answer
 from collage_engine.trials.confirmation import Confirmation
-from collage_engine.trials.rival import Outcome
+from collage_engine.trials.contender import ContenderResult
 from collage_engine.tuning.tables import tables_of
 
 
@@ -42,7 +42,7 @@ class Findings:
     counts: CandidateCounts
     answer: Answer
     placements: Sequence[Placement]
-    """The covers that were confirmed, in the order of their rivals."""
+    """The covers that were confirmed, in the order of their contenders."""
     confirmation: Confirmation
     warnings: list[str]
     tuning: TuneCounts | None = None
@@ -51,13 +51,15 @@ class Findings:
     def document(self, chosen: Placement, seconds: dict[str, float], artifact: str | None) -> Run:
         """Everything that was found out, as one record."""
         winner = self.confirmation.winner
-        rows = [self.baseline(o) for o in self.confirmation.outcomes if o.rival.kind != "collage"]
+        rows = [
+            self.baseline(o) for o in self.confirmation.outcomes if o.contender.kind != "collage"
+        ]
         best = min((b.measured_us for b in rows if b.measured_us is not None), default=None)
         ours = next(
             (
                 o.measured_us
                 for o in self.confirmation.outcomes
-                if o.rival.kind == "collage" and o.measured_us is not None
+                if o.contender.kind == "collage" and o.measured_us is not None
             ),
             None,
         )
@@ -109,12 +111,12 @@ class Findings:
     def _tied(self) -> list[str]:
         winner = self.confirmation.winner
         apart = self.confirmation.differences
-        by_name = {o.rival.name: o for o in self.confirmation.outcomes}
+        by_name = {o.contender.name: o for o in self.confirmation.outcomes}
         return [
             name
             for name, outcome in by_name.items()
-            if name != winner.rival.name
-            and (name == "collage" or outcome.rival.kind != "collage")
+            if name != winner.contender.name
+            and (name == "collage" or outcome.contender.kind != "collage")
             and name in apart
             and apart[name].tied
         ]
@@ -122,8 +124,8 @@ class Findings:
     def exported(self) -> Placement:
         """The placement that was exported, with its end-to-end times."""
         winner = self.confirmation.winner
-        if winner.rival.kind == "collage":
-            placement = self.placements[winner.rival.order]
+        if winner.contender.kind == "collage":
+            placement = self.placements[winner.contender.order]
         else:
             placement = self.as_placement(winner)
         in_place = dict(enumerate(self.confirmation.in_place_us))
@@ -154,9 +156,9 @@ class Findings:
         """The search's covers that are not exported, with their end-to-end times."""
         found = []
         for outcome in self.confirmation.outcomes:
-            if outcome.rival.kind != "collage" or outcome is self.confirmation.winner:
+            if outcome.contender.kind != "collage" or outcome is self.confirmation.winner:
                 continue
-            placement = self.placements[outcome.rival.order]
+            placement = self.placements[outcome.contender.order]
             measured, estimated = outcome.measured_us, placement.estimated_us
             found.append(
                 msgspec.structs.replace(
@@ -172,16 +174,16 @@ class Findings:
             )
         return found
 
-    def as_placement(self, outcome: Outcome) -> Placement:
+    def as_placement(self, outcome: ContenderResult) -> Placement:
         """A baseline's cover as a placement; its estimate where its candidates were measured."""
         found = {r.id: r for r in self.records}
         records = []
-        for part in outcome.rival.cover:
+        for part in outcome.contender.cover:
             made = make_candidate(
                 self.workspace.model.graph,
                 part.instance,
                 tuple(part.operators),
-                rule=outcome.rival.kind,
+                rule=outcome.contender.kind,
                 takes=part.takes,
                 gives=part.gives,
             )
@@ -205,22 +207,22 @@ class Findings:
         cost = check(problem, [record.id for record in records])
         return cost if isinstance(cost, float) else None
 
-    def baseline(self, outcome: Outcome) -> Baseline:
-        rival = outcome.rival
-        assert rival.kind != "collage"
-        estimated = self.as_placement(outcome).estimated_us if rival.cover else None
+    def baseline(self, outcome: ContenderResult) -> Baseline:
+        contender = outcome.contender
+        assert contender.kind != "collage"
+        estimated = self.as_placement(outcome).estimated_us if contender.cover else None
         return Baseline(
-            name=rival.name,
-            kind=rival.kind,
+            name=contender.name,
+            kind=contender.kind,
             measured_us=outcome.measured_us,
             spread_us=outcome.spread_us,
             estimated_us=estimated,
             reason=outcome.reason,
-            partitions=max(1, len(rival.cover)),
+            partitions=max(1, len(contender.cover)),
             reduced=outcome.reduced,
             max_rel_error=_finite(outcome.max_rel_error),
-            barred=rival.barred,
-            order=tuple(dict.fromkeys(part.instance.toolchain for part in rival.cover)),
+            barred=contender.barred,
+            order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
         )
 
 

@@ -7,10 +7,7 @@ is written beside its final name and renamed, so that it is never half-written.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sqlite3
-import uuid
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +17,7 @@ import sqlite_utils
 from collage_engine import __version__
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import SessionError
+from collage_engine.records.files import atomic_file
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -40,17 +38,10 @@ def _json(record: Any) -> str:
 def save_session(document: Document, path: str | Path) -> None:
     """Write the document to ``path``, replacing it. Raises SessionError (disk full, no folder)."""
     path = Path(path)
-    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        # As open to others as the user's other files; tempfile's are private.
-        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        _write(document, str(beside))
-        if path.exists():
-            os.chmod(beside, path.stat().st_mode & 0o777)
-        os.replace(beside, path)
+        with atomic_file(path) as new:
+            _write(document, str(new))
     except (OSError, sqlite3.Error, UnicodeError) as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
         raise SessionError(f"cannot write the session {path}: {error}") from error
 
 

@@ -7,7 +7,6 @@ so an engine that is killed loses none.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import sqlite3
@@ -21,6 +20,8 @@ import msgspec
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.files import atomic_file
+from collage_engine.records.locks import locked
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
@@ -199,18 +200,15 @@ class Store:
     def export(self, path: str | Path) -> int:
         """Write all measurements as JSON lines; their number. Constants stay: they are local."""
         target = Path(path)
-        beside = target.with_name(target.name + ".part")
         count = 0
         try:
-            with beside.open("wb") as stream:
+            with atomic_file(target) as new, new.open("wb") as stream:
                 head = {"collage_store": SCHEMA_VERSION, "exported_at": now_text()}
                 stream.write(json.dumps(head).encode() + b"\n")
                 for measurement in self.measurements():
                     stream.write(msgspec.json.encode(measurement) + b"\n")
                     count += 1
-            beside.replace(target)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise MeasureError(f"{target} cannot be written: {error.strerror}") from error
         return count
 
@@ -292,8 +290,7 @@ class Store:
                 )
             if version == 0:
                 # Going over to a WAL fails at once, whatever the timeout, while another does too.
-                with self.path.with_name(self.path.name + ".lock").open("w") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+                with locked(self.path.with_name(self.path.name + ".lock")):
                     self._create(connection)
             if writable:
                 # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.

@@ -20,7 +20,7 @@ from collage_engine.model.importer import import_model
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.job import WRONG_NUMBERS, OpenRequest
+from collage_engine.timing.messages import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function
 
 EVICT_LIMIT_BYTES = 1 << 30

@@ -26,15 +26,20 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyContext
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.measurer import Group, Measurer, Outcome, group_candidates
+from collage_engine.timing.measurer import (
+    CandidateGroup,
+    Measurer,
+    MeasuringResult,
+    group_candidates,
+)
 
 
-def in_order(groups: Sequence[Group], operators: int) -> list[Group]:
+def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
     """Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
     regions), then the rules' proposals, small before large, since small ones are shared most."""
 
-    def rank(group: Group) -> tuple[int, int, int]:
+    def rank(group: CandidateGroup) -> tuple[int, int, int]:
         if len(group.nodes) == operators:
             kind = 0
         elif any(candidate.protected for candidate in group.candidates):
@@ -105,7 +110,7 @@ class Measuring:
             groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
             outcome = self.measure_groups(groups, deadline)
         else:
-            outcome = Outcome(
+            outcome = MeasuringResult(
                 costs={record.key: record.cost for record in records},
                 from_store=len({record.key for record in records}),
                 invalid=len({r.key for r in records if r.cost.state == "invalid"}),
@@ -137,7 +142,9 @@ class Measuring:
             skipped=self.counts.skipped + distinct - len(known),
         )
 
-    def wave(self, groups: Sequence[Group], deadline: float, left: int) -> Mapping[str, Cost]:
+    def wave(
+        self, groups: Sequence[CandidateGroup], deadline: float, left: int
+    ) -> Mapping[str, Cost]:
         """Costs of further groups of the records that :meth:`begin` counted.
 
         ``left``: how many keys are unmeasured now, at most all of which will be measured.
@@ -172,8 +179,8 @@ class Measuring:
         return found
 
     def measure_groups(
-        self, groups: Sequence[Group], deadline: float | None, again: bool = False
-    ) -> Outcome:
+        self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
+    ) -> MeasuringResult:
         """Measure in the child, which is started and given the model's true values if need be."""
         return self.measurer().measure(
             groups,
@@ -184,7 +191,7 @@ class Measuring:
         )
 
     def again(
-        self, groups: Sequence[Group], deadline: float, renew: bool = False
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
         """Measure known candidates once more; old and new repeats are merged. ``renew``: in another
         process, a sitting of its own."""

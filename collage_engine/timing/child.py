@@ -13,11 +13,16 @@ from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
 from collage_engine.store.store import Store
-from collage_engine.timing.job import Answer, GroupRequest, Marker, OpenRequest, blame
-from collage_engine.timing.speed_probe import NAME as GUARD
+from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
+from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
 from collage_engine.timing.speed_probe import Reading
 
 OPEN_LIMIT_S = 600.0
+"""Seconds for importing a model in the child; chosen, some ten times the largest seen."""
+MEMORY_SHARE = 0.7
+"""Share of the machine's memory that the child may take; chosen."""
+BLOATED_SHARE = 0.5
+"""Share of its own limit from which on a child is replaced between groups; chosen."""
 
 
 def measuring_environment(
@@ -25,8 +30,13 @@ def measuring_environment(
 ) -> dict[str, str]:
     """Environment in which toolchains share a process fairly: same threads, no spinning.
 
-    Libraries read these when they load (cpu-toolchains.md section 6): pools of several runtimes
-    that spin steal each other's cores.
+    Libraries read these variables when they load. Thread pools of several runtimes that spin take
+    the cores away from each other.
+
+    Args:
+        toolchains: names of the toolchains that the child loads.
+        threads: threads of each of their pools.
+        spin: let idle threads spin, as a library does by default.
     """
     from collage_engine.toolchains.registry import get
 
@@ -49,7 +59,12 @@ def measuring_environment(
 
 
 class MeasuringChild:
-    """One child at a time, started and given the model when it is asked. Close it to end it."""
+    """One child at a time, started and given the model when it is asked. Close it to end it.
+
+    Attributes:
+        candidate_limit_s: seconds without a sign of life after which the child is ended.
+        fresh: whether no candidate was compiled in this child yet.
+    """
 
     def __init__(
         self,
@@ -61,56 +76,72 @@ class MeasuringChild:
         memory_limit_bytes: int | None,
         job: str,
     ) -> None:
-        """``opening``: the model, without the marker and the guard's reference, which are the
-        child's own; ``store`` has the reference of this machine, or gets it."""
+        """Prepare; no process is started yet.
+
+        Args:
+            opening: the model, without the marker and the speed probe's reference, which are the
+                child's own.
+            store: has the probe's reference of this machine, or gets it.
+            env: variables of the child's environment.
+            candidate_limit_s: seconds without a sign of life after which the child is ended.
+            memory_limit_bytes: of the child; None: a share of what the machine has.
+            job: the worker's target.
+        """
         self._store = store
         self.candidate_limit_s = candidate_limit_s
         if memory_limit_bytes is None:
-            memory_limit_bytes = int(memory_bytes() * 0.7)
+            memory_limit_bytes = int(memory_bytes() * MEMORY_SHARE)
         self._limit = memory_limit_bytes
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"
         self._marker = Marker(marker_path, create=True)
-        self._open = replace(opening, marker_path=str(marker_path), guard=_guard_of(store))
+        self._open = replace(
+            opening, marker_path=str(marker_path), probe_reference=_reference_of(store)
+        )
         self._worker = Worker(
             job, env=env, memory_limit_bytes=memory_limit_bytes, name="collage-measure"
         )
         self._opened = 0
         """Generation of the child that has the model open."""
         self.fresh = True
-        """Whether no candidate was compiled in this child yet."""
 
     @property
-    def guard(self) -> Reading | None:
-        """The guard's reference; None until a child was started, where the store has none."""
-        return self._open.guard
+    def probe_reference(self) -> Reading | None:
+        """The speed probe's reference; None before the first child, where the store has none."""
+        return self._open.probe_reference
 
     @property
     def alive(self) -> bool:
+        """Whether a child is there."""
         return self._worker.alive
 
     def ask(
         self,
-        request: GroupRequest,
+        request: TimingRequest,
         timeout_s: float | None,
         cancel: threading.Event | None,
-        on_answer: Callable[[Answer], None],
+        on_answer: Callable[[TimingReply], None],
     ) -> None:
-        """Have one group run in the child, which is started and given the model if need be."""
+        """Have one group run in the child, which is started and given the model if need be.
+
+        Raises:
+            MeasureError: the model cannot be opened.
+            WorkerCrashed, WorkerTimeout: the child ended before its time; see ``blame``.
+        """
         if not self._worker.alive or self._opened != self._worker.generation:
-            self._marker.set(-1, 0)
+            self._marker.clear()
             try:
-                guard = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
+                reference = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
             except (WorkerCrashed, WorkerTimeout) as error:
                 raise MeasureError(
                     f"{self._open.model_path} could not be opened for measuring: {error}"
                 ) from error
             self._opened = self._worker.generation
             self.fresh = True
-            if self._open.guard is None and guard is not None:
-                self._open = replace(self._open, guard=guard)
+            if self._open.probe_reference is None and reference is not None:
+                self._open = replace(self._open, probe_reference=reference)
                 if self._store is not None:
-                    self._store.put_constant(GUARD, guard)
+                    self._store.put_constant(PROBE_CONSTANT, reference)
         self._worker.call(
             request,
             timeout_s=timeout_s,
@@ -119,28 +150,29 @@ class MeasuringChild:
             silence_s=self.candidate_limit_s,
         )
 
-    def blame(self, waiting: Sequence[int]) -> tuple[int | None, str]:
+    def blame(self, waiting: Sequence[int]) -> tuple[int | None, Phase]:
         """Who was at risk when the child ended, of those that wait, and what it was doing."""
-        found = blame(self._marker, waiting)
-        self._marker.set(-1, 0)
+        found = self._marker.blame(waiting)
+        self._marker.clear()
         return found
 
     def renew(self) -> None:
-        """End it; the next call starts another."""
+        """End the child; the next call starts another."""
         self._worker.close()
 
     def renew_if_bloated(self) -> None:
-        """End a child that holds half the memory it may: libraries give little back."""
+        """End a child that holds half of the memory it may: libraries give little back."""
         pid = self._worker.pid
-        if pid is not None and private_bytes(pid) > self._limit / 2:
+        if pid is not None and private_bytes(pid) > self._limit * BLOATED_SHARE:
             self._worker.close()
 
     def close(self) -> None:
+        """End the child and remove its marker."""
         self._worker.close()
         self._marker.close()
         self._folder.cleanup()
 
 
-def _guard_of(store: Store | None) -> Reading | None:
-    known = store.constant(GUARD) if store is not None else None
+def _reference_of(store: Store | None) -> Reading | None:
+    known = store.constant(PROBE_CONSTANT) if store is not None else None
     return (known[0], known[1]) if known else None

@@ -8,132 +8,42 @@ from __future__ import annotations
 
 import gc
 import math
-import mmap
 import os
 import resource
-import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-from collage_engine.machine.cuda_runtime import DeviceFault
-from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import CollageError, MeasureError
-from collage_engine.records.format import Formats
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
+from collage_engine.records.cost import invalid
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.reasons import short_reason
 from collage_engine.store.measurement import now_text
 from collage_engine.timing.clock import undisturbed
-from collage_engine.timing.protocol import (
-    ProtocolSettings,
-    Rival,
-    cost_of,
-    time_cold,
-    time_rivals,
+from collage_engine.timing.messages import (
+    Bench,
+    Marker,
+    OpenRequest,
+    Phase,
+    Prepared,
+    TimingReply,
+    TimingRequest,
 )
-from collage_engine.timing.speed_probe import Guard, Reading, reference, slowness
+from collage_engine.timing.protocol import TimedCall, Timing, cost_of, time_cold, time_interleaved
+from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference, slowness
 
 JOB = "collage_engine.timing.job:MeasureJob"
 
-PHASES = ("", "compiling", "running alone", "being timed")
-_MARK = struct.Struct("<ii")
-
-WRONG_NUMBERS = "wrong numbers"
-"""How reasons begin that hold for one model's values only, not wherever the key is equal."""
-
-
-@dataclass(frozen=True)
-class OpenRequest:
-    """First request to a child: which model, and with which settings."""
-
-    model_path: str
-    shapes: dict[str, tuple[int, ...]]
-    truth_folder: str
-    marker_path: str
-    fingerprint: str
-    settings: ProtocolSettings = field(default_factory=ProtocolSettings)
-    guard: Reading | None = None
-    """The guard's reference; None: take it now, and answer with it."""
-    sha256: str | None = None
-    """Of the model file: another one under its name must not be measured in its stead."""
-
-
-@dataclass(frozen=True)
-class GroupRequest:
-    """Rivals over one set of operators; ``instances`` go by their place in the answers."""
-
-    nodes: tuple[int, ...]
-    """Operator numbers."""
-    instances: dict[int, ToolchainInstance]
-    """In this order they are compiled and run alone."""
-    formats: dict[int, tuple[Formats, Formats]] = field(default_factory=dict)
-    """What the rival in a place takes and gives, by operator number; absent: plain."""
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A message on the way: the cost of the rival in this place, or that its turn began."""
-
-    place: int
-    cost: Cost | None = None
-
-
-class Prepared(Protocol):
-    """A compiled candidate whose numbers were right."""
-
-    time: Rival
-    max_rel_error: float
-
-    def warm_inputs(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Bench(Protocol):
-    """What can prepare candidates of one model."""
-
-    cold: bool
-    """Whether a cold-weights time is wanted."""
-
-    def prepare(
-        self,
-        nodes: tuple[int, ...],
-        instance: ToolchainInstance,
-        about_to_run: Callable[[], None],
-        takes: Formats | None = None,
-        gives: Formats | None = None,
-    ) -> Prepared:
-        """Compile, run alone on the true inputs, and check; raises with the reason."""
-        ...
-
-    def evict(self) -> None:
-        """Empty the caches."""
-        ...
-
-
-class Marker:
-    """Which rival is at risk, and doing what: survives the writer's crash."""
-
-    def __init__(self, path: str | Path, *, create: bool = False) -> None:
-        self.path = Path(path)
-        if create:
-            self.path.write_bytes(_MARK.pack(-1, 0))
-        with self.path.open("r+b") as stream:
-            self._map = mmap.mmap(stream.fileno(), _MARK.size)
-
-    def set(self, place: int, phase: int) -> None:
-        _MARK.pack_into(self._map, 0, place, phase)
-
-    def get(self) -> tuple[int, int]:
-        place, phase = _MARK.unpack_from(self._map, 0)
-        return place, phase
-
-    def close(self) -> None:
-        self._map.close()
+SIGN_OF_LIFE_S = 1.0
+"""Seconds after which a child that is timing tells its parent so; chosen, well below the limit of
+a candidate's turn (60 s)."""
+CALM_PERCENTILE, USUAL_PERCENTILE = 25, 50
+"""Percentiles of the speed probe's readings that a group's times are normalised by: the median,
+or, where only the faster half of the samples was kept, the middle of the faster half of the
+readings."""
 
 
 class MeasureJob:
@@ -143,71 +53,78 @@ class MeasureJob:
         self.bench: Bench | None = None
         self.marker: Marker | None = None
         self.opened: OpenRequest | None = None
-        self.guard: Guard | None = None
+        self.probe: SpeedProbe | None = None
 
-    def __call__(self, request: Any, send: Callable[[Answer], None]) -> Any:
+    def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> Any:
+        """Open the model and answer with the speed probe's reference, or time one group."""
         if isinstance(request, OpenRequest):
-            self.guard = Guard()
-            known = request.guard or reference(self.guard.read)
-            self.opened = replace(request, guard=known)
+            self.probe = SpeedProbe()
+            known = request.probe_reference or reference(self.probe.read)
+            self.opened = replace(request, probe_reference=known)
             self.marker = Marker(request.marker_path)
             self.bench = self.open(request)
             gc.collect()
-            gc.freeze()  # the model's records need no looking at between timings
+            gc.freeze()  # the model's records need no collecting between timings
             return known
         if self.bench is None or self.marker is None or self.opened is None:
             raise MeasureError("no model is open in the measuring process")
-        assert isinstance(request, GroupRequest)
-        return run_group(self.bench, request, self.opened, self.marker, send, self.guard)
+        assert isinstance(request, TimingRequest)
+        return run_group(self.bench, request, self.opened, self.marker, send, self.probe)
 
     def open(self, request: OpenRequest) -> Bench:
-        from collage_engine.timing.bench import ModelBench
+        """The bench that prepares candidates of the requested model."""
+        from collage_engine.timing.bench import ModelBench  # imports TVM
 
         return ModelBench(request)
 
 
 def run_group(
     bench: Bench,
-    request: GroupRequest,
+    request: TimingRequest,
     opened: OpenRequest,
     marker: Marker,
-    send: Callable[[Answer], None],
-    guard: Guard | None = None,
+    send: Callable[[TimingReply], None],
+    probe: SpeedProbe | None = None,
 ) -> None:
-    """Prepare every rival, then time those whose numbers were right in interleaved rounds.
+    """Prepare every candidate, then time those whose numbers were right in interleaved rounds.
 
-    Every rival is answered exactly once with a cost.
+    Every candidate is answered exactly once with a cost.
+
+    Args:
+        bench: prepares the candidates.
+        request: the candidates.
+        opened: the settings of the timing and the speed probe's reference.
+        marker: where the candidate at risk is noted.
+        send: takes replies on the way to the parent.
+        probe: read before every sample of one-thread candidates; None: times stay as they are.
     """
     ready: dict[int, Prepared] = {}
     try:
         for place, instance in request.instances.items():
-            send(Answer(place))
-            marker.set(place, 1)
-
-            def about_to_run(place: int = place) -> None:
-                marker.set(place, 2)
-
+            send(TimingReply(place))
+            marker.set(place, Phase.COMPILING)
             try:
                 takes, gives = request.formats.get(place, (None, None))
+                about_to_run = partial(marker.set, place, Phase.RUNNING)
                 ready[place] = bench.prepare(request.nodes, instance, about_to_run, takes, gives)
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                send(Answer(place, invalid(reason_of(error))))
-            marker.set(-1, 0)
+                send(TimingReply(place, invalid(short_reason(error, with_type=True))))
+            marker.clear()
         while ready:
-            failed = _time(bench, request, opened, ready, marker, send, guard)
+            failed = _GroupTiming(bench, request, opened, ready, marker, send, probe).run()
             if failed is None:
                 return
             ready.pop(failed).close()
     finally:
-        marker.set(-1, 0)
+        marker.clear()
         for prepared in ready.values():
             prepared.close()
 
 
-class _Failed(Exception):
-    """A rival raised while it was timed."""
+class _CandidateFailed(Exception):
+    """A candidate raised while it was timed."""
 
     def __init__(self, place: int, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -215,120 +132,132 @@ class _Failed(Exception):
         self.cause = cause
 
 
-def _time(
-    bench: Bench,
-    request: GroupRequest,
-    opened: OpenRequest,
-    ready: dict[int, Prepared],
-    marker: Marker,
-    send: Callable[[Answer], None],
-    guard: Guard | None,
-) -> int | None:
-    """Time what is ready and answer; the place of one that raised, answered as invalid, or None."""
-    places = list(ready)
-    # The guard runs on one thread of this processor, and tells nothing of others; and threads that
-    # wait for each other scatter by themselves, where one only does when it is disturbed.
-    alone = all(i.threads == 1 and not i.architecture for i in request.instances.values())
-    read = guard.read if guard is not None and alone else None
-    settings = opened.settings if alone else replace(opened.settings, unsettled=math.inf)
-    readings: list[Reading] = []
+class _GroupTiming:
+    """Times the prepared candidates of one group, and answers for each of them."""
 
-    def guarded(place: int) -> Rival:
-        instance = request.instances[place]
+    def __init__(
+        self,
+        bench: Bench,
+        request: TimingRequest,
+        opened: OpenRequest,
+        ready: dict[int, Prepared],
+        marker: Marker,
+        send: Callable[[TimingReply], None],
+        probe: SpeedProbe | None,
+    ) -> None:
+        self.bench = bench
+        self.request = request
+        self.opened = opened
+        self.ready = ready
+        self.marker = marker
+        self.send = send
+        # The probe runs on one thread of this processor and says nothing of other threads. And
+        # threads that wait for each other scatter by themselves, where a single one only does when
+        # it is disturbed: so the faster half of the samples counts for single threads only.
+        one_thread = all(i.threads == 1 and not i.architecture for i in request.instances.values())
+        self.read = probe.read if probe is not None and one_thread else None
+        self.settings = (
+            opened.settings if one_thread else replace(opened.settings, unsettled=math.inf)
+        )
+        self.readings: list[Reading] = []
+        self.told_s = time.monotonic()
+
+    def run(self) -> int | None:
+        """Time and answer; the place of a candidate that raised (answered as invalid), or None."""
+        places = list(self.ready)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            timings = time_interleaved(
+                [self.timed_call(place) for place in places],
+                self.settings,
+                about_to_run=lambda at: self.about_to_run(places[at]),
+                interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+                seed=self.request.seed,
+            )
+            readings = list(self.readings)
+            cold = self.cold_times(places)
+        except _CandidateFailed as failure:
+            self.send(
+                TimingReply(failure.place, invalid(short_reason(failure.cause, with_type=True)))
+            )
+            return failure.place
+        finally:
+            self.marker.clear()
+            if collecting:
+                gc.enable()
+        self.answer(places, timings, cold, readings)
+        return None
+
+    def timed_call(self, place: int) -> TimedCall:
+        """The candidate's timer, with the probe read before it and failures given its place."""
+        instance = self.request.instances[place]
         # A device's time is not this process's: its events are asked, whoever runs here.
         threads = instance.threads if not instance.architecture else 0
 
         def run(calls: int) -> float:
-            if read is not None:
-                readings.append(read())
+            if self.read is not None:
+                self.readings.append(self.read())
             try:
-                return undisturbed(lambda: ready[place].time(calls), threads)
+                return undisturbed(lambda: self.ready[place].time(calls), threads)
             except DeviceFault as fault:
                 end_process(fault)
             except Exception as error:
-                raise _Failed(place, error) from error
+                raise _CandidateFailed(place, error) from error
 
         return run
 
-    told = time.monotonic()
+    def about_to_run(self, place: int) -> None:
+        """Note who is at risk; now and then a sign of life for the parent."""
+        self.marker.set(place, Phase.TIMED)
+        if time.monotonic() - self.told_s > SIGN_OF_LIFE_S:
+            # The parent's limit is for one candidate's turn, not for all rounds.
+            self.told_s = time.monotonic()
+            self.send(TimingReply(place))
 
-    def about_to_run(place: int) -> None:
-        nonlocal told
-        marker.set(place, 3)
-        if time.monotonic() - told > 1.0:
-            # A sign of life: the parent's limit is for one candidate's turn, not for all rounds.
-            told = time.monotonic()
-            send(Answer(place))
-
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        timings = time_rivals(
-            [guarded(place) for place in places],
-            settings,
-            about_to_run=lambda at: about_to_run(places[at]),
-            interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
-            seed=request.seed,
-        )
-        told_by = list(readings)
-        cold: dict[int, float] = {}
-        for place in places if bench.cold else ():
-            cold[place] = time_cold(
-                guarded(place),
-                bench.evict,
-                ready[place].warm_inputs,
-                about_to_run=partial(about_to_run, place),
+    def cold_times(self, places: list[int]) -> dict[int, float]:
+        """Seconds of single calls with cold weights, where the bench wants them."""
+        if not self.bench.cold:
+            return {}
+        return {
+            place: time_cold(
+                self.timed_call(place),
+                self.bench.evict,
+                self.ready[place].warm_inputs,
+                about_to_run=partial(self.about_to_run, place),
             )
-    except _Failed as failure:
-        send(Answer(failure.place, invalid(reason_of(failure.cause))))
-        return failure.place
-    finally:
-        marker.set(-1, 0)
-        if collecting:
-            gc.enable()
-    calm = any(timing.calm for timing in timings)
-    slow = slowness(told_by, opened.guard, 25 if calm else 50) if opened.guard else 1.0
-    for place, timing in zip(places, timings, strict=True):
-        cost = cost_of(
-            timing,
-            threads=request.instances[place].threads,
-            fingerprint=opened.fingerprint,
-            measured_at=now_text(),
-            max_rel_error=ready[place].max_rel_error,
-            cold_s=cold.get(place),
-            slowness=slow,
-        )
-        send(Answer(place, cost))
-    return None
+            for place in places
+        }
 
-
-LOST_DEVICE = 70
-"""Exit status of a child whose device's context is spoiled for good."""
+    def answer(
+        self,
+        places: list[int],
+        timings: list[Timing],
+        cold: dict[int, float],
+        readings: list[Reading],
+    ) -> None:
+        """Send every candidate's cost, normalised by the speed probe's readings."""
+        percentile = CALM_PERCENTILE if any(t.calm for t in timings) else USUAL_PERCENTILE
+        known = self.opened.probe_reference
+        slow = slowness(readings, known, percentile) if known else 1.0
+        for place, timing in zip(places, timings, strict=True):
+            cost = cost_of(
+                timing,
+                threads=self.request.instances[place].threads,
+                fingerprint=self.opened.fingerprint,
+                measured_at=now_text(),
+                max_rel_error=self.ready[place].max_rel_error,
+                cold_s=cold.get(place),
+                slowness=slow,
+            )
+            self.send(TimingReply(place, cost))
 
 
 def end_process(fault: DeviceFault) -> NoReturn:
-    """End the child at once, the marker still on the culprit: whatever ran in it afterwards would
-    fail for no fault of its own."""
+    """End the child at once, the marker still on the culprit.
+
+    Whatever ran in it afterwards would fail for no fault of its own.
+    """
     sys.stderr.write(f"{fault}\n")
     sys.stderr.flush()
     os._exit(LOST_DEVICE)
-
-
-def reason_of(error: BaseException) -> str:
-    """A short phrase: our errors' own sentence, else the type and the last line of the message."""
-    text = str(error).strip()
-    if isinstance(error, CollageError) and text:
-        return text
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    name = type(error).__name__
-    if last.startswith(name):
-        last = last[len(name) :].lstrip(": ")
-    return f"{name}: {last[:300]}" if last else name
-
-
-def blame(marker: Marker, places: Sequence[int]) -> tuple[int | None, str]:
-    """Who was at risk when the child ended, if it is one of these, and doing what."""
-    place, phase = marker.get()
-    if place not in places:
-        return None, ""
-    return place, PHASES[phase] if 0 <= phase < len(PHASES) else ""

@@ -2,7 +2,7 @@
 
 Groups are measured in the caller's order until the budget is spent or the user stops; each cost
 is stored the moment it arrives. One child serves all groups. When it ends before its time, the
-rival that was at risk is to blame: it is tried once more, first and in a fresh child (memory it
+candidate that was at risk is to blame: it is tried once more, first and in a fresh child (memory it
 did not spoil itself), unless it already ran in one; the others are timed again without it.
 """
 
@@ -22,41 +22,44 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.child import MeasuringChild
-from collage_engine.timing.job import (
-    JOB,
+from collage_engine.timing.job import JOB
+from collage_engine.timing.messages import (
     WRONG_NUMBERS,
-    Answer,
-    GroupRequest,
     OpenRequest,
+    Phase,
+    TimingReply,
+    TimingRequest,
 )
 from collage_engine.timing.protocol import ProtocolSettings, merged
 from collage_engine.timing.speed_probe import Reading
 
 GRACE_S = 2.0
-"""How far beyond the deadline a candidate in hand may go."""
+"""Seconds that a candidate in hand may go beyond the deadline; chosen."""
 ATTEMPTS = 2
-"""Crashes in which a rival may be involved before it is invalid."""
+"""Crashes in which a candidate may be involved before it is invalid; chosen."""
+CANDIDATE_LIMIT_S = 60.0
+"""Seconds that a candidate may take to be compiled, and to be run; chosen."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Candidates over one operator set: rivals, timed on the same inputs."""
+class CandidateGroup:
+    """Candidates over one operator set, which are timed against each other on the same inputs."""
 
     nodes: tuple[int, ...]
     candidates: tuple[Candidate, ...]
 
 
-def group_candidates(candidates: Iterable[Candidate]) -> list[Group]:
+def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
     """Candidates by operator set, in order of first appearance."""
     found: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
-    return [Group(nodes, tuple(rivals)) for nodes, rivals in found.items()]
+    return [CandidateGroup(nodes, tuple(members)) for nodes, members in found.items()]
 
 
 @dataclass
-class Outcome:
-    """What a call of ``measure`` came to."""
+class MeasuringResult:
+    """What a call of ``Measurer.measure`` came to."""
 
     costs: dict[str, Cost] = field(default_factory=dict)
     """Measurement key → cost; keys that were not reached are missing."""
@@ -86,15 +89,26 @@ class Measurer:
         versions: Mapping[str, str] | None = None,
         model_hash: str = "",
         settings: ProtocolSettings | None = None,
-        candidate_limit_s: float = 60.0,
+        candidate_limit_s: float = CANDIDATE_LIMIT_S,
         memory_limit_bytes: int | None = None,
         job: str = JOB,
     ) -> None:
-        """``versions``: toolchain → library version, kept beside costs for readers.
+        """Prepare; the child is started by the first group that needs one.
 
-        ``candidate_limit_s`` bounds a candidate's compilation, and its run, each; ``env`` is
-        the child's (see ``measuring_environment``). ``model_hash`` tells models apart in the
-        store where a result holds for one model only.
+        Args:
+            model_path: the ONNX file.
+            shapes: of its free inputs.
+            truth_folder: the recorded true values (``lowering.reference.TrueValues``).
+            store: known costs, and where new ones are kept; None: neither.
+            env: the child's variables (see ``measuring_environment``).
+            fingerprint: of the machine, kept in every cost.
+            device: the machine in words, kept beside costs for readers.
+            versions: toolchain → library version, kept beside costs for readers.
+            model_hash: tells models apart in the store where a result holds for one model only.
+            settings: of the timing.
+            candidate_limit_s: bounds a candidate's compilation, and its run, each.
+            memory_limit_bytes: of the child; None: a share of what the machine has.
+            job: the worker's target.
         """
         self.store = store
         self.device = device
@@ -121,47 +135,52 @@ class Measurer:
         return self
 
     @property
-    def guard(self) -> Reading | None:
-        """The guard's reference; None until a child was started, where the store has none."""
-        return self.child.guard
+    def probe_reference(self) -> Reading | None:
+        """The speed probe's reference; None before the first child, where the store has none."""
+        return self.child.probe_reference
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
+        """End the child."""
         self.child.close()
 
     def renew(self) -> None:
-        """End the child: what is measured next is measured in another process, a sitting of its
-        own, with other places in memory."""
+        """End the child: what is measured next runs in another process, elsewhere in memory."""
         self.child.renew()
 
     def measure(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[CandidateGroup],
         *,
         deadline: float | None = None,
         cancel: threading.Event | None = None,
         on_event: Callable[[Event], None] | None = None,
         again: bool = False,
-    ) -> Outcome:
+    ) -> MeasuringResult:
         """Costs for all candidates of these groups, by measurement key.
 
-        ``deadline`` is a ``time.monotonic()``. ``again`` measures what is in the store too, and
-        merges old and new repeats. A cancel ends within a second and keeps what was measured
-        (``stopped``). ``MeasureError`` when the model cannot be opened in the child, or the
-        store cannot be used.
+        Args:
+            groups: in the order in which they are measured.
+            deadline: a ``time.monotonic()``; None: no limit.
+            cancel: when set, measuring ends within a second and what was measured is kept.
+            on_event: takes ``Measured`` and ``Progress``.
+            again: measure what is in the store, too, and merge old and new repeats.
+
+        Raises:
+            MeasureError: the model cannot be opened in the child, or the store cannot be used.
         """
-        return _Session(self, groups, deadline, cancel, on_event, again).run()
+        return _MeasureCall(self, groups, deadline, cancel, on_event, again).run()
 
 
-class _Session:
+class _MeasureCall:
     """One call of ``Measurer.measure``."""
 
     def __init__(
         self,
         measurer: Measurer,
-        groups: Sequence[Group],
+        groups: Sequence[CandidateGroup],
         deadline: float | None,
         cancel: threading.Event | None,
         on_event: Callable[[Event], None] | None,
@@ -173,7 +192,7 @@ class _Session:
         self.cancel = cancel
         self.tell = on_event or (lambda _: None)
         self.again = again
-        self.outcome = Outcome()
+        self.outcome = MeasuringResult()
         self.by_key: dict[str, list[Candidate]] = {}
         for group in groups:
             for candidate in group.candidates:
@@ -184,7 +203,7 @@ class _Session:
         self.total = 0
         self.began = time.monotonic()
 
-    def run(self) -> Outcome:
+    def run(self) -> MeasuringResult:
         store = self.measurer.store
         known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
         if self.again:
@@ -215,54 +234,73 @@ class _Session:
     def out_of_time(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def group(self, nodes: tuple[int, ...], rivals: list[Candidate]) -> None:
-        """Measure rivals, again without the culprit each time the child ends early."""
-        involved = dict.fromkeys(range(len(rivals)), 0)
+    def group(self, nodes: tuple[int, ...], candidates: list[Candidate]) -> None:
+        """Measure one group, again without the culprit each time the child ends early."""
+        involved = dict.fromkeys(range(len(candidates)), 0)
         waiting = list(involved)
+        child = self.measurer.child
 
-        def answered(answer: Answer) -> None:
-            self.measurer.child.fresh = False
-            if answer.cost is not None:
-                self.keep(rivals[answer.place], answer.cost)
-                waiting.remove(answer.place)
+        def answered(reply: TimingReply) -> None:
+            child.fresh = False
+            if reply.cost is not None:
+                self.keep(candidates[reply.place], reply.cost)
+                waiting.remove(reply.place)
 
         while waiting and not self.out_of_time():
-            # The child may be older than this group: then none of its crashes is proof alone.
-            request = GroupRequest(
+            request = TimingRequest(
                 nodes,
-                {p: rivals[p].instance for p in waiting},
-                {p: (rivals[p].takes, rivals[p].gives) for p in waiting},
+                {p: candidates[p].instance for p in waiting},
+                {p: (candidates[p].takes, candidates[p].gives) for p in waiting},
             )
-            limit = None
-            if self.deadline is not None:
-                limit = max(0.0, self.deadline - time.monotonic()) + GRACE_S
-            fresh = self.measurer.child.fresh or not self.measurer.child.alive
-            first = waiting[0]
+            # The child may be older than this group: then none of its crashes is proof by itself.
+            alone = waiting[0] if child.fresh or not child.alive else None
             try:
-                self.measurer.child.ask(request, limit, self.cancel, answered)
+                child.ask(request, self.seconds_left(), self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")
             except (WorkerCrashed, WorkerTimeout) as error:
                 if isinstance(error, WorkerTimeout) and self.out_of_time():
                     return
-                culprit, doing = self.measurer.child.blame(waiting)
-                suspects = [culprit] if culprit is not None else list(waiting)
-                for place in suspects:
-                    involved[place] += 1
-                    certain = culprit is not None and (
-                        isinstance(error, WorkerTimeout) or (fresh and place == first)
-                    )
-                    if certain or involved[place] >= ATTEMPTS:
-                        waiting.remove(place)
-                        self.keep(rivals[place], invalid(_how(error, doing)))
-                    else:
-                        # Next time it goes first, in a child that nobody else has touched.
-                        waiting.remove(place)
-                        waiting.insert(0, place)
+                self.find_culprit(error, candidates, waiting, involved, alone)
             except Cancelled:
                 raise
             except WorkerError as error:
                 raise MeasureError(f"measuring failed: {error}") from error
+
+    def seconds_left(self) -> float | None:
+        """Seconds that the group in hand may take; None: no limit."""
+        if self.deadline is None:
+            return None
+        return max(0.0, self.deadline - time.monotonic()) + GRACE_S
+
+    def find_culprit(
+        self,
+        error: WorkerCrashed | WorkerTimeout,
+        candidates: list[Candidate],
+        waiting: list[int],
+        involved: dict[int, int],
+        alone: int | None,
+    ) -> None:
+        """The child ended early: make its culprit invalid, or have the suspects tried first.
+
+        Args:
+            error: how the child ended.
+            candidates: the group's.
+            waiting: places without an answer; the suspected go to its front.
+            involved: crashes so far, by place.
+            alone: the place that ran in this child before any other candidate; None: none did.
+        """
+        culprit, phase = self.measurer.child.blame(waiting)
+        suspects = [culprit] if culprit is not None else list(waiting)
+        for place in suspects:
+            involved[place] += 1
+            certain = culprit is not None and (isinstance(error, WorkerTimeout) or place == alone)
+            waiting.remove(place)
+            if certain or involved[place] >= ATTEMPTS:
+                self.keep(candidates[place], invalid(_how(error, phase)))
+            else:
+                # Next time it goes first, in a child that nobody else has touched.
+                waiting.insert(0, place)
 
     def keep(self, candidate: Candidate, cost: Cost) -> None:
         key = candidate.key
@@ -306,8 +344,8 @@ class _Session:
         )
 
 
-def _how(error: WorkerCrashed | WorkerTimeout, doing: str) -> str:
-    while_doing = f" while {doing}" if doing else ""
+def _how(error: WorkerCrashed | WorkerTimeout, phase: Phase) -> str:
+    while_doing = f" while {phase.text}" if phase.text else ""
     if isinstance(error, WorkerTimeout):
         return f"gave {error.reason}{while_doing}"
     return f"crashed{while_doing}: {error.reason}"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from collage_engine.records.cost import Cost
 
-Rival = Callable[[int], float]
+TimedCall = Callable[[int], float]
 KEPT_REPEATS = 64
 
 
@@ -108,8 +108,8 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[skip], ordered[count - 1 - skip]
 
 
-def time_rivals(
-    rivals: Sequence[Rival],
+def time_interleaved(
+    rivals: Sequence[TimedCall],
     settings: ProtocolSettings | None = None,
     *,
     clock: Callable[[], float] = time.perf_counter,
@@ -190,7 +190,7 @@ def time_rivals(
             continue
         if done < s.hopeless_rounds:
             continue
-        contested = contested_rivals([timings[p] for p in alive], s.irrelevant_s)
+        contested = is_contested([timings[p] for p in alive], s.irrelevant_s)
         limit = s.contested_budget_s if contested else s.budget_s
         if clock() - began >= s.budget_s * (len(rivals) - len(alive)) + limit * len(alive):
             break
@@ -220,7 +220,7 @@ def is_precise(timing: Timing, relative: float, absolute: float = 0.0) -> bool:
     return len(timing.samples) >= 6 and high - low <= wide
 
 
-def contested_rivals(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
+def is_contested(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
     """Whether the best of these is not yet known to be better than the next.
 
     Decided on differences within rounds, which a slow moment of the machine cancels out of;
@@ -242,7 +242,7 @@ def contested_rivals(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool
 
 
 def time_cold(
-    rival: Rival,
+    rival: TimedCall,
     evict: Callable[[], None],
     warm_inputs: Callable[[], None],
     *,

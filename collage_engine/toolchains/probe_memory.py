@@ -16,7 +16,6 @@ import os
 import site
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Iterable
 from functools import cache
@@ -26,6 +25,7 @@ import msgspec
 
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.folders import cache_folder
+from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 
@@ -98,13 +98,7 @@ def keep(name: str, probed: Probed, before: str) -> None:
     file = _file(name)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{name}-")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(kept)
-            os.replace(beside, file)
-        except OSError:
-            os.unlink(beside)
+        write_atomically(file, kept)
 
 
 def surroundings(target: str) -> str:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.reasons import last_line
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
@@ -219,15 +220,14 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
             _children.discard(child)
     if child.returncode == 0:
         try:
-            probed = decode(printed.strip().splitlines()[-1], Probed)
-        except (IndexError, msgspec.DecodeError):
+            probed = decode(last_line(printed), Probed)
+        except msgspec.DecodeError:
             return _unavailable(name, "its probe printed no state")
         keep(name, probed, before)
         return probed.state
     if child.returncode < 0:
         return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
-    lines = [line for line in said.strip().splitlines() if line.strip()]
-    return _unavailable(name, lines[-1] if lines else f"its probe ended with {child.returncode}")
+    return _unavailable(name, last_line(said, f"its probe ended with {child.returncode}"))
 
 
 def _end(child: subprocess.Popen[str]) -> None:

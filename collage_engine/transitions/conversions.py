@@ -21,7 +21,7 @@ from collage_engine.records.format import conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing.protocol import ProtocolSettings, Rival, time_rivals
+from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 from collage_engine.transitions.hand_overs import EVERYONE
 
 JOB = "collage_engine.transitions.conversions:run_job"
@@ -98,13 +98,13 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
         functions[symbol] = kernel.with_attr("global_symbol", symbol)
     module = tvm.tirx.build(tvm.IRModule(functions), build_target(request.architecture))
     use_threads(request.threads)
-    rival = _device_rival if request.architecture else _rival
-    rivals = [
-        rival(module, symbol, each)
+    timed_call = _device_timed_call if request.architecture else _timed_call
+    timed = [
+        timed_call(module, symbol, each)
         for symbol, each in zip(functions, request.conversions, strict=True)
     ]
-    timings = time_rivals(
-        rivals,
+    timings = time_interleaved(
+        timed,
         request.settings,
         interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
     )
@@ -114,7 +114,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     }
 
 
-def _rival(module: Any, symbol: str, conversion: Conversion) -> Rival:
+def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
     import tvm
 
     from collage_engine.lowering.tensors import empty
@@ -133,7 +133,7 @@ def _rival(module: Any, symbol: str, conversion: Conversion) -> Rival:
     return time
 
 
-def _device_rival(module: Any, symbol: str, conversion: Conversion) -> Rival:
+def _device_timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
     """As candidates are timed there: replayed from a CUDA graph, the value in the cache."""
     import tvm
 

@@ -29,7 +29,7 @@ from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing.protocol import ProtocolSettings, Rival, time_rivals
+from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 
 JOB = "collage_engine.transitions.hand_overs:run_job"
 LIMIT_S = 300.0
@@ -41,7 +41,7 @@ every runtime to wake its threads."""
 EVERYONE = ProtocolSettings(
     worse=float("inf"), hopeless=float("inf"), min_rounds=15, max_rounds=15, budget_s=10.0
 )
-"""Nobody is dropped: these are no rivals, all of the times are needed."""
+"""Nobody is dropped: these do not compete: all of the times are needed."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class ChainBench:
         times = self._time(list(built.values()))
         return dict(zip(built, times, strict=True))
 
-    def _build(self, chain: tuple[str, ...]) -> Rival:
+    def _build(self, chain: tuple[str, ...]) -> TimedCall:
         import tvm
         from tvm import relax
 
@@ -237,9 +237,9 @@ class ChainBench:
 
         return time
 
-    def _time(self, rivals: Sequence[Rival]) -> list[float]:
-        timings = time_rivals(
-            rivals,
+    def _time(self, timed: Sequence[TimedCall]) -> list[float]:
+        timings = time_interleaved(
+            timed,
             self.request.settings,
             interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )

@@ -23,8 +23,8 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.python_session import has_session
-from collage_engine.trials.rival import Rival
 
 if TYPE_CHECKING:
     from collage_engine.candidates.open_model import Menu
@@ -51,7 +51,9 @@ def part_of(candidate: Candidate) -> CoverPart:
     return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 
 
-def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int) -> list[Rival]:
+def baselines(
+    calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int
+) -> list[Contender]:
     """Every baseline, in the order in which ties are settled; impossible ones with a reason."""
     found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
     found += [
@@ -59,21 +61,21 @@ def baselines(calls: CallGraph, menu: Menu, settings: RunSettings, first_order: 
         for number, placement in enumerate(settings.placements, start=1)
     ]
     return [
-        Rival(
-            name=rival.name,
-            kind=rival.kind,
-            cover=rival.cover,
+        Contender(
+            name=contender.name,
+            kind=contender.kind,
+            cover=contender.cover,
             order=first_order + place,
-            python_session=rival.python_session,
-            reason=rival.reason,
+            python_session=contender.python_session,
+            reason=contender.reason,
         )
-        for place, rival in enumerate(found)
+        for place, contender in enumerate(found)
     ]
 
 
 def unmeasured_choices(
     calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
-) -> list[Rival]:
+) -> list[Contender]:
     """What can be chosen where nothing can be timed, most wanted first: the user's placements,
     greedy partitioning in the user's order, the toolchains of that order one by one.
 
@@ -88,7 +90,7 @@ def unmeasured_choices(
     if on_host:
         defaults = [but_pinned(calls.graph, offer, on_host) for offer in defaults]
     if len(defaults) > 1 or hosts:
-        found.append(_greedy_rival(calls, [*defaults, *hosts]))
+        found.append(_greedy_contender(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]
 
 
@@ -103,9 +105,9 @@ def _refused(calls: CallGraph, offer: Offer) -> str | None:
     return None
 
 
-def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
+def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
     everything = tuple(range(calls.size))
-    rivals = []
+    contenders = []
     for offer in menu.offers:
         instance = offer.instance
         if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
@@ -114,8 +116,8 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
         refused = _refused(calls, offer)
         if not everything and not as_users_do:
             refused = "the model has no operator to run: its outputs are inputs or constants"
-        rivals.append(
-            Rival(
+        contenders.append(
+            Contender(
                 name=instance.id,
                 kind="whole-model",
                 cover=(CoverPart(instance, everything),),
@@ -123,7 +125,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Rival]:
                 reason=refused,
             )
         )
-    return rivals
+    return contenders
 
 
 def _has_products(calls: CallGraph) -> bool:
@@ -131,13 +133,13 @@ def _has_products(calls: CallGraph) -> bool:
     return any(calls.graph.nodes[index].op in PRODUCTS for index in calls.graph.operators)
 
 
-def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
+def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
     """TVM's FuseOps, every group a partition of its own."""
     graph = calls.graph
     groups = [graph.to_operators(group) for group in fuse_ops(graph, "relax")]
     cover_groups = [group for group in groups if group]
     return [
-        Rival(
+        Contender(
             name=f"{offer.instance.id} FuseOps",
             kind="fuseops",
             cover=tuple(CoverPart(offer.instance, group) for group in cover_groups),
@@ -148,7 +150,7 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Rival]:
     ]
 
 
-def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
+def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     """Greedy partitioning for every toolchain, in each of its precisions, with the native one
     behind it, and for all."""
     defaults = [offer for offer in menu.offers if not offer.instance.config]
@@ -160,17 +162,17 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Rival]:
         orders.append([*external, *native])
     if _has_products(calls):
         orders += [[offer, *native] for offer in menu.offers if is_reduced(offer.instance)]
-    return [_greedy_rival(calls, [*order, *hosts]) for order in orders]
+    return [_greedy_contender(calls, [*order, *hosts]) for order in orders]
 
 
-def _greedy_rival(calls: CallGraph, order: Sequence[Offer]) -> Rival:
+def _greedy_contender(calls: CallGraph, order: Sequence[Offer]) -> Contender:
     name = "greedy " + " → ".join(offer.instance.id for offer in order)
     found = greedy(calls.graph, order)
     if found.uncovered:
         node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
-        return Rival(name=name, kind="greedy", reason=f"none of them takes {node.op}")
+        return Contender(name=name, kind="greedy", reason=f"none of them takes {node.op}")
     cover = tuple(CoverPart(p.offer.instance, p.operators) for p in found.partitions)
-    return Rival(name=name, kind="greedy", cover=cover)
+    return Contender(name=name, kind="greedy", cover=cover)
 
 
 def _merge(
@@ -202,7 +204,9 @@ def check_placements(
                 )
 
 
-def _user_placement(calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int) -> Rival:
+def _user_placement(
+    calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int
+) -> Contender:
     """A placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
     by_id = {offer.instance.id: k for k, offer in enumerate(menu.offers)}
@@ -217,12 +221,14 @@ def _user_placement(calls: CallGraph, menu: Menu, wanted: Mapping[str, str], num
         )
         if choice is None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
-            return Rival(name=name, kind="user", reason=f"it places no toolchain on {first}")
+            return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
-            return Rival(name=name, kind="user", reason=f"{choice} is not among the toolchains")
+            return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
         refused = menu.offers[by_id[choice]].supports(index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
-            return Rival(name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}")
+            return Contender(
+                name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}"
+            )
         owner.append(by_id[choice])
-    return Rival(name=name, kind="user", cover=_merge(calls, menu.offers, owner))
+    return Contender(name=name, kind="user", cover=_merge(calls, menu.offers, owner))

@@ -12,7 +12,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import Cancelled, CollageError
-from collage_engine.trials.rival import Outcome, Rival, Sample
+from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.runner import ConfirmSettings, Field
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RunCovers:
         self._tolerance = tolerance
         self._builder = Worker("collage_engine.build.build_job:BuildJob", name="collage-build")
         self._count = 0
-        self._reference: Outcome | None = None
+        self._reference: ContenderResult | None = None
         self._reference_us = 0.0
 
     def __enter__(self) -> RunCovers:
@@ -81,7 +81,9 @@ class RunCovers:
     def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
         """What the cover took; the reason when it cannot be built or run."""
         self._count += 1
-        outcome = Outcome(rival=Rival(name=f"cover {self._count}", kind="collage", cover=cover))
+        outcome = ContenderResult(
+            contender=Contender(name=f"cover {self._count}", kind="collage", cover=cover)
+        )
         field = self._field
         field.tolerance = max(ROUNDED, self._tolerance) if outcome.reduced else self._tolerance
         field.build_one(self._builder, self._count, outcome)
@@ -107,7 +109,7 @@ class RunCovers:
             between_us=between,
         )
 
-    def _passes(self, outcome: Outcome) -> list[list[float]]:
+    def _passes(self, outcome: ContenderResult) -> list[list[float]]:
         """What ``_profile`` says, pass by pass, at the reference's first speed."""
         passes: list[list[float]] = []
         while self._reference is not None and len(passes) < PASSES:
@@ -120,7 +122,7 @@ class RunCovers:
             self._reference_us = statistics.median(map(sum, passes))
         return passes
 
-    def _speed(self, reference: Outcome) -> float | None:
+    def _speed(self, reference: ContenderResult) -> float | None:
         """What the reference takes now over what it took first; None: it failed, and is gone."""
         try:
             us = sum(self._profile(reference))
@@ -132,7 +134,7 @@ class RunCovers:
             return None
         return us / self._reference_us if us > 0 and self._reference_us > 0 else 1.0
 
-    def _profile(self, outcome: Outcome) -> list[float]:
+    def _profile(self, outcome: ContenderResult) -> list[float]:
         """µs of every partition, and last of what is between them."""
         built = outcome.built
         assert built is not None

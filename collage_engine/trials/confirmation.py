@@ -1,6 +1,6 @@
 """Confirmation: the best few covers and all baselines, built whole and timed end to end.
 
-Every rival is a process of its own with its own environment, so no pool of one spins in
+Every contender is a process of its own with its own environment, so no pool of one spins in
 another's time. Rounds go around the processes: one runs, the others sleep. The winner is chosen
 on one set of rounds; what is reported comes from fresh ones, in fresh processes of those near it,
 so the choice does not flatter itself. Should the fresh rounds contradict the choice, beyond doubt
@@ -20,10 +20,10 @@ import numpy as np
 from collage_engine.build.built import attribute_kernels
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import ToolchainError
+from collage_engine.trials.contender import Contender, ContenderResult, Difference, Sample
 from collage_engine.trials.ranking import choose, difference
-from collage_engine.trials.rival import Difference, Outcome, Rival, Sample
 from collage_engine.trials.runner import ConfirmSettings, Field, OnProgress, Rounds
-from collage_engine.trials.runner_job import KernelTime
+from collage_engine.trials.trial_job import KernelTime
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -38,15 +38,15 @@ MOST_REOPENED = 4
 class Confirmation:
     """What was confirmed. ``winner`` is exported; ``named`` is what the user hears won."""
 
-    outcomes: tuple[Outcome, ...]
-    """One per rival given, in their order; equal covers share times."""
-    winner: Outcome
+    outcomes: tuple[ContenderResult, ...]
+    """One per contender given, in their order; equal covers share times."""
+    winner: ContenderResult
     named: str
     """``collage``, or the name of the baseline that won."""
     tied: tuple[str, ...]
-    """Names of the rivals that the selection could not tell from the fastest."""
+    """Names of the contenders that the selection could not tell from the fastest."""
     differences: dict[str, Difference]
-    """Winner less each other rival, on the fresh rounds."""
+    """Winner less each other contender, on the fresh rounds."""
     in_place_us: tuple[float, ...]
     """Time of each partition (execution order) inside the real run."""
     residual: tuple[KernelTime, ...]
@@ -55,7 +55,7 @@ class Confirmation:
 
 def confirm(
     model: ImportedModel,
-    rivals: Sequence[Rival],
+    contenders: Sequence[Contender],
     *,
     inputs: Mapping[str, np.ndarray],
     truth: Mapping[str, np.ndarray],
@@ -66,11 +66,11 @@ def confirm(
     on_progress: OnProgress | None = None,
     more: Sequence[Sample] = (),
 ) -> Confirmation:
-    """Build, check and time the rivals; choose one.
+    """Build, check and time the contenders; choose one.
 
     ``truth`` is what the user's own file computes (``reference.original_outputs``); ``folder``
     is empty scratch space that must outlive the result, since the winner's module lies in it.
-    ``more``: further samples on which every rival must keep the tolerance.
+    ``more``: further samples on which every contender must keep the tolerance.
     Raises ``ToolchainError`` when no cover could be built with right numbers, ``Cancelled``.
     """
     settings = settings or ConfirmSettings()
@@ -86,19 +86,21 @@ def confirm(
         more,
     )
     try:
-        return _confirm(field, rivals, settings)
+        return _confirm(field, contenders, settings)
     finally:
         field.close()
 
 
-def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -> Confirmation:
-    distinct = _distinct(rivals)
+def _confirm(
+    field: Field, contenders: Sequence[Contender], settings: ConfirmSettings
+) -> Confirmation:
+    distinct = _distinct(contenders)
     outcomes = list(distinct.values())
     field.total = 2 * len(outcomes) + settings.selection_rounds + settings.fresh_rounds + 1
-    field.build([o for o in outcomes if not o.rival.python_session])
+    field.build([o for o in outcomes if not o.contender.python_session])
     field.gather(outcomes)
     if not any(o.exportable for o in outcomes):
-        reasons = "; ".join(f"{o.rival.name}: {o.reason}" for o in outcomes)
+        reasons = "; ".join(f"{o.contender.name}: {o.reason}" for o in outcomes)
         raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
 
     rounds = field.rounds(outcomes, settings.selection_rounds, settings.budget_s * 0.45)
@@ -119,7 +121,7 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
         winner, tied = favoured, among  # noise misled the selection
         rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.3)
         if winner.reason is not None:
-            raise ToolchainError(f"{winner.rival.name} failed while timed: {winner.reason}")
+            raise ToolchainError(f"{winner.contender.name} failed while timed: {winner.reason}")
     for outcome in outcomes:
         outcome.rounds_us = _medians(rounds, outcome)
         outcome.calls_us = [call for _, calls in rounds.get(id(outcome), ()) for call in calls]
@@ -137,12 +139,12 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
             in_place, outside = attribute_kernels(winner.built.kernels, seen)
             residual = [KernelTime(kernel=name, us=us) for name, us in outside]
     return Confirmation(
-        outcomes=tuple(_for_rival(rival, distinct) for rival in rivals),
+        outcomes=tuple(_for_contender(contender, distinct) for contender in contenders),
         winner=winner,
-        named=_name(winner, rivals),
-        tied=tuple(o.rival.name for o in tied if o is not winner),
+        named=_name(winner, contenders),
+        tied=tuple(o.contender.name for o in tied if o is not winner),
         differences={
-            o.rival.name: apart
+            o.contender.name: apart
             for o in outcomes
             if o is not winner and (apart := difference(winner.rounds_us, o.rounds_us)) is not None
         },
@@ -151,35 +153,37 @@ def _confirm(field: Field, rivals: Sequence[Rival], settings: ConfirmSettings) -
     )
 
 
-def _distinct(rivals: Sequence[Rival]) -> dict[tuple[object, ...], Outcome]:
-    """One outcome per different module, in the rivals' order.
+def _distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], ContenderResult]:
+    """One outcome per different module, in the contenders' order.
 
     A baseline timed in its toolchain's Python session brings its twin along: the same cover in
     our own module, which is what would be exported if it won.
     """
-    distinct: dict[tuple[object, ...], Outcome] = {}
-    for rival in rivals:
-        if rival.reason is None:
-            distinct.setdefault(rival.key, Outcome(rival=rival))
-    for rival in rivals:
-        if rival.reason is None and rival.python_session:
-            twin = replace(rival, name=f"{rival.name} (artifact)", python_session=False)
-            distinct.setdefault(twin.key, Outcome(rival=twin))
+    distinct: dict[tuple[object, ...], ContenderResult] = {}
+    for contender in contenders:
+        if contender.reason is None:
+            distinct.setdefault(contender.key, ContenderResult(contender=contender))
+    for contender in contenders:
+        if contender.reason is None and contender.python_session:
+            twin = replace(contender, name=f"{contender.name} (artifact)", python_session=False)
+            distinct.setdefault(twin.key, ContenderResult(contender=twin))
     return distinct
 
 
-def _for_rival(rival: Rival, distinct: Mapping[tuple[object, ...], Outcome]) -> Outcome:
-    if rival.reason is not None:
-        return Outcome(rival=rival, reason=rival.reason)
-    return replace(distinct[rival.key], rival=rival)
+def _for_contender(
+    contender: Contender, distinct: Mapping[tuple[object, ...], ContenderResult]
+) -> ContenderResult:
+    if contender.reason is not None:
+        return ContenderResult(contender=contender, reason=contender.reason)
+    return replace(distinct[contender.key], contender=contender)
 
 
-def _name(winner: Outcome, rivals: Sequence[Rival]) -> str:
+def _name(winner: ContenderResult, contenders: Sequence[Contender]) -> str:
     """The baseline whose cover the winner has, else ``collage``."""
-    cover = winner.rival.key
-    for rival in rivals:
-        if rival.kind != "collage" and replace(rival, python_session=False).key == cover:
-            return rival.name
+    cover = winner.contender.key
+    for contender in contenders:
+        if contender.kind != "collage" and replace(contender, python_session=False).key == cover:
+            return contender.name
     return "collage"
 
 
@@ -188,11 +192,11 @@ def _joined(first: Rounds, second: Rounds) -> Rounds:
     return {key: [*first[key], *taken] for key, taken in second.items() if key in first}
 
 
-def _medians(rounds: Rounds, outcome: Outcome) -> list[float]:
+def _medians(rounds: Rounds, outcome: ContenderResult) -> list[float]:
     return [median for median, _ in rounds.get(id(outcome), ())]
 
 
-def _near(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _near(outcomes: Sequence[ContenderResult]) -> list[ContenderResult]:
     """Those that may still win, the fastest first. There is nothing to choose from one."""
     medians = [
         (float(np.nanmedian(o.selection_us)), o)
@@ -204,7 +208,9 @@ def _near(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return near[:MOST_REOPENED] if len(near) > 1 else []
 
 
-def _select(outcomes: Sequence[Outcome], rounds: Rounds) -> tuple[Outcome, list[Outcome]]:
+def _select(
+    outcomes: Sequence[ContenderResult], rounds: Rounds
+) -> tuple[ContenderResult, list[ContenderResult]]:
     """The winner of some rounds among what can be exported, and what is tied with it."""
     fit = [(o, _medians(rounds, o)) for o in outcomes if o.exportable]
     if not fit:

@@ -1,6 +1,6 @@
-"""Which of the timed rivals wins: paired differences, ties settled by simplicity.
+"""Which of the timed contenders wins: paired differences, ties settled by simplicity.
 
-Rounds of one confirmation are paired: in round k every rival ran within the same second or two,
+Rounds of one confirmation are paired: in round k every contender ran within the same second or two,
 so a slow stretch of the machine falls on all of them and cancels in the difference.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collage_engine.trials.rival import Difference, Outcome
+from collage_engine.trials.contender import ContenderResult, Difference
 
 RESAMPLES = 2000
 NEAR = 0.01
@@ -34,7 +34,9 @@ def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Differe
     return Difference(us=float(np.median(deltas)), low_us=float(low), high_us=float(high))
 
 
-def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, list[Outcome]]:
+def choose(
+    rounds: Sequence[tuple[ContenderResult, Sequence[float]]],
+) -> tuple[ContenderResult, list[ContenderResult]]:
     """The winner of some rounds, and all that are tied with the fastest (the winner first).
 
     Tied covers: fewer partitions first, then the user's order, then the smaller median; but what
@@ -45,7 +47,7 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
     """
     timed = [(o, r, _median(r)) for o, r in rounds if not math.isnan(_median(r))]
     if not timed:
-        raise ValueError("no rival was timed")
+        raise ValueError("no contender was timed")
     _, best_rounds, best = min(timed, key=lambda entry: entry[2])
     tied = []
     for outcome, times, median in timed:
@@ -56,14 +58,16 @@ def choose(rounds: Sequence[tuple[Outcome, Sequence[float]]]) -> tuple[Outcome, 
         key=lambda entry: (
             entry[0].partitions,
             entry[1] > best * (1 + NEAR),
-            entry[0].rival.order,
+            entry[0].contender.order,
             entry[1],
         )
     )
     return tied[0][0], [outcome for outcome, _ in tied]
 
 
-def settled(rounds: Sequence[tuple[Outcome, Sequence[float]]], precise: float = 0.01) -> bool:
+def settled(
+    rounds: Sequence[tuple[ContenderResult, Sequence[float]]], precise: float = 0.01
+) -> bool:
     """Whether more rounds would hardly change the verdict.
 
     Every tie is then a tie within ``precise`` of the fastest, not one for want of rounds.

@@ -23,7 +23,7 @@ from collage_engine.search.local_search import LocalSearch
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.refine import Cover, Refinement, Trial, refine
 from collage_engine.search.trials import key_of
-from collage_engine.trials.rival import Outcome, Rival, Sample
+from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.runner import ConfirmSettings, Field
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class EndToEnd:
         self._builder = Worker(
             "collage_engine.build.build_job:BuildJob", name="collage-refine-build"
         )
-        self._reference: Outcome | None = None
+        self._reference: ContenderResult | None = None
         self._reference_us: float | None = None
         self._count = 0
         self._measured: set[frozenset[str]] = set()
@@ -84,11 +84,13 @@ class EndToEnd:
         found = outcome.max_rel_error
         return outcome.reason or "it has no error" if found is None else found
 
-    def _opened(self, cover: Cover) -> Outcome:
+    def _opened(self, cover: Cover) -> ContenderResult:
         """The cover, built, loaded in a child and compared with the truth."""
         self._count += 1
-        rival = Rival(name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover))
-        outcome = Outcome(rival=rival)
+        contender = Contender(
+            name=f"trial {self._count}", kind="collage", cover=self._parts_of(cover)
+        )
+        outcome = ContenderResult(contender=contender)
         self._field.build_one(self._builder, self._count, outcome)
         if outcome.reason is None:
             self._field.open(outcome)
@@ -128,7 +130,7 @@ class EndToEnd:
         what is between them together that time; nothing where it could not be looked into."""
         return self._inside.get(key_of(cover), {})
 
-    def _look(self, cover: Cover, outcome: Outcome, times: Sequence[float]) -> None:
+    def _look(self, cover: Cover, outcome: ContenderResult, times: Sequence[float]) -> None:
         built = outcome.built
         if built is None or not times or outcome.reason is not None:
             return
@@ -167,7 +169,7 @@ class EndToEnd:
             self._field.leave(outcome)
         return [[us for us, _ in taken[id(outcome)]] for outcome in opened]
 
-    def _against_reference(self, outcome: Outcome, count: int) -> list[float]:
+    def _against_reference(self, outcome: ContenderResult, count: int) -> list[float]:
         """Times of the outcome as they were had the reference always taken what it took first."""
         reference = self._reference
         assert reference is not None and self._reference_us is not None

@@ -1,4 +1,4 @@
-"""The field of a confirmation: rivals built in children, opened in children, run in rounds."""
+"""The field of a confirmation: contenders built in children, opened in children, run in rounds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import Cancelled, CollageError, ModelError, ToolchainError
+from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.ranking import settled
-from collage_engine.trials.rival import Outcome, Sample
-from collage_engine.trials.runner_job import (
+from collage_engine.trials.trial_job import (
     KernelTime,
-    OpenRival,
+    OpenPlacement,
     PeakMemory,
-    ProfileRival,
+    ProfilePlacement,
     RunRound,
 )
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 BUILD_TIMEOUT_S = 900.0
 CALL_TIMEOUT_S = 300.0
 HOPELESS_US = 0.5e6
-"""A hopeless rival whose calls are longer than this sits out after one round, else after two."""
+"""Calls longer than this end a hopeless contender after one round, not two."""
 REST_S = 0.005
-"""Between two rivals: the threads of the one before go to sleep."""
+"""Between two contenders: the threads of the one before go to sleep."""
 
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
-"""A rival needs TVM's runtime, not its compiler: half the time to start, less memory."""
+"""A contender needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
 OnProgress = Callable[[int, int, str], None]
 """Steps done, steps in all, what is at work."""
@@ -55,7 +55,7 @@ Rounds = dict[int, list[tuple[float, list[float]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmSettings:
-    """How long to look. A round of one rival is a warm-up and then calls for ``round_s``."""
+    """How long to look. A round of one contender is a warm-up and then calls for ``round_s``."""
 
     selection_rounds: int = 7
     fresh_rounds: int = 9
@@ -69,17 +69,17 @@ class ConfirmSettings:
     least_rounds: int = 3
     builders: int = 2
     drop_beyond: float = 1.25
-    """A rival this many times slower than the best after ``least_rounds`` sits out the rest."""
+    """A contender this many times slower than the best after ``least_rounds`` sits out the rest."""
     contenders: float = 1.08
     """And one this many times slower after twice as many: the time goes to who may still win."""
     hopeless_beyond: float = 3.0
     """And one so many times slower all but the first two."""
     most_at_once: int | None = None
-    """Rivals loaded at a time (at least 4); None: what memory holds."""
+    """Contenders loaded at a time (at least 4); None: what memory holds."""
 
 
 class Field:
-    """Rivals on the track; close it to end their processes."""
+    """Contenders on the track; close it to end their processes."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Field:
 
     # ------------------------------------------------------------------ building
 
-    def build(self, outcomes: list[Outcome]) -> None:
+    def build(self, outcomes: list[ContenderResult]) -> None:
         """Build covers in child processes, each on its own next folder."""
         queue = list(enumerate(outcomes))
 
@@ -140,7 +140,7 @@ class Field:
                         if not queue:
                             return
                         position, outcome = queue.pop(0)
-                        self.step(f"building {outcome.rival.name}")
+                        self.step(f"building {outcome.contender.name}")
                     self.build_one(worker, position, outcome)
 
         count = max(1, min(self.settings.builders, len(outcomes)))
@@ -148,14 +148,14 @@ class Field:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
 
-    def build_one(self, worker: Worker, position: int, outcome: Outcome) -> None:
+    def build_one(self, worker: Worker, position: int, outcome: ContenderResult) -> None:
         """Build one cover in a folder of its own. ModelError: the model file has changed."""
         record = self.model.record
-        folder = self.folder / f"rival{position}"
+        folder = self.folder / f"contender{position}"
         request = BuildCover(
             model=record.path,
             shapes=dict(record.shapes),
-            cover=outcome.rival.cover,
+            cover=outcome.contender.cover,
             spin=None,
             folder=str(folder),
             sha256=record.sha256,
@@ -172,14 +172,14 @@ class Field:
 
     # ------------------------------------------------------------------ gathering
 
-    def gather(self, outcomes: list[Outcome]) -> None:
-        """Load every rival in its own child and check its numbers.
+    def gather(self, outcomes: list[ContenderResult]) -> None:
+        """Load every contender in its own child and check its numbers.
 
         Two at a time; where memory does not hold them all, those there run a heat first and the
         slow ones leave (their figures are the heat's).
         """
         room = self.room()
-        if any(part.instance.architecture for o in outcomes for part in o.rival.cover):
+        if any(part.instance.architecture for o in outcomes for part in o.contender.cover):
             room = min(room, device_room(self.model.record.weights_bytes))
         waiting = [o for o in outcomes if o.reason is None]
         self.done += len(outcomes) - len(waiting)
@@ -190,13 +190,13 @@ class Field:
             self._open_all(pair)
 
     def room(self) -> int:
-        """How many rivals fit into the memory there is: each holds its weights a few times."""
+        """How many contenders fit into the memory there is: each holds its weights a few times."""
         if self.settings.most_at_once is not None:
             return max(4, self.settings.most_at_once)
         each = 250e6 + 4.0 * self.model.record.weights_bytes
         return max(4, int(available_bytes() * 0.6 / each))
 
-    def heat(self, outcomes: list[Outcome], places: int) -> None:
+    def heat(self, outcomes: list[ContenderResult], places: int) -> None:
         """A few rounds among those there; the slowest leave until ``places`` are kept."""
         times = self.rounds(outcomes, self.settings.least_rounds, 0.0, steps=False)
         here = [o for o in outcomes if id(o) in self.workers and o.reason is None]
@@ -209,8 +209,8 @@ class Field:
                 (outcome.folder / MODULE_FILE).unlink(missing_ok=True)
                 outcome.folder = None  # too slow to be exported
 
-    def reopen(self, outcomes: Sequence[Outcome]) -> None:
-        """Load rivals again, in new processes: where a process happens to have its memory can make
+    def reopen(self, outcomes: Sequence[ContenderResult]) -> None:
+        """Load contenders again, in new processes: where its memory happens to lie can make
         several percent of the time of the very same module."""
         self.total += len(outcomes)
         here = [o for o in outcomes if id(o) in self.workers]
@@ -219,35 +219,35 @@ class Field:
                 self.workers.pop(id(outcome)).close()
             self._open_all(pair)
 
-    def _open_all(self, pair: Sequence[Outcome]) -> None:
+    def _open_all(self, pair: Sequence[ContenderResult]) -> None:
         with ThreadPoolExecutor(max_workers=2) as pool:
             for opened in [pool.submit(self.open, outcome) for outcome in pair]:
                 opened.result()
 
-    def open(self, outcome: Outcome) -> None:
+    def open(self, outcome: ContenderResult) -> None:
         with self.lock:
-            self.step(f"checking {outcome.rival.name}")
-        if outcome.rival.python_session:
+            self.step(f"checking {outcome.contender.name}")
+        if outcome.contender.python_session:
             module, onnx_file = None, self.onnx_file()
         else:
             module, onnx_file = str(outcome.folder / MODULE_FILE) if outcome.folder else None, None
-        first = outcome.rival.cover[0].instance if outcome.rival.python_session else None
-        request = OpenRival(
+        first = outcome.contender.cover[0].instance if outcome.contender.python_session else None
+        request = OpenPlacement(
             module=module,
             onnx=onnx_file,
             session=first.toolchain if first else None,
             precision=first.precision if first else "float32",
-            threads=max((part.instance.threads for part in outcome.rival.cover), default=1),
-            device=next((part.instance.device for part in outcome.rival.cover), "cpu"),
+            threads=max((part.instance.threads for part in outcome.contender.cover), default=1),
+            device=next((part.instance.device for part in outcome.contender.cover), "cpu"),
             sample=str(self.sample),
             more=tuple(map(str, self.more)),
             inputs=tuple((name, kind.dtype) for name, kind in self.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in self.model.outputs),
         )
         worker = Worker(
-            "collage_engine.trials.runner_job:RivalJob",
+            "collage_engine.trials.trial_job:TrialJob",
             env=outcome.built.environment | RUNTIME_ONLY if outcome.built else {},
-            name="collage-rival",
+            name="collage-contender",
         )
         with self.lock:
             self.workers[id(outcome)] = worker
@@ -283,14 +283,14 @@ class Field:
     # ------------------------------------------------------------------ timing
 
     def rounds(
-        self, outcomes: list[Outcome], count: int, budget_s: float, *, steps: bool = True
+        self, outcomes: list[ContenderResult], count: int, budget_s: float, *, steps: bool = True
     ) -> Rounds:
-        """Rounds over all rivals there, in changing order.
+        """Rounds over all contenders there, in changing order.
 
         One that is hopelessly slower than the best sits out after a round or two, one that is
         clearly slower from the fourth on: their figures are known well enough. Ends after
         ``count`` rounds (``most_rounds`` where the verdict is not settled by then), or when the
-        budget is spent, not before ``least_rounds``. A rival that fails gets its reason and
+        budget is spent, not before ``least_rounds``. A contender that fails gets its reason and
         leaves; one that left in a heat brings its rounds from there.
         """
         settings = self.settings
@@ -317,7 +317,7 @@ class Field:
                 self.total += number >= count
                 self.step(
                     f"round {number + 1} of {max(count, number + 1)}, "
-                    f"{counted(len(live) - len(sitting), 'rival')}"
+                    f"{counted(len(live) - len(sitting), 'contender')}"
                 )
             for outcome in shuffle.sample(live, len(live)):
                 if id(outcome) in sitting:
@@ -333,23 +333,23 @@ class Field:
             taken.update({id(o): o.heat for o in outcomes if o.heat and o.reason is None})
         return taken
 
-    def _settled(self, live: list[Outcome], taken: Rounds) -> bool:
+    def _settled(self, live: list[ContenderResult], taken: Rounds) -> bool:
         fit = [(o, [median for median, _ in taken[id(o)]]) for o in live if o.exportable]
         return not fit or settled(fit)
 
     def _behind(
-        self, live: list[Outcome], taken: Rounds, factor: float, least_us: float = 0.0
+        self, live: list[ContenderResult], taken: Rounds, factor: float, least_us: float = 0.0
     ) -> set[int]:
         """Those whose best round so far is this many times the best exportable one's median.
 
-        Their best round: on a busy machine a rival with spinning threads may meet several bad
+        Their best round: on a busy machine a contender with spinning threads may meet several bad
         ones, and would sit out for bad luck.
         """
         lowest = {id(o): min(m for m, _ in taken[id(o)] if m == m) for o in live}
         best = min((_median_of(taken[id(o)]) for o in live if o.exportable), default=math.inf)
         return {key for key, us in lowest.items() if us > max(best * factor, least_us)}
 
-    def one_round(self, outcome: Outcome) -> list[float]:
+    def one_round(self, outcome: ContenderResult) -> list[float]:
         settings = self.settings
         request = RunRound(
             warm_s=settings.warm_s, seconds=settings.round_s, least=settings.least_calls
@@ -366,8 +366,8 @@ class Field:
             return []
         return [s * 1e6 for s in seconds]
 
-    def leave(self, outcome: Outcome) -> None:
-        """End a rival's process and remove its module: its figures are known."""
+    def leave(self, outcome: ContenderResult) -> None:
+        """End a contender's process and remove its module: its figures are known."""
         worker = self.workers.pop(id(outcome), None)
         if worker is not None:
             worker.close()
@@ -376,27 +376,27 @@ class Field:
 
     # ------------------------------------------------------------------ looking inside
 
-    def profile(self, outcome: Outcome, runs: int = 9) -> list[KernelTime]:
-        """Times of the kernels of a rival, in runs apart from the timed ones."""
+    def profile(self, outcome: ContenderResult, runs: int = 9) -> list[KernelTime]:
+        """Times of the kernels of a contender, in runs apart from the timed ones."""
         kernels: list[KernelTime] = self.workers[id(outcome)].call(
-            ProfileRival(runs=runs), CALL_TIMEOUT_S, self.cancel
+            ProfilePlacement(runs=runs), CALL_TIMEOUT_S, self.cancel
         )
         return kernels
 
-    def peak_memory(self, outcomes: list[Outcome]) -> None:
-        """Ask every rival still there for its resident sizes."""
+    def peak_memory(self, outcomes: list[ContenderResult]) -> None:
+        """Ask every contender still there for its resident sizes."""
         for outcome in outcomes:
             if outcome.reason is None and id(outcome) in self.workers:
                 # One that has just died keeps its times: its memory is not known.
                 with contextlib.suppress(WorkerError, ToolchainError):
                     self.ask_memory(outcome)
 
-    def ask_memory(self, outcome: Outcome) -> None:
+    def ask_memory(self, outcome: ContenderResult) -> None:
         outcome.memory = self.workers[id(outcome)].call(PeakMemory(), CALL_TIMEOUT_S, self.cancel)
 
 
 def device_room(weights_bytes: int) -> int:
-    """How many rivals fit into a device's memory: each process has a context of its own there."""
+    """How many processes fit into a device's memory: each has a context there."""
     memory = min((device.memory_bytes for device in cuda_probe().devices), default=0)
     return max(4, int(memory * 0.8 / (600e6 + 3.0 * weights_bytes)))
 

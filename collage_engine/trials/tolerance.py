@@ -26,9 +26,9 @@ from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.trials.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import products_of
 from collage_engine.trials.refinement import EndToEnd
-from collage_engine.trials.rival import Sample
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -237,7 +237,7 @@ def accuracy_of(
     full = [
         o
         for o in confirmation.outcomes
-        if o.rival.kind == "collage" and not o.reduced and o.measured_us is not None
+        if o.contender.kind == "collage" and not o.reduced and o.measured_us is not None
     ]
     best = min(full, key=lambda o: o.measured_us or 0.0, default=None)
     return Accuracy(

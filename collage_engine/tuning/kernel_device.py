@@ -18,6 +18,7 @@ from collage_engine.machine.cuda import choose_target
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.tuning.kernel_job import JOB, Compare
 
 COMPARE_S = 60.0
@@ -79,8 +80,7 @@ class KernelDevice:
         try:
             return saved(kernel), source_of(kernel, self._architecture)
         except Exception as error:  # TVM's own, of several types
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            return "", f"TVM cannot write it: {lines[-1][:160]}"
+            return "", f"TVM cannot write it: {short_reason(error)}"
 
     def _compiled(self, source: str) -> bytes | str:
         try:

@@ -9,15 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from collage_engine.kernels.tuning.device import Built
-from collage_engine.machine.cuda_runtime import DeviceFault
+from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.records.errors import ToolchainError
 
 JOB = "collage_engine.tuning.kernel_job:KernelJob"
 ROUNDS = 7
 KEPT = 4
 """Kernels kept loaded."""
-LOST_DEVICE = 70
-"""Exit status when the device's context is spoiled for good, as in ``measure.job``."""
 TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2}
 """Between two kernels, relative to the largest number: their sums are ordered differently."""
 TOLERANCE = 2e-3

@@ -9,8 +9,8 @@ the other's median? Printed: the share at the default drift, at several assumed 
 the machine has learnt as runs learn it (``pipeline.drift``): from one half of the candidates, each
 sitting of the first half of them against the one before, held against the *other* half of the
 candidates in pairs with at least one of the *later* sittings; and the halves of the candidates the
-other way round. 90 % is what is promised. Also printed: how slow the guard found the machine, how
-much the medians themselves differ, and its load.
+other way round. 90 % is what is promised. Also printed: how slow the speed probe found the
+machine, how much the medians themselves differ, and its load.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from collage_engine.search.sittings import DRIFT, median_interval, missing
 from collage_engine.store.drift import drift
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
-from collage_engine.timing.speed_probe import NAME as GUARD
+from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
 from tests.benchmarks.place import model_file
 
 LEVEL = 0.9
@@ -59,8 +59,8 @@ def sittings(
                 measurer = measuring.measurer()
                 measurer.store = None  # every sitting for itself
                 costs = measurer.measure(groups[:sets]).costs
-                if workspace.store is not None and workspace.store.constant(GUARD) is None:
-                    workspace.store.put_constant(GUARD, measurer.guard)
+                if workspace.store is not None and workspace.store.constant(PROBE_CONSTANT) is None:
+                    workspace.store.put_constant(PROBE_CONSTANT, measurer.probe_reference)
                 found.append({key: cost for key, cost in costs.items() if cost.usable})
         return found
     finally:

@@ -35,7 +35,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.measurer import Group
+from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
 from tests.benchmarks.place import MODELS, model_file
@@ -49,7 +49,7 @@ class Stored:
         self.asked: set[str] = set()
         self.waves = 0
 
-    def wave(self, groups: Sequence[Group], deadline: float, left: int) -> dict[str, Cost]:
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float, left: int) -> dict[str, Cost]:
         self.waves += 1
         keys = {c.key for group in groups for c in group.candidates}
         self.asked |= keys
@@ -133,8 +133,8 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
         if missing:
             raise SystemExit(f"{name}: {missing} candidates were not reached; give more --budget")
         constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
-        rivals = baselines(call_graph(workspace.model.graph), menu, settings, 0)
-        keep = [part for rival in rivals for part in rival.cover]
+        contenders = baselines(call_graph(workspace.model.graph), menu, settings, 0)
+        keep = [part for contender in contenders for part in contender.cover]
         return replay(workspace.model.graph, records, constants, settings, keep)
     finally:
         workspace.close()

@@ -25,6 +25,7 @@ from collage_engine.kernels.tuning.metaschedule import loaded, module_of, plain_
 from collage_engine.kernels.verify import difference
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.cuda_runtime import LOST_DEVICE
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -35,7 +36,7 @@ from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.tuning.choice import tuned_instance
 from collage_engine.tuning.job import Tune, TuningJob
 from collage_engine.tuning.kernel_device import KernelDevice, open_device
-from collage_engine.tuning.kernel_job import LOST_DEVICE, operands
+from collage_engine.tuning.kernel_job import operands
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel
 from tests.device_codegen.cuda_on_cpu.whole import Emulated
 from tests.device_codegen.kernel_targets import seconds_of

@@ -19,7 +19,7 @@ from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.memory import MemorySeen
-from collage_engine.trials.runner_job import OpenRival, PeakMemory
+from collage_engine.trials.trial_job import OpenPlacement, PeakMemory
 from tests.support.artifact_cases import cover_in_turn, run_cpp, sample_of
 from tests.support.bare_python import run_bare
 from tests.support.huge_pages_cases import MIB, huge_bytes, why_not
@@ -124,7 +124,7 @@ def test_a_rival_is_timed_as_it_will_be_deployed(made, supported, tmp_path, monk
     model, built, contents, _ = made
     write_npz(tmp_path / "inputs.npz", contents.inputs)
     write_npz(tmp_path / "outputs.npz", contents.outputs)
-    request = OpenRival(
+    request = OpenPlacement(
         module=str(built / MODULE_FILE),
         sample=str(tmp_path),
         inputs=tuple((name, kind.dtype) for name, kind in model.inputs),
@@ -133,9 +133,9 @@ def test_a_rival_is_timed_as_it_will_be_deployed(made, supported, tmp_path, monk
 
     def seen() -> MemorySeen:
         with Worker(
-            "collage_engine.trials.runner_job:RivalJob",
+            "collage_engine.trials.trial_job:TrialJob",
             env={"TVM_USE_RUNTIME_LIB": "1"},
-            name="rival",
+            name="contender",
         ) as worker:
             assert worker.call(request, 300.0, None)[1] < 1e-4
             return worker.call(PeakMemory(), 300.0, None)

@@ -13,10 +13,10 @@ from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.confirmation import confirm
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.memory import MemoryWatch
-from collage_engine.trials.rival import Rival
 from collage_engine.trials.runner import ConfirmSettings, Field
-from collage_engine.trials.runner_job import RivalJob, RunRound
+from collage_engine.trials.trial_job import RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
@@ -30,26 +30,26 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
     truth = original_outputs(model, inputs)
     count = len(model.graph.operators)
     everything = tuple(range(count))
-    rivals = [
-        Rival(
+    contenders = [
+        Contender(
             name="collage",
             kind="collage",
             cover=(CoverPart(ORT, everything[:4]), CoverPart(DNN, everything[4:])),
         ),
-        Rival(
+        Contender(
             name="onnxruntime",
             kind="whole-model",
             cover=(CoverPart(ORT, everything),),
             order=1,
             python_session=True,
         ),
-        Rival(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
-        Rival(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
+        Contender(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
+        Contender(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
     ]
     told = []
     done = confirm(
         model,
-        rivals,
+        contenders,
         inputs=inputs,
         truth=truth,
         tolerance=1e-4,
@@ -65,7 +65,7 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
     assert collage.peak_memory_bytes > 50e6
     assert done.named in ("collage", "onnxruntime")
     assert done.winner.built is not None
-    assert len(done.in_place_us) == len(done.winner.rival.cover)
+    assert len(done.in_place_us) == len(done.winner.contender.cover)
     assert all(us > 0 for us in done.in_place_us)
     assert done.residual == ()
     assert [d for d, _, _ in told] == sorted(d for d, _, _ in told)
@@ -89,10 +89,10 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
         for outcome in outcomes:
             worker = self.workers.get(id(outcome))
             if worker is not None:
-                processes.setdefault(outcome.rival.name, set()).add(worker.pid)
+                processes.setdefault(outcome.contender.name, set()).add(worker.pid)
         found = ask(self, outcomes, *more)
         if not any(o.selection_us for o in outcomes):
-            slow = next(o for o in outcomes if o.rival.name == "slow")
+            slow = next(o for o in outcomes if o.contender.name == "slow")
             found[id(slow)] = [(9 * median, calls) for median, calls in found[id(slow)]]
         return found
 
@@ -102,14 +102,14 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
     cut = (CoverPart(DNN, everything[:4]), CoverPart(DNN, everything[4:]))
-    rivals = [
-        Rival(name="whole", kind="collage", cover=(CoverPart(DNN, everything),)),
-        Rival(name="cut", kind="collage", cover=cut, order=1),
-        Rival(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
+    contenders = [
+        Contender(name="whole", kind="collage", cover=(CoverPart(DNN, everything),)),
+        Contender(name="cut", kind="collage", cover=cut, order=1),
+        Contender(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
     ]
     done = confirm(
         model,
-        rivals,
+        contenders,
         inputs=inputs,
         truth=original_outputs(model, inputs),
         tolerance=1e-4,
@@ -123,7 +123,7 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
 
 def test_a_child_that_was_not_opened_says_so():
     with pytest.raises(ToolchainError, match="was not opened"):
-        RivalJob()(RunRound(warm_s=0, seconds=0, least=1))
+        TrialJob()(RunRound(warm_s=0, seconds=0, least=1))
 
 
 def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
@@ -133,7 +133,7 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
         field_module,
         "Worker",
         lambda target, **more: Worker(
-            "tests.support.rival_targets:Suicidal" if "rival_job" in target else target,
+            "tests.support.trial_targets:Suicidal" if "trial_job" in target else target,
             **more,
         ),
     )
@@ -143,7 +143,7 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
     with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
         confirm(
             model,
-            [Rival(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
+            [Contender(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
             inputs=inputs,
             truth=original_outputs(model, inputs),
             tolerance=1e-4,

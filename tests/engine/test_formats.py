@@ -26,7 +26,7 @@ from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stor
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
-from collage_engine.timing.job import OpenRequest
+from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.conversion import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job

@@ -15,7 +15,7 @@ from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import child
 from collage_engine.timing.bench import ModelBench
-from collage_engine.timing.job import OpenRequest
+from collage_engine.timing.messages import OpenRequest
 from collage_engine.tuning.job import ListTasks, TuningJob
 from tests import zoo
 

@@ -18,8 +18,8 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.job import Marker, OpenRequest
 from collage_engine.timing.measurer import Measurer, group_candidates
+from collage_engine.timing.messages import Marker, OpenRequest
 from collage_engine.timing.protocol import ProtocolSettings
 
 QUICK = ProtocolSettings(budget_s=0.01, contested_budget_s=0.01)
@@ -93,11 +93,11 @@ def candidate(name: str, *nodes: int) -> CandidateRecord:
 def test_real_toolchains_are_right_and_timed(measurer, model_file):
     count = import_model(model_file).record.nodes
     sets = [(0,), (0, 1), tuple(range(count))]
-    rivals = [candidate(name, *nodes) for nodes in sets for name in ("plain", "onnxruntime")]
-    found = measurer.measure(group_candidates(rivals))
+    candidates = [candidate(name, *nodes) for nodes in sets for name in ("plain", "onnxruntime")]
+    found = measurer.measure(group_candidates(candidates))
     peaks, graph = machine_peaks(None), import_model(model_file).graph
     work = WorkCounter(graph)
-    for one in rivals:
+    for one in candidates:
         cost = found.costs[one.key]
         assert cost.state == "measured", f"{one.id}: {cost.reason}"
         bound = lower_bound_us(work.of(graph.to_indices(one.nodes)), peaks, 1)
@@ -108,9 +108,9 @@ def test_real_toolchains_are_right_and_timed(measurer, model_file):
 
 def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measurer):
     names = ("plain", "liar", "crasher", "picky", "onnxruntime")
-    rivals = [candidate(name, 0, 1) for name in names]
-    found = measurer.measure(group_candidates(rivals))
-    states = {one.instance.toolchain: found.costs[one.key] for one in rivals}
+    candidates = [candidate(name, 0, 1) for name in names]
+    found = measurer.measure(group_candidates(candidates))
+    states = {one.instance.toolchain: found.costs[one.key] for one in candidates}
     assert states["plain"].usable and states["onnxruntime"].usable
     assert states["liar"].reason.startswith("wrong numbers in the output of relu1: relative error")
     assert states["crasher"].reason.startswith("crashed while compiling: killed by SIGSEGV")

@@ -16,11 +16,11 @@ import onnx
 import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
-from collage_engine.kernels.cpu.legalize.conv import Geometry
-from collage_engine.kernels.kernels import SCHEDULE, kernel_for
+from collage_engine.kernels.cpu.convolution.problem import Geometry
+from collage_engine.kernels.scheduler import SCHEDULE, kernel_for
 from collage_engine.kernels.target import cpu
-from collage_engine.kernels.tuning.anchors import AnchorBench
-from collage_engine.kernels.tuning.climb import name_of
+from collage_engine.kernels.tuning.hill_climbing import name_of
+from collage_engine.kernels.tuning.kernel_bench import AnchorBench
 from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
@@ -210,7 +210,7 @@ def unscheduled() -> TuneTask:
     """A kernel as one that no schedule of ours takes: a running sum."""
     from tvm import te
 
-    from collage_engine.kernels.kernels import workload_of
+    from collage_engine.kernels.scheduler import workload_of
     from collage_engine.kernels.tuning.metaschedule import saved
 
     source = te.placeholder((64, 256), "float32", name="source")

@@ -12,9 +12,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage_engine.kernels.cpu.schedules import winograd_plan
-from collage_engine.kernels.halves import real, rounded
-from collage_engine.kernels.kernels import Kernel, schedule
+from collage_engine.kernels.bfloat16_numbers import real, rounded
+from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.machine.device import processor

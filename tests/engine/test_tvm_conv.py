@@ -53,7 +53,7 @@ def test_both_ways_of_channels_first(
     case: tuple, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The choice between the ways is about speed only."""
-    from collage_engine.kernels.cpu.legalize.conv import Geometry
+    from collage_engine.kernels.cpu.convolution.problem import Geometry
 
     monkeypatch.setattr(Geometry, "way", lambda self, cpu, plan=None: way)
     check(conv(*case), f"conv {way}")

@@ -13,10 +13,10 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.kernels.emit import int64, load, loop, seq, store, vectorized
 from collage_engine.kernels.expressions import nesting
 from collage_engine.kernels.program import inline, read_program
 from collage_engine.kernels.target import cpu_target
+from collage_engine.kernels.tir_builder import int64, load, loop, seq, store, vectorized
 from collage_engine.kernels.vector_math import vector_functions
 from tests.support.tvm_cases import check, constant, error_of, function, kernels
 

@@ -13,8 +13,8 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
-from collage_engine.kernels.kernels import kernel_for
 from collage_engine.kernels.operators import SUPPORTED
+from collage_engine.kernels.scheduler import kernel_for
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of

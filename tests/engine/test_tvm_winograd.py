@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import tvm
 
-from collage_engine.kernels.cpu.legalize import conv as legalize
-from collage_engine.kernels.cpu.legalize.conv import Geometry
-from collage_engine.kernels.cpu.schedules import winograd_plan
+from collage_engine.kernels.cpu.convolution import problem as legalize
+from collage_engine.kernels.cpu.convolution.problem import Geometry
+from collage_engine.kernels.cpu.winograd import cost as winograd_plan
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import build
 from tests.support.tvm_cases import TOLERANCE, conv, error_of, kernels

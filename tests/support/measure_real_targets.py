@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.timing.job import Bench, MeasureJob, OpenRequest
+from collage_engine.timing.job import MeasureJob
+from collage_engine.timing.messages import Bench, OpenRequest
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests.support.plain_toolchain import PlainToolchain

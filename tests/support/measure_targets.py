@@ -12,7 +12,8 @@ from pathlib import Path
 from collage_engine.records.errors import MeasureError, ModelError, UnsupportedError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.job import Bench, MeasureJob, OpenRequest
+from collage_engine.timing.job import MeasureJob
+from collage_engine.timing.messages import Bench, OpenRequest
 
 poisoned = False
 """One candidate spoils the process; the next one crashes in its place."""

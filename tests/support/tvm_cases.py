@@ -9,8 +9,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage_engine.kernels.cpu.legalize import winograd
-from collage_engine.kernels.kernels import Kernel, schedule
+from collage_engine.kernels.cpu.winograd import reference as winograd
+from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import random_arguments, verify
 from collage_engine.toolchains.tvm.lowering import fused

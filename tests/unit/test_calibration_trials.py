@@ -17,8 +17,8 @@ from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials import calibration as in_place
 from collage_engine.trials.calibration import Looked, RunCovers
-from collage_engine.trials.rival import Outcome, Sample
-from collage_engine.trials.runner_job import KernelTime
+from collage_engine.trials.contender import ContenderResult, Sample
+from collage_engine.trials.trial_job import KernelTime
 
 LIB = ToolchainInstance(toolchain="lib")
 TVM = ToolchainInstance(toolchain="tvm")
@@ -42,8 +42,8 @@ class Field:
         self.views: set[tuple[int, ...]] = set()
         """Partitions without a kernel."""
 
-    def build_one(self, _: object, number: int, outcome: Outcome, *__: object) -> None:
-        parts = outcome.rival.cover
+    def build_one(self, _: object, number: int, outcome: ContenderResult, *__: object) -> None:
+        parts = outcome.contender.cover
         if not parts:
             outcome.reason = "it does not build"
             return
@@ -60,16 +60,16 @@ class Field:
             spin=False,
         )
 
-    def open(self, outcome: Outcome) -> None:
+    def open(self, outcome: ContenderResult) -> None:
         self.tolerances.append(self.tolerance)
-        name = outcome.rival.name
+        name = outcome.contender.name
         self.workers[id(outcome)] = SimpleNamespace(close=lambda: self.closed.append(name))
 
-    def leave(self, outcome: Outcome) -> None:
+    def leave(self, outcome: ContenderResult) -> None:
         self.workers.pop(id(outcome)).close()
 
-    def profile(self, outcome: Outcome, _: int) -> list[KernelTime]:
-        error = self.ending.get(outcome.rival.name)
+    def profile(self, outcome: ContenderResult, _: int) -> list[KernelTime]:
+        error = self.ending.get(outcome.contender.name)
         if error is not None:
             raise error
         slow = next(self.slow) if self.slow is not None else 1.0

@@ -1,4 +1,4 @@
-"""Choosing among timed rivals."""
+"""Choosing among timed contenders."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.ranking import choose, difference, settled
-from collage_engine.trials.rival import Outcome, Rival
 
 TVM = ToolchainInstance(toolchain="tvm")
 
 
-def outcome(name: str, partitions: int, order: int = 0) -> Outcome:
+def outcome(name: str, partitions: int, order: int = 0) -> ContenderResult:
     cover = tuple(CoverPart(TVM, (number,)) for number in range(partitions))
-    return Outcome(rival=Rival(name=name, kind="collage", cover=cover, order=order))
+    return ContenderResult(contender=Contender(name=name, kind="collage", cover=cover, order=order))
 
 
 def test_the_clearly_faster_wins_however_many_partitions():
@@ -36,7 +36,7 @@ def test_a_tie_goes_to_fewer_partitions_then_to_the_users_order():
     ]
     winner, tied = choose(rounds)
     assert winner is few
-    assert [o.rival.name for o in tied] == ["few", "later", "many"]
+    assert [o.contender.name for o in tied] == ["few", "later", "many"]
 
 
 def test_a_slow_stretch_that_hits_both_cancels_in_the_difference():
@@ -54,7 +54,7 @@ def test_rounds_that_one_sat_out_do_not_count():
     apart = difference([1.0, 1.0, nan, 1.0], [2.0, 2.0, 9.0, 2.0, 2.0])
     assert apart is not None and apart.us == -1.0
     winner, _ = choose([(outcome("a", 1), [1.0, nan]), (outcome("b", 1), [2.0, 2.0])])
-    assert winner.rival.name == "a"
+    assert winner.contender.name == "a"
 
 
 def test_equal_data_gives_an_equal_verdict():

@@ -1,8 +1,8 @@
-"""A rival's threads are asleep before the next one's round."""
+"""A contender's threads are asleep before the next one's round."""
 
 from __future__ import annotations
 
-from collage_engine.trials.runner_job import LONGEST_S, QUIET_S, until_asleep
+from collage_engine.trials.trial_job import LONGEST_S, QUIET_S, until_asleep
 
 
 class Process:

@@ -12,7 +12,7 @@ from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
-from collage_engine.timing.measurer import Group, Measurer, group_candidates
+from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
 
 
 def candidate(name: str, *nodes: int, key: str = "", **config: str) -> CandidateRecord:
@@ -70,19 +70,19 @@ def bed(tmp_path):
 
 
 def test_rivals_are_measured_stored_and_found_again(bed, tmp_path):
-    rivals = [candidate("good", 1, us="100"), candidate("other", 1, us="300")]
-    first = bed.measure(*rivals)
-    costs = [first.costs[c.key] for c in rivals]
+    candidates = [candidate("good", 1, us="100"), candidate("other", 1, us="300")]
+    first = bed.measure(*candidates)
+    costs = [first.costs[c.key] for c in candidates]
     assert [c.median_us for c in costs] == pytest.approx([100, 300], rel=0.01)
     assert costs[0].threads == 2 and costs[0].fingerprint == "here"
     assert costs[0].max_rel_error == 1e-6 and costs[0].cold_us is None
     assert (first.measured, first.from_store, first.skipped) == (2, 0, 0)
     stored = {m.key: m for m in bed.store.measurements()}
-    assert stored[rivals[0].key].versions == {"good": "1.0"}
-    again = bed.measure(*rivals)
+    assert stored[candidates[0].key].versions == {"good": "1.0"}
+    again = bed.measure(*candidates)
     assert (again.measured, again.from_store) == (0, 2)
     assert all(c.from_store for c in again.costs.values()) and len(bed.log()) == 2
-    assert bed.heard() == {c.id: "measured" for c in rivals}
+    assert bed.heard() == {c.id: "measured" for c in candidates}
 
 
 def test_equal_keys_are_measured_once_and_everyone_hears(bed):
@@ -101,14 +101,14 @@ def test_one_child_serves_all(bed):
 
 
 def test_reasons(bed):
-    rivals = [
+    candidates = [
         candidate("good", 1),
         candidate("half", 1, act="unsupported"),
         candidate("liar", 1, act="wrong"),
         candidate("late", 1, act="raises-timed"),
     ]
-    found = bed.measure(*rivals)
-    reasons = [found.costs[c.key].reason for c in rivals]
+    found = bed.measure(*candidates)
+    reasons = [found.costs[c.key].reason for c in candidates]
     assert reasons == [
         None,
         "no kernel for float16",
@@ -135,15 +135,15 @@ def test_wrong_numbers_hold_for_their_model_only(bed, tmp_path):
     ],
 )
 def test_a_crash_costs_its_culprit_only(bed, act, reason):
-    rivals = [
+    candidates = [
         candidate("good", 1, us="100"),
         candidate("bad", 1, act=act),
         candidate("other", 1, us="120"),
     ]
-    found = bed.measure(*rivals, candidate("good", 2))
-    assert found.costs[rivals[1].key].reason.startswith(reason)
-    assert found.costs[rivals[0].key].median_us == pytest.approx(100, rel=0.01)
-    assert found.costs[rivals[2].key].median_us == pytest.approx(120, rel=0.01)
+    found = bed.measure(*candidates, candidate("good", 2))
+    assert found.costs[candidates[1].key].reason.startswith(reason)
+    assert found.costs[candidates[0].key].median_us == pytest.approx(100, rel=0.01)
+    assert found.costs[candidates[2].key].median_us == pytest.approx(120, rel=0.01)
     assert found.measured == 4 and found.invalid == 1
     assert len(bed.heard()) == 4
 
@@ -256,4 +256,4 @@ def test_a_candidate_without_a_key_is_refused(bed):
     instance = ToolchainInstance(toolchain="t")
     nameless = CandidateRecord(id="x", instance=instance, nodes=(0,), label="l")
     with pytest.raises(MeasureError, match="no measurement key"):
-        bed.measurer.measure([Group((0,), (nameless,))])
+        bed.measurer.measure([CandidateGroup((0,), (nameless,))])

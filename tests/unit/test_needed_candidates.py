@@ -20,7 +20,7 @@ from collage_engine.run.stages.needed import LOT, Needed
 from collage_engine.search.api import solve
 from collage_engine.search.bounds import LazyResult
 from collage_engine.search.problem import Problem
-from collage_engine.timing.measurer import Group
+from collage_engine.timing.measurer import CandidateGroup
 
 FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
 BLOCKS = 10
@@ -72,7 +72,7 @@ class Stored:
         self.costs = costs
         self.asked: set[str] = set()
 
-    def wave(self, groups: Sequence[Group], deadline: float, left: int) -> dict[str, Cost]:
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float, left: int) -> dict[str, Cost]:
         keys = {c.key for group in groups for c in group.candidates}
         assert not keys & self.asked, "measured once"
         self.asked |= keys

@@ -29,7 +29,7 @@ from collage_engine.search.reading import problem_from
 from collage_engine.search.sittings import BUSY_DRIFT, missing
 from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
 from collage_engine.store.store import Store
-from collage_engine.timing.measurer import Group
+from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.timing.protocol import Timing, cost_of, merged
 from tests.support.graphs import chain
 
@@ -151,7 +151,9 @@ class Run:
     def doubt(self, problem: Problem, answer: Answer, search: Search, drift: float | None) -> Doubt:
         return Doubt(right={}, loss_us=0.0, settle=(), draws=1)
 
-    def again(self, groups: Sequence[Group], deadline: float, renew: bool) -> dict[str, Cost]:
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool
+    ) -> dict[str, Cost]:
         keys = {c.key: c.cost for group in groups for c in group.candidates}
         self.asked.append((set(keys), renew))
         return {

@@ -1,4 +1,4 @@
-"""How slow the machine is, by readings of a guard that are made up."""
+"""How slow the machine is, by readings of a speed probe that are made up."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from collage_engine.records.cost import Cost
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing import job
-from collage_engine.timing.job import Answer, GroupRequest, Marker, OpenRequest, run_group
-from collage_engine.timing.speed_probe import LEAST, Guard, Reading, reference, slowness
+from collage_engine.timing.job import run_group
+from collage_engine.timing.messages import Marker, OpenRequest, TimingReply, TimingRequest
+from collage_engine.timing.speed_probe import PROBE, Reading, SpeedProbe, reference, slowness
 
 
 class Machine:
-    """A guard's readings, some of them disturbed, and a clock they move on."""
+    """A speed probe's readings, some of them disturbed, and a clock they move on."""
 
     def __init__(self, disturbed: float) -> None:
         self.random = random.Random(3)
@@ -47,20 +48,20 @@ def test_slowness_is_the_mean_of_both_kernels_and_little_is_nothing() -> None:
     assert slowness([(60e-6, 50e-6)] * 9, known, 50) == pytest.approx(2.0)
     assert slowness([(60e-6, 25e-6)] * 9, known, 50) == pytest.approx(2.0**0.5)
     assert slowness([(15e-6, 12.5e-6)] * 9, known, 50) == pytest.approx(0.5)
-    assert slowness([(30e-6 * (1 + LEAST / 2), 25e-6)] * 9, known, 50) == 1.0
+    assert slowness([(30e-6 * (1 + PROBE.least_change / 2), 25e-6)] * 9, known, 50) == 1.0
     assert slowness([], known, 50) == 1.0
     # Disturbed in half of the moments: the calmer quarter says what the calmer samples met.
     half = [(30e-6, 25e-6)] * 5 + [(60e-6, 50e-6)] * 5
     assert slowness(half, known, 25) == 1.0
 
 
-def test_the_guard_takes_some_time_and_little() -> None:
-    first, second = Guard().read()
+def test_the_probe_takes_some_time_and_little() -> None:
+    first, second = SpeedProbe().read()
     assert 0 < first < 1 and 0 < second < 1
 
 
-class Slow(Guard):
-    """A guard that says the machine is twice as slow as it was."""
+class Slow(SpeedProbe):
+    """A probe that says the machine is twice as slow as it was."""
 
     def read(self) -> Reading:
         return 60e-6, 50e-6
@@ -108,22 +109,22 @@ def made_up_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def costs(
     folder: Path, threads: int, *, architecture: str = "", disturbed: bool = False
 ) -> dict[int, Cost]:
-    """Of rivals of 100 and 104 µs, measured while the guard takes twice its reference."""
+    """Of candidates of 100 and 104 µs, measured while the probe takes twice its reference."""
     marker = Marker(folder / "marker", create=True)
-    opened = OpenRequest("m.onnx", {}, "", str(marker.path), "here", guard=(30e-6, 25e-6))
+    opened = OpenRequest("m.onnx", {}, "", str(marker.path), "here", probe_reference=(30e-6, 25e-6))
     instances = {
         place: ToolchainInstance(toolchain=name, threads=threads, architecture=architecture)
         for place, name in enumerate("ab")
     }
     found: dict[int, Cost] = {}
 
-    def send(answer: Answer) -> None:
+    def send(answer: TimingReply) -> None:
         if answer.cost is not None:
             found[answer.place] = answer.cost
 
     try:
         bench: Any = MadeBench(disturbed)
-        run_group(bench, GroupRequest((0,), instances), opened, marker, send, Slow())
+        run_group(bench, TimingRequest((0,), instances), opened, marker, send, Slow())
     finally:
         marker.close()
     return found
@@ -137,7 +138,7 @@ def test_costs_of_one_thread_are_told_at_the_reference_and_keep_their_order(tmp_
 
 
 @pytest.mark.parametrize(("threads", "architecture"), [(2, ""), (1, "sm_90a")])
-def test_the_guard_says_nothing_of_several_threads_or_of_a_device(
+def test_the_probe_says_nothing_of_several_threads_or_of_a_device(
     tmp_path: Path, threads: int, architecture: str
 ) -> None:
     found = costs(tmp_path, threads, architecture=architecture)
@@ -150,9 +151,9 @@ def test_the_calmer_half_counts_on_one_thread_only(tmp_path: Path) -> None:
     assert costs(tmp_path, 2, disturbed=True)[0].high_us == pytest.approx(150.0, rel=0.01)
 
 
-def test_the_guard_runs_once_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_runs_once_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first run pays for what another's work has pushed out of the caches."""
-    guard = Guard()
+    probe = SpeedProbe()
     runs = iter([(9.0, 9.0), (1.0, 2.0)])
-    monkeypatch.setattr(guard, "_work", lambda: next(runs))
-    assert guard.read() == (1.0, 2.0)
+    monkeypatch.setattr(probe, "_work", lambda: next(runs))
+    assert probe.read() == (1.0, 2.0)

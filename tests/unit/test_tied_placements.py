@@ -9,15 +9,15 @@ from collage_engine.cli import output
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.report.rows import latency_rows
 from collage_engine.run.run_document import Findings
-from collage_engine.trials.rival import Difference
+from collage_engine.trials.contender import Difference
 
 
 def outcome(name: str, kind: str) -> Any:
-    return SimpleNamespace(rival=SimpleNamespace(name=name, kind=kind))
+    return SimpleNamespace(contender=SimpleNamespace(name=name, kind=kind))
 
 
 def test_only_intervals_around_nought_are_ties() -> None:
-    rivals = [
+    contenders = [
         outcome("collage", "collage"),
         outcome("collage 2", "collage"),
         outcome("tvm", "whole-model"),
@@ -29,10 +29,10 @@ def test_only_intervals_around_nought_are_ties() -> None:
         "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0),
         "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0),
     }
-    confirmation = SimpleNamespace(winner=rivals[0], outcomes=rivals, differences=apart)
+    confirmation = SimpleNamespace(winner=contenders[0], outcomes=contenders, differences=apart)
     findings = cast(Findings, SimpleNamespace(confirmation=confirmation))
-    assert Findings._tied(findings) == ["tvm"], "runners-up of our own are no rivals"
-    confirmation.winner = rivals[3]
+    assert Findings._tied(findings) == ["tvm"], "runners-up of our own are no contenders"
+    confirmation.winner = contenders[3]
     apart["collage"] = Difference(us=-0.1, low_us=-1.0, high_us=1.0)
     assert Findings._tied(findings) == ["collage", "tvm"]
 

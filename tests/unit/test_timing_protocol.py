@@ -12,19 +12,19 @@ from collage_engine.timing.protocol import (
     KEPT_REPEATS,
     ProtocolSettings,
     Timing,
-    contested_rivals,
     cost_of,
+    is_contested,
     kept,
     median_interval,
     merged,
     percentile,
     time_cold,
-    time_rivals,
+    time_interleaved,
 )
 
 
 class World:
-    """A clock that only rivals move on, with a machine speed that drifts."""
+    """A clock that only timed move on, with a machine speed that drifts."""
 
     def __init__(self, seed: int = 1, noise: float = 0.01) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ class World:
     def clock(self) -> float:
         return self.now
 
-    def rival(self, name: str, seconds: float, first: float = 0.0):
+    def timed_call(self, name: str, seconds: float, first: float = 0.0):
         fresh = [True]
 
         def run(calls: int) -> float:
@@ -55,7 +55,7 @@ class World:
 
 def test_samples_last_long_enough_and_exclude_the_first_call():
     world = World()
-    (timing,) = time_rivals([world.rival("a", 2e-6, first=0.5)], clock=world.clock)
+    (timing,) = time_interleaved([world.timed_call("a", 2e-6, first=0.5)], clock=world.clock)
     assert timing.calls >= 490
     assert timing.median == pytest.approx(2e-6, rel=0.02)
     assert len(timing.samples) >= 5 and timing.low <= timing.median <= timing.high
@@ -63,39 +63,41 @@ def test_samples_last_long_enough_and_exclude_the_first_call():
 
 def test_a_lone_steady_rival_is_done_quickly():
     world = World(noise=0.002)
-    (timing,) = time_rivals([world.rival("a", 1e-4)], clock=world.clock)
+    (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
     assert 6 <= len(timing.samples) <= 10
     assert world.now < 0.02
 
 
 def test_a_lone_noisy_rival_stops_at_its_budget():
     world = World(noise=1.0)
-    (timing,) = time_rivals([world.rival("a", 1e-4)], clock=world.clock)
+    (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
     assert 0.05 < world.now < 0.08 and not timing.dropped
 
 
 def test_a_slow_and_hopeless_rival_gets_one_sample():
     world = World()
-    _, slow = time_rivals([world.rival("a", 1e-3), world.rival("b", 1.0)], clock=world.clock)
+    _, slow = time_interleaved(
+        [world.timed_call("a", 1e-3), world.timed_call("b", 1.0)], clock=world.clock
+    )
     assert len(slow.samples) == 1 and slow.dropped and world.count("b") == 2
 
 
 def test_slow_rival_still_gets_its_three_samples():
     world = World()
-    (timing,) = time_rivals([world.rival("a", 2.0)], clock=world.clock)
+    (timing,) = time_interleaved([world.timed_call("a", 2.0)], clock=world.clock)
     assert len(timing.samples) == 3
 
 
 def test_hopeless_and_clearly_worse_are_dropped_early():
     world = World()
     settings = ProtocolSettings()
-    rivals = [
-        world.rival("hopeless", 5e-3),
-        world.rival("best", 1.00e-3),
-        world.rival("near", 1.01e-3),
-        world.rival("worse", 1.5e-3),
+    timed = [
+        world.timed_call("hopeless", 5e-3),
+        world.timed_call("best", 1.00e-3),
+        world.timed_call("near", 1.01e-3),
+        world.timed_call("worse", 1.5e-3),
     ]
-    timings = time_rivals(rivals, settings, clock=world.clock)
+    timings = time_interleaved(timed, settings, clock=world.clock)
     assert [t.dropped for t in timings] == [True, False, False, True]
     assert len(timings[0].samples) == settings.hopeless_rounds
     assert len(timings[3].samples) == settings.min_rounds
@@ -104,13 +106,15 @@ def test_hopeless_and_clearly_worse_are_dropped_early():
 
 
 def test_rounds_cancel_a_drifting_machine():
-    """One machine slows down to half while measuring; the order of rivals is still found."""
+    """One machine slows down to half while measuring; the order of timed is still found."""
     right = 0
     for seed in range(20):
         world = World(seed=seed, noise=0.01)
         world.slowness = lambda now: 1.0 + now * 3
-        a, b = time_rivals(
-            [world.rival("a", 1.05e-3), world.rival("b", 1.00e-3)], clock=world.clock, seed=seed
+        a, b = time_interleaved(
+            [world.timed_call("a", 1.05e-3), world.timed_call("b", 1.00e-3)],
+            clock=world.clock,
+            seed=seed,
         )
         assert a.rounds and b.rounds
         right += b.median < a.median
@@ -128,8 +132,8 @@ def test_samples_of_an_unsettled_machine_count_by_their_faster_half():
             return by if chance.random() < 0.5 else 1.0
 
         world.slowness = slowness
-        rivals = [world.rival("a", 1.00e-3), world.rival("b", 1.06e-3)]
-        medians[name] = timings = time_rivals(rivals, clock=world.clock)
+        timed = [world.timed_call("a", 1.00e-3), world.timed_call("b", 1.06e-3)]
+        medians[name] = timings = time_interleaved(timed, clock=world.clock)
         assert [t.calm for t in timings] == [slow > 1.0] * 2
         for timing in timings:
             assert len(timing.samples) == len(timing.rounds) and timing.rounds == sorted(
@@ -142,20 +146,20 @@ def test_samples_of_an_unsettled_machine_count_by_their_faster_half():
 
 def test_a_single_jumpy_rival_does_not_make_the_machine_unsettled():
     world = World(noise=0.005)
-    steady = [world.rival(n, 1e-3) for n in "abc"]
-    jumpy = world.rival("d", 1e-3)
+    steady = [world.timed_call(n, 1e-3) for n in "abc"]
+    jumpy = world.timed_call("d", 1e-3)
 
     def jumps(calls: int) -> float:
         return jumpy(calls) * world.random.choice((1.0, 1.4))
 
-    timings = time_rivals([*steady, jumps], clock=world.clock)
+    timings = time_interleaved([*steady, jumps], clock=world.clock)
     assert not any(t.calm for t in timings) and timings[3].high > 1.3 * timings[3].low
 
 
 def test_a_round_visits_everyone_in_changing_order():
     world = World()
-    time_rivals(
-        [world.rival(n, 1e-3) for n in "abc"],
+    time_interleaved(
+        [world.timed_call(n, 1e-3) for n in "abc"],
         ProtocolSettings(sample_s=0, warm_calls=1, max_rounds=20, contested_budget_s=9),
         clock=world.clock,
     )
@@ -168,8 +172,8 @@ def test_a_round_visits_everyone_in_changing_order():
 def test_close_rivals_get_more_time_than_clear_ones():
     def spent(second: float) -> float:
         world = World(noise=0.6)
-        rivals = [world.rival("a", 1e-3), world.rival("b", second)]
-        time_rivals(rivals, ProtocolSettings(max_rounds=500), clock=world.clock)
+        timed = [world.timed_call("a", 1e-3), world.timed_call("b", second)]
+        time_interleaved(timed, ProtocolSettings(max_rounds=500), clock=world.clock)
         return world.now
 
     assert spent(1e-3) > 1.5 * spent(1.9e-3)
@@ -180,7 +184,7 @@ def test_close_rivals_get_more_time_than_clear_ones():
 def test_interrupted_samples_are_taken_again():
     world = World(noise=0.001)
     switches = [0]
-    plain = world.rival("a", 1e-5)
+    plain = world.timed_call("a", 1e-5)
     turn = [0]
 
     def interrupted(calls: int) -> float:
@@ -193,20 +197,20 @@ def test_interrupted_samples_are_taken_again():
         return seconds
 
     settings = ProtocolSettings(budget_s=1.0)
-    (timing,) = time_rivals(
+    (timing,) = time_interleaved(
         [interrupted], settings, clock=world.clock, interruptions=lambda: switches[0]
     )
     assert timing.high == pytest.approx(1e-5, rel=0.01)
     everything = ProtocolSettings(budget_s=1.0, unsettled=math.inf)
-    (naive,) = time_rivals([interrupted], everything, clock=world.clock)
+    (naive,) = time_interleaved([interrupted], everything, clock=world.clock)
     assert naive.high > 3e-5
 
 
 def test_a_machine_that_never_rests_is_measured_all_the_same():
     world = World(noise=0.001)
     count = iter(range(10**9))
-    rival = world.rival("a", 1e-5)
-    (timing,) = time_rivals([rival], clock=world.clock, interruptions=lambda: next(count))
+    timed_call = world.timed_call("a", 1e-5)
+    (timing,) = time_interleaved([timed_call], clock=world.clock, interruptions=lambda: next(count))
     assert len(timing.samples) >= 7 and timing.median == pytest.approx(1e-5, rel=0.01)
 
 
@@ -216,7 +220,7 @@ def test_whose_turn_it_is_is_told_before_it_runs():
     seen: list[tuple[int, str]] = []
 
     def watch(name: str):
-        inner = world.rival(name, 1e-3)
+        inner = world.timed_call(name, 1e-3)
 
         def run(calls: int) -> float:
             seen.append((turns[-1], name))
@@ -224,7 +228,7 @@ def test_whose_turn_it_is_is_told_before_it_runs():
 
         return run
 
-    time_rivals([watch("a"), watch("b")], clock=world.clock, about_to_run=turns.append)
+    time_interleaved([watch("a"), watch("b")], clock=world.clock, about_to_run=turns.append)
     assert len(seen) == len(turns)
     assert set(seen) == {(0, "a"), (1, "b")}
 
@@ -234,8 +238,8 @@ def test_a_rival_that_fails_is_not_hidden():
         raise RuntimeError("bad kernel")
 
     with pytest.raises(RuntimeError, match="bad kernel"):
-        time_rivals([broken])
-    assert time_rivals([]) == []
+        time_interleaved([broken])
+    assert time_interleaved([]) == []
 
 
 def test_percentiles_and_intervals():
@@ -259,26 +263,26 @@ def test_contested():
     def timing(values: list[float]) -> Timing:
         return Timing(samples=values, rounds=list(range(len(values))))
 
-    assert not contested_rivals([timing([1.0] * 8)])
-    assert not contested_rivals([timing([1.0] * 8), timing([1.1] * 8)])
-    assert not contested_rivals([timing([1.0] * 8), timing([1.001] * 8)]), "a tie is settled"
-    assert contested_rivals([timing([1.0] * 4), timing([1.1] * 4)]), "too few to tell"
+    assert not is_contested([timing([1.0] * 8)])
+    assert not is_contested([timing([1.0] * 8), timing([1.1] * 8)])
+    assert not is_contested([timing([1.0] * 8), timing([1.001] * 8)]), "a tie is settled"
+    assert is_contested([timing([1.0] * 4), timing([1.1] * 4)]), "too few to tell"
     jumpy = [1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.1]
-    assert contested_rivals([timing([1.0] * 8), timing(jumpy)])
-    # The same jumps in the same rounds are the machine's, not the rivals'.
-    assert not contested_rivals([timing(jumpy), timing([j + 0.05 for j in jumpy])])
+    assert is_contested([timing([1.0] * 8), timing(jumpy)])
+    # The same jumps in the same rounds are the machine's, not the timed'.
+    assert not is_contested([timing(jumpy), timing([j + 0.05 for j in jumpy])])
 
 
 def test_cold_runs_evict_and_warm_before_each_single_call():
     log: list[str] = []
     times = iter([5.0, 1.0, 2.0])
 
-    def rival(calls: int) -> float:
+    def timed_call(calls: int) -> float:
         log.append(f"run{calls}")
         return next(times)
 
     median = time_cold(
-        rival,
+        timed_call,
         lambda: log.append("evict"),
         lambda: log.append("warm"),
         rounds=3,

@@ -13,7 +13,7 @@ import pytest
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.climb import climb, name_of
+from collage_engine.kernels.tuning.hill_climbing import climb, name_of
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collage_engine.kernels.winograd import OUTPUTS, TAPS, transformed, transforms
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, transformed, transforms
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)

@@ -8,13 +8,6 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.legalize.common import (
-    ANCHOR,
-    const,
-    constant_of,
-    dtype_of,
-    static_shape,
-)
 from collage_engine.kernels.cuda.direct import (
     DirectPlans,
     direct_out,
@@ -30,6 +23,13 @@ from collage_engine.kernels.cuda.neutral import NUMBER, neutral_direct, neutral_
 from collage_engine.kernels.cuda.precisions import math_of
 from collage_engine.kernels.cuda.products import Plans, added, planner
 from collage_engine.kernels.cuda.windows import Window, window_of
+from collage_engine.kernels.relax_values import (
+    ANCHOR,
+    const,
+    constant_of,
+    dtype_of,
+    static_shape,
+)
 
 
 class Products:

@@ -26,6 +26,7 @@ from collage_engine.kernels.cuda.schedule_direct import noted_as_direct, schedul
 from collage_engine.kernels.cuda.tiles import chosen
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""
@@ -127,7 +128,7 @@ def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.P
                 space = rule.apply(function, target, False)
         except Exception as error:
             # A rule that trips over a function leaves it to the next one.
-            reasons.append(f"{label}: {(str(error).strip().splitlines() or ['?'])[-1][:120]}")
+            reasons.append(f"{label}: {short_reason(error)[:120]}")
             continue
         if space is None:
             continue

@@ -17,6 +17,7 @@ from collage_engine.kernels.cuda.schedule_plain import plain
 from collage_engine.kernels.cuda.schedule_tensor import tensor
 from collage_engine.kernels.cuda.tiles import PLAIN
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 
 
 def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -33,8 +34,7 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     except ToolchainError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolchainError(f"a product cannot be tiled: {lines[-1][:160]}") from error
+        raise ToolchainError(f"a product cannot be tiled: {short_reason(error)}") from error
     return schedule.mod["main"]
 
 

@@ -16,6 +16,7 @@ from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
 from collage_engine.kernels.cuda.epilogue import epilogue
 from collage_engine.kernels.cuda.tiles import widest
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 
 UNROLLED = 49
 """Taps up to which their loops are unrolled whole; longer ones only along x."""
@@ -66,8 +67,7 @@ def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
     except ToolchainError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolchainError(f"a convolution cannot be tiled: {lines[-1][:160]}") from error
+        raise ToolchainError(f"a convolution cannot be tiled: {short_reason(error)}") from error
     return schedule.mod["main"]
 
 

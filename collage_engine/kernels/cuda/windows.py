@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tvm.ir import Call
 
-from collage_engine.kernels.cpu.legalize.common import static_shape
 from collage_engine.kernels.cuda.indices import both_sides, plain_layout
+from collage_engine.kernels.relax_values import static_shape
 
 
 class Window(NamedTuple):

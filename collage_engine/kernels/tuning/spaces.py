@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from collage_engine.kernels.cpu.legalize.conv import Geometry
-from collage_engine.kernels.cpu.schedules import conv_plan, conv_spatial, matmul, winograd_plan
-from collage_engine.kernels.cpu.schedules.tile_cost import fits
-from collage_engine.kernels.emit import divisor, product
+from collage_engine.kernels.cpu.convolution.problem import Geometry
+from collage_engine.kernels.cpu.direct_spatial import writer as conv_spatial
+from collage_engine.kernels.cpu.matmul import writer as matmul
+from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS
+from collage_engine.kernels.cpu.writing import tile_choice as conv_plan
+from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tuning.climb import Plan
-from collage_engine.kernels.winograd import OUTPUTS
+from collage_engine.kernels.tir_builder import divisor, product
+from collage_engine.kernels.tuning.hill_climbing import Plan
 
 Description = dict[str, Any]
 MOST_COLUMNS = 28

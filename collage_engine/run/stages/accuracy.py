@@ -14,6 +14,7 @@ from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.registry import get
 from collage_engine.trials.accuracy import Kept
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
     LEVELS,
     burdens,
@@ -22,7 +23,6 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
-from collage_engine.trials.rival import Sample
 from collage_engine.trials.tolerance import chosen_covers, covers_within, isolated
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from collage_engine.search.explain import us
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.calibration import RunCovers
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.in_model_costs import InPlace, Seen, fit, moved_bytes
-from collage_engine.trials.rival import Sample
 
 if TYPE_CHECKING:
     from collage_engine.candidates.open_model import Menu
@@ -180,10 +180,10 @@ class _Settling:
             leant = _leaning_on(problem, name, self.alone, limit)
             search = Search(leant, time_limit_s=seconds)
             search.until = time.monotonic() + seconds
-            for rival in k_best(leant, 1, previous=search):
-                us = check(problem, rival.cover)
+            for ranked in k_best(leant, 1, previous=search):
+                us = check(problem, ranked.cover)
                 if isinstance(us, float) and (best_us is None or us <= WORTH * best_us):
-                    covers.append((us, [str(identity) for identity in rival.cover]))
+                    covers.append((us, [str(identity) for identity in ranked.cover]))
         return [cover for _, cover in sorted(covers)]
 
     def look(self, cover: Sequence[str], report: StageReport, most: int) -> bool:

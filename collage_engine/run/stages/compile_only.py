@@ -34,7 +34,7 @@ from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.records.results import RunOutcome
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.baselines import unmeasured_choices
-from collage_engine.trials.rival import Rival
+from collage_engine.trials.contender import Contender
 
 UNMEASURED = "unmeasured"
 """What a run's ``winner`` says when nothing could be timed."""
@@ -69,17 +69,17 @@ def compile_only(
     calls = call_graph(workspace.model.graph)
     choices = unmeasured_choices(calls, menu, settings, pinned_to_host(pins))
     honouring = [
-        rival
-        for rival in choices
-        if rival.reason is None and not any(breaks_pin(rival.cover, pin) for pin in pins)
+        contender
+        for contender in choices
+        if contender.reason is None and not any(breaks_pin(contender.cover, pin) for pin in pins)
     ]
     if not honouring:
-        broken = [rival for rival in choices if rival.reason is None]
+        broken = [contender for contender in choices if contender.reason is None]
         raise InfeasibleError(
             "no placement that can be chosen without measuring honours the pins"
             if broken
             else f"no toolchain can compile this model for {settings.target}: "
-            + "; ".join(f"{rival.name}: {rival.reason}" for rival in choices),
+            + "; ".join(f"{contender.name}: {contender.reason}" for contender in choices),
             {"reason": "pins" if broken else "uncovered", "pins": [], "nodes": []},
         )
     inputs = representative_inputs(workspace.model, settings)
@@ -134,13 +134,13 @@ def compile_only(
         placement=placement,
         baselines=[
             Baseline(
-                name=rival.name,
-                kind=rival.kind,
-                reason=refused.get(rival.name, rival.reason) or "not measured",
-                partitions=len(rival.cover),
+                name=contender.name,
+                kind=contender.kind,
+                reason=refused.get(contender.name, contender.reason) or "not measured",
+                partitions=len(contender.cover),
             )
-            for rival in choices
-            if rival.name != chosen.name and rival.kind != "collage"
+            for contender in choices
+            if contender.name != chosen.name and contender.kind != "collage"
         ],
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in pins],
@@ -160,18 +160,18 @@ def compile_only(
 
 
 def _build_first(
-    workspace: Workspace, rivals: Sequence[Rival], control: RunControl
-) -> tuple[Rival, Path, BuiltModule, dict[str, str]]:
+    workspace: Workspace, contenders: Sequence[Contender], control: RunControl
+) -> tuple[Contender, Path, BuiltModule, dict[str, str]]:
     """The first one that builds, its folder and its module; why the ones before it did not."""
     model = workspace.model.record
     refused: dict[str, str] = {}
     with Worker("collage_engine.build.build_job:BuildJob", name="collage-build") as worker:
-        for rival in rivals:
+        for contender in contenders:
             folder = Path(tempfile.mkdtemp(prefix="unmeasured-", dir=workspace.folder)) / "module"
             request = BuildCover(
                 model=model.path,
                 shapes=dict(model.shapes),
-                cover=rival.cover,
+                cover=contender.cover,
                 spin=None,
                 folder=str(folder),
                 sha256=model.sha256,
@@ -179,9 +179,9 @@ def _build_first(
             try:
                 built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=control.cancelled)
             except ToolchainError as error:
-                refused[rival.name] = str(error)
+                refused[contender.name] = str(error)
                 continue
-            return rival, folder, built, refused
+            return contender, folder, built, refused
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
     raise ToolchainError(f"no placement could be built ({reasons})")
 

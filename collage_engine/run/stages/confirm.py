@@ -17,7 +17,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.context import RunState
 from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
 from collage_engine.trials.confirmation import Confirmation, confirm
-from collage_engine.trials.rival import Rival, Sample
+from collage_engine.trials.contender import Contender, Sample
 
 
 def confirm_placements(
@@ -29,7 +29,7 @@ def confirm_placements(
     """
     with state.control.stage("build") as report:
         covers = [
-            Rival(
+            Contender(
                 name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
                 kind="collage",
                 cover=cover_of(placement, menu, state.records),
@@ -39,7 +39,8 @@ def confirm_placements(
         ]
         calls = call_graph(state.model.graph)
         others = [
-            _judged(state, rival) for rival in baselines(calls, menu, state.settings, len(covers))
+            _judged(state, contender)
+            for contender in baselines(calls, menu, state.settings, len(covers))
         ]
         report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
     with state.control.stage("confirm") as report:
@@ -59,11 +60,11 @@ def confirm_placements(
     return confirmation
 
 
-def _judged(state: RunState, rival: Rival) -> Rival:
+def _judged(state: RunState, contender: Contender) -> Contender:
     """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = barred(rival.cover, constraints_of(state.settings, state.constants))
-    broken = any(breaks_pin(rival.cover, pin) for pin in state.pins)
-    return replace(rival, eligible=why is None and not broken, barred=why)
+    why = barred(contender.cover, constraints_of(state.settings, state.constants))
+    broken = any(breaks_pin(contender.cover, pin) for pin in state.pins)
+    return replace(contender, eligible=why is None and not broken, barred=why)
 
 
 def export_winner(

@@ -162,7 +162,7 @@ def _coalesce(state: RunState, menu: Menu, measuring: Measuring, budget: Budget)
         if budget.spent:
             return
         problem = state.problem()
-        covers = [rival.cover for rival in k_best(problem, RUNNERS_UP + 1)]
+        covers = [contender.cover for contender in k_best(problem, RUNNERS_UP + 1)]
         merged = merged_candidates(state.model, menu, problem, covers)
         if not merged:
             return

@@ -13,8 +13,8 @@ from collage_engine.run.context import RunState
 from collage_engine.search.api import check
 from collage_engine.search.refine import Trial
 from collage_engine.trials.baselines import part_of
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.refinement import EndToEnd, refine_covers
-from collage_engine.trials.rival import Sample
 
 
 def refine_placements(

@@ -22,10 +22,12 @@ from pathlib import Path
 from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.locks import locked
+from collage_engine.records.reasons import compiler_reason
 from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.cutlass.headers import all_folders, version
 from collage_engine.toolchains.cutlass.sources import source_of
-from collage_engine.toolchains.runtime.builder import build_folder, lock
+from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
 
 SOURCES = Path(__file__).resolve().parent / "src"
@@ -95,7 +97,7 @@ def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: Fa
     folder = library.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with lock(folder / f"{library.name}.lock"):
+        with locked(folder / f"{library.name}.lock"):
             if not library.exists():
                 _compile(source_of(share), architecture, library, stop)
     except OSError as error:
@@ -182,11 +184,8 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
         if status is None:
             raise ToolchainError(f"compiling {library.name} was stopped or took too long")
         if status or not result.exists():
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            first = next((line for line in lines if "error" in line), "")
-            raise ToolchainError(
-                f"nvcc refuses CUTLASS's kernels: {first or (lines[-1] if lines else 'no message')}"
-            )
+            reason = compiler_reason(log.read_text(errors="replace"))
+            raise ToolchainError(f"nvcc refuses CUTLASS's kernels: {reason}")
         os.replace(result, library)
 
 

@@ -10,15 +10,12 @@ the compiler and the versions of the library and of tvm-ffi.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import importlib.metadata
 import os
 import shlex
 import shutil
 import subprocess
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,9 +23,12 @@ from typing import TYPE_CHECKING
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.files import atomic_file
+from collage_engine.records.locks import locked
+from collage_engine.records.reasons import compiler_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
@@ -134,7 +134,7 @@ def build(source: RuntimeSource) -> Runtime:
         return Runtime(kind, library)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with lock(folder / "lock"):
+        with locked(folder / "lock"):
             if not library.exists():
                 _link_beside(folder, source)
                 ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
@@ -154,8 +154,7 @@ def _compile(
     links: tuple[Path, ...],
     library: Path,
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as scratch:
-        result = Path(scratch) / library.name
+    with atomic_file(library) as result:
         command = [
             *compiler.command,
             "-std=c++17",
@@ -190,11 +189,8 @@ def _compile(
                 f"compiling the {source.toolchain} runtime took longer than {COMPILE_SECONDS:g} s"
             ) from None
         if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            first = next((line for line in lines if "error:" in line), "")
-            reason = first or (lines[-1] if lines else f"exit status {done.returncode}")
+            reason = compiler_reason(done.stderr, f"exit status {done.returncode}")
             raise ToolchainError(f"the {source.toolchain} runtime does not compile: {reason}")
-        os.replace(result, library)
 
 
 def _link_beside(folder: Path, source: RuntimeSource) -> None:
@@ -204,16 +200,6 @@ def _link_beside(folder: Path, source: RuntimeSource) -> None:
         if link.is_symlink() or link.exists():
             link.unlink()
         link.symlink_to(file)
-
-
-@contextmanager
-def lock(path: Path) -> Iterator[None]:
-    with open(path, "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def is_registered(kind: str) -> bool:

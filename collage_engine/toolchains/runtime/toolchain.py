@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainState
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
@@ -60,7 +61,7 @@ class NativeToolchain(Toolchain):
         try:
             tvm_ffi.get_global_func(f"{kind}.check")()
         except Exception as error:
-            raise ToolchainError(_first_line(error)) from error
+            raise ToolchainError(short_reason(error, line="first")) from error
 
     def compile(self, function: Function) -> Any:
         plan, weights = self.plan(function)
@@ -82,7 +83,7 @@ class NativeToolchain(Toolchain):
         try:
             return make(symbol, json.dumps(plan, separators=(",", ":")), weights)
         except Exception as error:
-            raise ToolchainError(f"{self.name}: {_first_line(error)}") from error
+            raise ToolchainError(f"{self.name}: {short_reason(error, line='first')}") from error
 
     def inside(self, module: Any) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
@@ -120,8 +121,3 @@ def _loaded_kind(cls: type[NativeToolchain]) -> str:
 
 def _spec(kind: TensorType) -> dict[str, Any]:
     return {"shape": list(kind.shape), "dtype": kind.dtype}
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

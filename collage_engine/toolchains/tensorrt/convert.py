@@ -12,6 +12,7 @@ from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.precision import PRODUCTS
+from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.tensorrt import (
     anchors,
     elementwise,
@@ -212,8 +213,7 @@ class Converter:
             raise UnsupportedError(f"{node.op}: {said}") from None
         except (TypeError, ValueError, AttributeError) as error:
             # The binding's own words, for what this release has not or takes differently.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise UnsupportedError(f"{node.op}: {lines[0]}") from error
+            raise UnsupportedError(f"{node.op}: {short_reason(error, line='first')}") from error
         if found is None:
             return  # held as 8-bit values in another form
         self._check(node, found if isinstance(found, list) else [found])

@@ -7,7 +7,6 @@ was measured.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import IndexSet, members
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.runtime.builder import build_folder, lock
+from collage_engine.records.files import write_atomically
+from collage_engine.records.locks import locked
+from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.tensorrt.convert import Constants, Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
@@ -218,18 +219,13 @@ def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
     path = cache_file(found, architecture)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with lock(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock")):
             if path.exists():
                 others = config.create_timing_cache(path.read_bytes())
                 if others is not None:
                     current.combine(others, True)
             data = bytes(current.serialize())
-            beside = path.with_suffix(".new")
-            try:
-                beside.write_bytes(data)
-                os.replace(beside, path)
-            finally:
-                beside.unlink(missing_ok=True)
+            write_atomically(path, data)
         return data
     except OSError:
         return bytes(current.serialize())

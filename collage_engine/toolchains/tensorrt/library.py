@@ -17,6 +17,7 @@ from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 
 INCLUDE = "TENSORRT_INCLUDE"
 """Environment variable: the folder of NvInferRuntime.h."""
@@ -98,8 +99,7 @@ def api() -> Api:
     try:
         trt = importlib.import_module(found.module)
     except Exception as error:  # a binding without its library raises what the loader does
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ToolchainError(f"{found.title} cannot be loaded: {lines[-1]}") from error
+        raise ToolchainError(f"{found.title} cannot be loaded: {short_reason(error)}") from error
     result = Api(trt, found, str(getattr(trt, "__version__", "0")))
     if not found.rtx and result.release < LEAST:
         raise ToolchainError(f"TensorRT {result.version} is older than {LEAST[0]}.{LEAST[1]}")

@@ -21,19 +21,19 @@ from tvm import relax
 from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from collage_engine.kernels.cpu.legalize import conv
-from collage_engine.kernels.cpu.legalize.bfloat16 import FEW, Sizes
-from collage_engine.kernels.cpu.legalize.common import (
+from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
+from collage_engine.kernels.cpu.convolution import problem as conv
+from collage_engine.kernels.cpu.dots.bfloat16_problem import FEW, Sizes
+from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,
     constant_of,
     dtype_of,
     static_shape,
 )
-from collage_engine.kernels.cpu.schedules import winograd_plan
-from collage_engine.kernels.emit import product
-from collage_engine.kernels.halves import real, rounded, widened
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import product
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
-from collage_engine.kernels.cpu.legalize.common import constant_of, dtype_of, static_shape
+from collage_engine.kernels.relax_values import constant_of, dtype_of, static_shape
 from collage_engine.toolchains.tvm.channels_last_operators import (
     TO_FIRST,
     TO_LAST,

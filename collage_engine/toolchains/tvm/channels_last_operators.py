@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op, Tuple
 
-from collage_engine.kernels.cpu.legalize.common import constant_of, static_shape
+from collage_engine.kernels.relax_values import constant_of, static_shape
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST = (0, 2, 3, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
-from collage_engine.kernels.kernels import Kernel
+from collage_engine.kernels.scheduler import Kernel
 from collage_engine.kernels.target import cpu
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type

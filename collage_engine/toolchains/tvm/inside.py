@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from collage_engine.kernels.kernels import REASON, SCHEDULE
+from collage_engine.kernels.scheduler import REASON, SCHEDULE
 from collage_engine.toolchains.base import MODULES
 
 

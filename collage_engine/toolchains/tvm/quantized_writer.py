@@ -9,9 +9,9 @@ import numpy as np
 from tvm import relax, te
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.legalize import quantized as compute
-from collage_engine.kernels.cpu.legalize.common import ANCHOR, const
-from collage_engine.kernels.cpu.legalize.quantized import Kernel
+from collage_engine.kernels.cpu.dots import int8_problem as compute
+from collage_engine.kernels.cpu.dots.int8_problem import Kernel
+from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling

@@ -12,6 +12,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 
@@ -158,8 +159,7 @@ class TvmToolchain(Toolchain):
             raise
         except Exception as error:
             # TVM's errors come as several exception types, often with a C++ trace for a text.
-            text = str(error).strip().splitlines()
-            reason = text[-1].strip() if text else type(error).__name__
+            reason = short_reason(error)
             raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
 
     def tuner(self) -> Any:

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from collage_engine.kernels.cpu.legalize.common import (
+from collage_engine.kernels.relax_values import (
     const,
     float_operands,
     static_shape,

@@ -24,7 +24,7 @@ class TvmTuner:
     def tasks(self, function: Function) -> list[TuneTask]:
         """What can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
         from collage_engine.kernels.choices import Choices, using
-        from collage_engine.kernels.kernels import workload_of
+        from collage_engine.kernels.scheduler import workload_of
         from collage_engine.kernels.target import cpu
         from collage_engine.kernels.tuning.metaschedule import saved
         from collage_engine.toolchains.tvm.lowering import lower_module
@@ -184,8 +184,8 @@ def _climb(
     import msgspec
 
     from collage_engine.kernels.target import cpu
-    from collage_engine.kernels.tuning.anchors import AnchorBench
-    from collage_engine.kernels.tuning.climb import WORTH, Plan, climb, name_of
+    from collage_engine.kernels.tuning.hill_climbing import WORTH, Plan, climb, name_of
+    from collage_engine.kernels.tuning.kernel_bench import AnchorBench
     from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
 
     machine = cpu(instance.threads)

@@ -1,0 +1,177 @@
+"""Channels-first images made ready for vectors of positions: padded, and split by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, copy_run
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    all_of,
+    int64,
+    load,
+    loop,
+    nest,
+    product,
+    seq,
+    store,
+    when,
+    workspace,
+)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """The padded input by phases: one plane per channel, one part of it per phase."""
+
+    buffer: Any
+    size: int
+    """Elements from one channel to the next (all its phases)."""
+    pitches: tuple[int, ...]
+    """Extents of one phase."""
+    strides: tuple[int, ...]
+    prepare: Stmt | None
+    """None when the data itself serves."""
+
+    def offset(self, k: Sequence[Any], dilation: Sequence[int]) -> Any:
+        """Where a tap's first element lies in a channel's plane."""
+        phase: Any = 0
+        inside: Any = 0
+        for t, d, s, p in zip(k, dilation, self.strides, self.pitches, strict=True):
+            at = t * d
+            phase = phase * s + (at % s if s > 1 else 0)
+            inside = inside * p + (at // s if s > 1 else at)
+        return phase * product(self.pitches) + inside
+
+
+def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
+    """(elements of a channel's plane, extents of one phase)."""
+    pitches = tuple(-(-p // s) for p, s in zip(shape.padded, shape.strides, strict=True))
+    return product(shape.strides) * product(pitches), pitches
+
+
+def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
+    """All channels' planes, with slack behind so that vectors may read past the end."""
+    size, pitches = layout_of(shape)
+    if (
+        may_alias
+        and shape.taps == 1
+        and not shape.has_padding
+        and all(s == 1 for s in shape.strides)
+    ):
+        return Planes(context.views.flat(shape.data), size, pitches, shape.strides, None)
+    count = shape.batch * shape.ci
+    slack = 8 * context.cpu.lanes("float32")
+    buffer = workspace((count * size + slack,), name="planes")
+    context.buffers.append(buffer)
+    share = context.share(count * size)
+    prepare = share(count, lambda i: write_plane(shape, context, buffer, int64(i) * size, i))
+    return Planes(buffer, size, pitches, shape.strides, prepare)
+
+
+def write_plane(shape: ConvShape, context: Context, buffer: Any, base: Any, channel: Any) -> Stmt:
+    """One channel's plane into a flat buffer from ``base`` on, zeros around.
+
+    ``channel`` counts over batch and channels.
+    """
+    lanes = context.cpu.lanes("float32")
+    _, pitches = layout_of(shape)
+    phase_size = product(pitches)
+    source = context.views.flat(shape.data)
+    used = sorted(
+        {
+            tuple(t * d % s for t, d, s in zip(k, shape.dilation, shape.strides, strict=True))
+            for k in _box(shape.kernel)
+        }
+    )
+    stride, pitch, width = shape.strides[-1], pitches[-1], shape.size[-1]
+
+    def one(phase: tuple[int, ...]) -> Stmt:
+        number = 0
+        for p, s in zip(phase, shape.strides, strict=True):
+            number = number * s + p
+        # Column q of this phase holds input column q·stride + first.
+        first = phase[-1] - shape.before[-1]
+        low = -(first // stride) if first < 0 else 0
+        high = max(low, min(pitch, (width - 1 - first) // stride + 1))
+
+        def row(*place: Any) -> Stmt:
+            inner: Any = int64(0)
+            start: Any = int64(channel)
+            tests: list[Any] = []
+            for q, p, s, b, e, extent in zip(
+                place, phase, shape.strides, shape.before, shape.size, pitches, strict=False
+            ):
+                inner = inner * extent + q
+                y = int64(q) * s + (p - b)
+                start = start * e + y
+                if p - b < 0:
+                    tests.append(y >= 0)
+                if (extent - 1) * s + p - b >= e:
+                    tests.append(y < e)
+            at = base + (number * phase_size + inner * pitch)
+            begin = start * width + (low * stride + first)
+            zeros = [(o, n) for o, n in ((0, low), (high, pitch - high)) if n]
+            inside = seq(
+                *(copy_run(buffer, at + o, None, 0, n, lanes, zero=True) for o, n in zeros),
+                gather(
+                    buffer,
+                    at + low,
+                    source,
+                    begin,
+                    high - low,
+                    stride,
+                    lanes,
+                    width - (low * stride + first),
+                ),
+            )
+            empty = copy_run(buffer, at, None, 0, pitch, lanes, zero=True)
+            return when(all_of(tests), inside, empty) or seq()
+
+        return nest(pitches[:-1], row)
+
+    return seq(*(one(phase) for phase in used))
+
+
+def gather(
+    target: Any, at: Any, source: Any, start: Any, count: int, stride: int, lanes: int, room: int
+) -> Stmt:
+    """``count`` elements ``stride`` apart made contiguous; ``room`` elements may be read."""
+    if stride == 1:
+        return copy_run(target, at, source, start, count, lanes)
+    if stride != 2 or lanes < 4:
+        return loop(count, lambda q: store(target, load(source, start + q * stride), at + q))
+    full = min(count // lanes, room // (2 * lanes))
+    even = [tirx.const(2 * i, "int32") for i in range(lanes)]
+
+    def vector(v: Any) -> Stmt:
+        begin = start + int64(v) * (2 * lanes)
+        halves = [
+            tirx.BufferLoad(source, [tirx.Ramp(begin + h * lanes, int64(1), lanes)])
+            for h in range(2)
+        ]
+        place = tirx.Ramp(at + int64(v) * lanes, int64(1), lanes)
+        return tirx.BufferStore(target, tirx.Shuffle(halves, even), [place])
+
+    done = full * lanes
+    return seq(
+        loop(full, vector) if full else None,
+        loop(
+            count - done,
+            lambda q: store(target, load(source, start + (done + q) * 2), at + (done + q)),
+        )
+        if count > done
+        else None,
+    )
+
+
+def _box(extents: tuple[int, ...]) -> list[tuple[int, ...]]:
+    result: list[tuple[int, ...]] = [()]
+    for e in extents:
+        result = [(*r, i) for r in result for i in range(e)]
+    return result

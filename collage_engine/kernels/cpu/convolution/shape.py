@@ -1,0 +1,304 @@
+"""The sizes of a convolution, and the copy of its input with a rim of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collage_engine.kernels.bfloat16_numbers import real
+from collage_engine.kernels.cpu.convolution.sizes import ConvSizes, of_note
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.register_transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
+from collage_engine.kernels.expressions import NotUnderstood, loads
+from collage_engine.kernels.program import Stage, shape_of
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    all_of,
+    bound,
+    f32,
+    int64,
+    load,
+    loop,
+    pieces,
+    product,
+    seq,
+    split_index,
+    store,
+    vectorized,
+    when,
+    workspace,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvShape(ConvSizes):
+    """The sizes of a convolution in float32, of data with channels first or last."""
+
+    channels_last: bool
+
+    @staticmethod
+    def of(anchor: Stage) -> ConvShape:
+        note = anchor.note
+        sources = [access.source for access in loads(anchor.value)]
+        if len(sources) != 2:
+            raise NotUnderstood("a convolution that does not read two tensors")
+        data, weight = sources
+        shape, out = shape_of(data), anchor.extents
+        last = bool(note["channels_last"])
+        dims = len(shape) - 2
+        spatial = slice(1, 1 + dims) if last else slice(2, 2 + dims)
+        channels = -1 if last else 1
+        return ConvShape(
+            channels_last=last,
+            data=data,
+            weight=weight,
+            batch=shape[0],
+            ci=shape[channels],
+            co=out[channels],
+            size=tuple(shape[spatial]),
+            out=tuple(out[spatial]),
+            **of_note(note, dims),
+        )
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of vectors, roughly: what sharing among threads is worth."""
+        products = self.batch * self.co * product(self.out) * self.taps * self.ci // self.groups
+        return products // 16
+
+    def index(self, n: Any, c: Any, spatial: Sequence[Any]) -> tuple[Any, ...]:
+        """Indices of an element of the data or the output, in its layout's order."""
+        return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
+
+
+def copy_run(
+    target: Any, at: Any, source: Any, start: Any, size: int, lanes: int, zero: bool = False
+) -> Stmt:
+    """``size`` contiguous elements copied between flat buffers (or set to zero), those that are
+    held in bfloat16 made float32."""
+
+    def vector(offset: Any, width: int) -> Stmt:
+        def lane(x: Any) -> Stmt:
+            value = f32(0.0) if zero else load(source, start + (offset + x))
+            if not zero and str(source.dtype) == "uint16":
+                value = real(value)
+            return store(target, value, at + (offset + x))
+
+        return vectorized(width, lane)
+
+    full = size // lanes
+    statements = []
+    if full:
+        statements.append(loop(full, lambda v: vector(int64(v) * lanes, lanes)))
+    for start_, width in pieces(size - full * lanes, lanes):
+        statements.append(vector(int64(full * lanes + start_), width))
+    return seq(*statements)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Data made ready to be read at ``flat[(position) · pitch + channel]``, or channels first."""
+
+    flat: Any
+    pitch: int
+    """Elements from one position to the next, channels last; 1 channels first."""
+    size: tuple[int, ...]
+    """Positions along each spatial axis."""
+    loops: Stmt | None
+    sampled: bool = False
+    """Whether only the positions that strides reach are there."""
+
+
+def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
+    """Adds the rim of zeros, drops what strides skip, and avoids harmful distances.
+
+    Where neighbouring positions lie a multiple of 2 KiB apart, a tile's positions would all
+    compete for the same few lines of the first-level cache; a copy with a few spare channels
+    per position costs next to nothing beside. Without cause there is no copy. ``turn``: channels
+    first becomes channels last.
+    """
+    lanes = context.cpu.lanes("float32")
+    sampled = shape.taps == 1 and any(s > 1 for s in shape.strides) and not shape.has_padding
+    if turn and not shape.channels_last:
+        return _turned(shape, context, sampled)
+    pitch = shape.ci if shape.channels_last else 1
+    if shape.channels_last and shape.ci % 512 == 0 and product(shape.out) > 4:
+        pitch += lanes
+    if not shape.has_padding and not sampled and pitch in (1, shape.ci):
+        return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
+    size = shape.out if sampled else shape.padded
+    planes = shape.batch if shape.channels_last else shape.batch * shape.ci
+    buffer = workspace((planes * product(size) * pitch,), name="prepared")
+    context.buffers.append(buffer)
+    source = context.views.flat(shape.data)
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
+
+    def point(at: Any, start: Any) -> Stmt:
+        return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
+
+    if sampled:
+
+        def sampled_row(index: Any) -> Stmt:
+            plane, *place = split_index(index, (planes, *size[:-1]))
+            start: Any = int64(plane)
+            for p, s, e in zip(place, shape.strides, shape.size, strict=False):
+                start = start * e + p * s
+            start = start * shape.size[-1]
+            at = int64(index) * size[-1]
+            step = shape.strides[-1]
+            if shape.channels_last:
+                return loop(size[-1], lambda x: point(at + x, start + x * step))
+            return loop(size[-1], lambda x: store(buffer, load(source, start + x * step), at + x))
+
+        loops = share(planes * product(size[:-1]), sampled_row)
+        return Prepared(buffer, pitch, size, loops, True)
+    return Prepared(buffer, pitch, size, pad_into(shape, context, buffer, pitch))
+
+
+def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
+    """Channels-first data as a channels-last copy with its rim of zeros."""
+    lanes = context.cpu.lanes("float32")
+    size = shape.out if sampled else shape.padded
+    step = shape.strides if sampled else (1,) * len(size)
+    pitch = shape.ci + (lanes if shape.ci % 512 == 0 else 0)
+    length = shape.batch * product(size) * pitch
+    buffer = workspace((length + lanes,), name="prepared")
+    context.buffers.append(buffer)
+    source = context.views.flat(shape.data)
+    plane = product(shape.size)
+    before = (0,) * len(size) if sampled else shape.before
+    inner = shape.out if sampled else shape.size
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
+    clear = None
+    if shape.has_padding:
+        row = size[-1] * pitch
+        clear = share(
+            shape.batch * product(size[:-1]),
+            lambda i: copy_run(buffer, int64(i) * row, None, 0, row, lanes, zero=True),
+        )
+
+    def target(n: Any, position: Any, c: Any) -> Any:
+        index: Any = int64(n)
+        for p, e, b in zip(split_index(position, inner), size, before, strict=True):
+            index = index * e + (p + b)
+        return index * pitch + c
+
+    def origin(n: Any, c: Any, position: Any) -> Any:
+        if not sampled:
+            return (int64(n) * shape.ci + c) * plane + position
+        index: Any = int64(n) * shape.ci + c
+        for p, s, e in zip(split_index(position, inner), step, shape.size, strict=True):
+            index = index * e + p * s
+        return index
+
+    positions = product(inner)
+    squares = 0 if sampled or lanes < 4 else positions // lanes
+
+    def square(n: Any, c: Any, p: Any) -> Stmt:
+        def put(j: Any, value: Any) -> Stmt:
+            return vector_store(buffer, value, target(n, p + j, c), lanes)
+
+        return bound(
+            origin(n, c, p),
+            lambda begin: transposed_tile(
+                lanes, lambda i: vector_load(source, begin + i * plane, lanes), put
+            ),
+        )
+
+    def single(n: Any, first: Any, count: int, p: Any) -> Stmt:
+        return loop(
+            count,
+            lambda c: store(buffer, load(source, origin(n, first + c, p)), target(n, p, first + c)),
+        )
+
+    blocks, rest = divmod(shape.ci, lanes)
+    if squares == 0:
+        blocks, rest = 0, shape.ci
+
+    def block(index: Any) -> Stmt:
+        n, b = split_index(index, (shape.batch, blocks))
+        c = int64(b) * lanes
+        return seq(
+            loop(squares, lambda p: square(n, c, int64(p) * lanes)),
+            loop(
+                positions - squares * lanes,
+                lambda p: single(n, c, lanes, int64(squares * lanes) + p),
+            )
+            if positions % lanes
+            else None,
+        )
+
+    loops = seq(
+        # Keeps the buffer longer than its source, also after TVM has shortened it to what is
+        # used: StorageRewrite would put it in the place of a source of equal size, an
+        # intermediate of the kernel, while that is still read (its check misses bound values).
+        store(buffer, f32(0.0), int64(length + lanes - 1)),
+        clear,
+        share(shape.batch * blocks, block) if blocks else None,
+        share(
+            shape.batch * positions,
+            lambda i: single(
+                split_index(i, (shape.batch, positions))[0],
+                int64(blocks * lanes),
+                rest,
+                split_index(i, (shape.batch, positions))[1],
+            ),
+        )
+        if rest
+        else None,
+    )
+    return Prepared(buffer, pitch, size, loops, sampled)
+
+
+def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stmt:
+    """Loops that copy the data into a flat buffer with its rim of zeros."""
+    lanes = context.cpu.lanes("float32")
+    padded = shape.padded
+    source = context.views.flat(shape.data)
+    unit = shape.ci if shape.channels_last else 1
+    planes = shape.batch if shape.channels_last else shape.batch * shape.ci
+    outer = padded[:-1]
+    size, before, after = shape.size, shape.before, shape.after
+
+    def zeros(at: Any, positions: int) -> Stmt:
+        return copy_run(buffer, at, None, 0, positions * pitch, lanes, zero=True)
+
+    def row(index: Any) -> Stmt:
+        plane, *place = split_index(index, (planes, *outer))
+        inside = all_of(
+            [
+                test
+                for p, b, s, a in zip(place, before, size, after, strict=False)
+                for test in ((p >= b) if b else True, (p < b + s) if a else True)
+            ]
+        )
+        start: Any = int64(plane)
+        for p, b, s in zip(place, before, size, strict=False):
+            start = start * s + (p - b)
+        at = int64(index) * (padded[-1] * pitch)
+        begin = start * (size[-1] * unit)
+        if pitch == unit:
+            middle = copy_run(
+                buffer, at + before[-1] * pitch, source, begin, size[-1] * unit, lanes
+            )
+        else:
+            middle = loop(
+                size[-1],
+                lambda x: copy_run(
+                    buffer, at + (before[-1] + x) * pitch, source, begin + x * unit, unit, lanes
+                ),
+            )
+        body = seq(
+            zeros(at, before[-1]) if before[-1] else None,
+            zeros(at + (before[-1] + size[-1]) * pitch, after[-1]) if after[-1] else None,
+            middle,
+        )
+        return when(inside, body, zeros(at, padded[-1])) or seq()
+
+    share = context.share(shape.batch * shape.ci * product(shape.padded))
+    return share(planes * product(outer), row)

@@ -1,0 +1,74 @@
+"""The sizes that convolutions of every layout and element type have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collage_engine.kernels.tir_builder import product
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvSizes:
+    """Extents of an N-dimensional convolution; spatial tuples have one entry per dimension."""
+
+    data: Any
+    weight: Any
+    """Packed as the way to write it wants (see ``legalize/``)."""
+    batch: int
+    ci: int
+    co: int
+    """Channels in and out, of all groups."""
+    groups: int
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    """Padding before and behind each spatial axis."""
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Spatial sizes with the padding."""
+        return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
+
+    @property
+    def has_padding(self) -> bool:
+        return any(self.before) or any(self.after)
+
+    @property
+    def taps(self) -> int:
+        return product(self.kernel)
+
+
+def of_points(data: Any, weight: Any, rows: int, depth: int, columns: int) -> dict[str, Any]:
+    """Fields of a matrix product as a convolution: rows are positions, each of one point."""
+    return {
+        "data": data,
+        "weight": weight,
+        "batch": 1,
+        "ci": depth,
+        "co": columns,
+        "groups": 1,
+        "size": (rows,),
+        "out": (rows,),
+        "kernel": (1,),
+        "strides": (1,),
+        "dilation": (1,),
+        "before": (0,),
+        "after": (0,),
+    }
+
+
+def of_note(note: Any, dims: int) -> dict[str, Any]:
+    """Fields that a convolution's note (``legalize/``) says, for so many spatial axes."""
+    return {
+        "groups": int(note["groups"]),
+        "kernel": tuple(note["kernel"]),
+        "strides": tuple(note["strides"]),
+        "dilation": tuple(note["dilation"]),
+        "before": tuple(note["padding"][:dims]),
+        "after": tuple(note["padding"][dims:]),
+    }

@@ -1,0 +1,274 @@
+"""Depthwise convolution: every channel (times a multiplier) by itself.
+
+Channels last: channels in the vector lanes, weight packed [*kernel, channels].
+Channels first: each channel's padded plane is made in the first-level cache and read by
+vectors of positions; weight [channels, *kernel].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
+from collage_engine.kernels.cpu.convolution.shape import (
+    ConvShape,
+    copy_run,
+    prepare,
+)
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
+from collage_engine.kernels.tir_builder import (
+    ForKind,
+    Stmt,
+    all_of,
+    allocate,
+    divisor,
+    int64,
+    load,
+    loop,
+    nest,
+    pieces,
+    product,
+    seq,
+    split_index,
+    when,
+    workspace,
+)
+
+UNROLL_TAPS = 25
+TILE_ROWS = 4
+TILE_VECTORS = 4
+MOST_PLANES = 16
+
+
+def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    return (_last if shape.channels_last else _first)(shape, epilogue, context)
+
+
+def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
+    kind = ForKind.UNROLLED if shape.taps <= UNROLL_TAPS else ForKind.SERIAL
+    return lambda step: nest(shape.kernel, step, kind)
+
+
+def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    lanes = context.cpu.lanes("float32")
+    size, pitches = layout_of(shape)
+    multiplier = shape.co // shape.ci
+    # Planes are written some at a time: a load right behind the narrow stores of an image's
+    # rows would wait for all of them to reach the cache.
+    most = max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size)))
+    together = divisor(shape.ci, max(1, int(context.plan.get("planes", most))))
+    plane = workspace((together * size + (TILE_VECTORS + 1) * lanes,), name="plane")
+    planes = Planes(plane, size, pitches, shape.strides, None)
+    width = shape.out[-1]
+    vectors = -(-width // lanes)
+    wide = max(1, min(vectors, TILE_VECTORS, int(context.plan.get("vectors", TILE_VECTORS))))
+    # A tile: some rows by some vectors, enough sums in flight to hide their latency.
+    height = 1
+    if len(shape.out) > 1:
+        height = max(
+            h for h in range(1, TILE_ROWS + 1) if h == 1 or (h * wide <= 8 and h <= shape.out[-2])
+        )
+        chosen = int(context.plan.get("rows", height))
+        if 0 < chosen <= shape.out[-2] and chosen * wide <= context.cpu.registers - 2:
+            height = chosen
+    outer = shape.out[:-2]
+    rows = shape.out[-2] if len(shape.out) > 1 else 1
+
+    def one(
+        n: Any, channel: Any, base: Any, place: Any, row: Any, count: int, first: Any, vs: int
+    ) -> Stmt:
+        def term(r: Any, column: Any, *k: Any) -> Any:
+            inside: Any = int64(0)
+            where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
+            for p, e in zip(where, pitches, strict=False):
+                inside = inside * e + p
+            inside = inside * pitches[-1] + (first + column)
+            at = planes.offset(k, shape.dilation) + inside + base
+            return load(shape.weight, channel, *k) * load(plane, at)
+
+        def finish(r: Any, column: Any, value: Any) -> Stmt:
+            where = (*place, row + r) if len(shape.out) > 1 else ()
+            return epilogue.store((n, channel, *where, first + column), value)
+
+        columns = [(v * lanes, lanes) for v in range(vs)]
+        kept = None
+        if isinstance(first, int) and first + vs * lanes > width:
+            kept = columns_below(columns, width - first)
+        return tile(count, columns, _taps(shape), term, finish, kept)
+
+    def line(n: Any, channel: Any, base: Any, place: Any, row: Any, count: int) -> Stmt:
+        """All columns of ``count`` rows."""
+        whole = width // (wide * lanes)
+        rest = width - whole * wide * lanes
+        return seq(
+            loop(
+                whole,
+                lambda t: one(n, channel, base, place, row, count, int64(t) * (wide * lanes), wide),
+            )
+            if whole
+            else None,
+            one(n, channel, base, place, row, count, whole * wide * lanes, -(-rest // lanes))
+            if rest
+            else None,
+        )
+
+    def compute(n: Any, c: Any, base: Any) -> Stmt:
+        full, rest = divmod(rows, height)
+
+        def channel_body(j: Any) -> Stmt:
+            channel = c * multiplier + j
+
+            def at(*place: Any) -> Stmt:
+                return seq(
+                    loop(full, lambda t: line(n, channel, base, place, int64(t) * height, height))
+                    if full
+                    else None,
+                    line(n, channel, base, place, int64(full * height), rest) if rest else None,
+                )
+
+            return nest(outer, at)
+
+        return loop(multiplier, channel_body)
+
+    def task(index: Any) -> Stmt:
+        n, block = split_index(index, (shape.batch, shape.ci // together))
+        first = int64(block) * together
+        return seq(
+            allocate(plane),
+            loop(
+                together,
+                lambda i: write_plane(
+                    shape, context, plane, int64(i) * size, n * shape.ci + (first + i)
+                ),
+            ),
+            loop(together, lambda i: compute(n, first + i, int64(i) * size)),
+        )
+
+    share = context.share(shape.work)
+    return share(shape.batch * (shape.ci // together), task)
+
+
+def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    """Channels in the lanes; images are padded some rows at a time, where they are used."""
+    if len(shape.out) != 2 or not shape.has_padding:
+        data = prepare(shape, context)
+        rows = product(shape.out[:-1])
+        share = context.share(shape.work)
+        step = (1,) * len(shape.out) if data.sampled else shape.strides
+
+        def source(n: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
+            at: Any = int64(n)
+            for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
+                at = at * e + (p * s + t * d)
+            return load(data.flat, at * data.pitch + c)
+
+        def line(index: Any) -> Stmt:
+            n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
+            return _row(shape, epilogue, context, n, tuple(row), source)
+
+        return seq(data.loops, share(shape.batch * rows, line))
+    return _by_bands(shape, epilogue, context)
+
+
+def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    cpu = context.cpu
+    lanes = cpu.lanes("float32")
+    stride = shape.strides[0]
+    reach = shape.dilation[0] * (shape.kernel[0] - 1) + 1
+    wide = shape.padded[1]
+    line_size = wide * shape.ci
+    most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
+    most = max(1, int(context.plan.get("band", most)))
+    rows = divisor(shape.out[0], min(most, max(1, shape.out[0] * shape.batch // cpu.threads)))
+    held = (rows - 1) * stride + reach
+    flat = context.views.flat(shape.data)
+    band = workspace((held * line_size,), name="band")
+    left, right = shape.before[1] * shape.ci, shape.after[1] * shape.ci
+    inside = shape.size[1] * shape.ci
+
+    def task(index: Any) -> Stmt:
+        n, b = split_index(index, (shape.batch, shape.out[0] // rows))
+        first = int64(b) * (rows * stride) - shape.before[0]
+
+        def fill(r: Any) -> Stmt:
+            y = first + r
+            at = int64(r) * line_size
+            start = (int64(n) * shape.size[0] + y) * inside
+            copy = seq(
+                copy_run(band, at, None, 0, left, lanes, zero=True) if left else None,
+                copy_run(band, at + left, flat, start, inside, lanes),
+                copy_run(band, at + (left + inside), None, 0, right, lanes, zero=True)
+                if right
+                else None,
+            )
+            empty = copy_run(band, at, None, 0, line_size, lanes, zero=True)
+            return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
+
+        def source(_: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
+            y = (place[0] - int64(b) * rows) * stride + k[0] * shape.dilation[0]
+            x = place[1] * shape.strides[1] + k[1] * shape.dilation[1]
+            return load(band, (y * wide + x) * shape.ci + c)
+
+        return seq(
+            allocate(band),
+            loop(held, fill),
+            loop(
+                rows,
+                lambda i: _row(shape, epilogue, context, n, (int64(b) * rows + i,), source),
+            ),
+        )
+
+    share = context.share(shape.work)
+    return share(shape.batch * (shape.out[0] // rows), task)
+
+
+def _row(
+    shape: ConvShape,
+    epilogue: Epilogue,
+    context: Context,
+    n: Any,
+    row: tuple[Any, ...],
+    source: Callable[..., Any],
+) -> Stmt:
+    """One row of the output, all its channels."""
+    lanes = context.cpu.lanes("float32")
+    channels, width = shape.ci, shape.out[-1]
+    vectors = max(1, min(4, int(context.plan.get("vectors", 2))))
+    columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
+    full_blocks = channels // (vectors * lanes)
+    height = max(h for h in range(1, min(8, width) + 1) if width % h == 0)
+    if height < 4 <= width:
+        height = min(8, width)
+    chosen = int(context.plan.get("columns", height))
+    if 0 < chosen <= width and chosen * vectors <= context.cpu.registers - 2:
+        height = chosen
+
+    def one(first: Any, count: int, channel: Any, vectors: Any) -> Stmt:
+        def term(r: Any, column: Any, *k: Any) -> Any:
+            c = channel + column
+            return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
+
+        def finish(r: Any, begin: int, width: int, value: Callable[[Any], Any]) -> Stmt:
+            return epilogue.store_vector(
+                width, lambda x: (n, *row, first + r, channel + (int64(begin) + x)), value
+            )
+
+        return tile(count, vectors, _taps(shape), term, finish_vector=finish)
+
+    def along(first: Any, count: int) -> Stmt:
+        whole = [(v * lanes, lanes) for v in range(vectors)]
+        return seq(
+            loop(full_blocks, lambda b: one(first, count, int64(b) * (vectors * lanes), whole))
+            if full_blocks
+            else None,
+            one(first, count, int64(full_blocks * vectors * lanes), columns) if columns else None,
+        )
+
+    full, rest = divmod(width, height)
+    return seq(
+        loop(full, lambda t: along(int64(t) * height, height)) if full else None,
+        along(int64(full * height), rest) if rest else None,
+    )

@@ -1,0 +1,190 @@
+"""Tiles of a convolution with output channels in the lanes: where things are, and the sums.
+
+A register tile is some positions by one block of channels; a step of the reduction reads one
+contiguous row of the packed weight. What is done with the sums of several tiles is for the
+writers in ``conv_channels`` and ``conv_chunks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
+from collage_engine.kernels.cpu.writing.tile_choice import best_positions, image_of, is_plain
+from collage_engine.kernels.cpu.writing.tile_cost import fits
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    int64,
+    load,
+    loop,
+    product,
+    seq,
+    split_index,
+)
+
+
+class ChannelTiles:
+    """One convolution over its prepared data."""
+
+    def __init__(self, shape: ConvShape, epilogue: Any, context: Context, data: Prepared) -> None:
+        self.shape, self.epilogue, self.context, self.data = shape, epilogue, context, data
+        cpu = context.cpu
+        self.lanes = cpu.lanes("float32")
+        self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(shape.weight)
+        self.co = shape.co // self.groups
+        self.ci = self.chunks * self.chunk
+        self.plain = is_plain(shape.taps, shape.has_padding)
+        self.flat = self.plain or len(shape.out) == 1
+        """Whether positions are one run of rows of one column."""
+        self.outer = () if self.flat else shape.out[:-2]
+        self.image = image_of(shape.out, self.plain)
+        self.tile = self.planned_tile() or best_positions(cpu, self.block // self.lanes, self.image)
+        self.ahead_in_steps = context.cpu.threads == 1 and context.plan.get("ahead") != "tile"
+        """Whether the next chunk is fetched a little in every step, or before each tile. In a
+        loop that threads share LLVM knows of no two pointers that they differ: a prefetch in a
+        step would make it store all sums there (2.5 times as slow)."""
+        self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
+        inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        self.channels_inside = bool(context.plan.get("inside", inside))
+        self.first: Any = 0
+        """The first position that ``data`` holds, when it holds one group's only."""
+        self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+
+    def planned_tile(self) -> tuple[int, int] | None:
+        """The tile that tuning chose, if it did and it can be."""
+        rows, columns = (int(self.context.plan.get(k, 0)) for k in ("rows", "columns"))
+        vectors = self.block // self.lanes
+        if not (0 < rows <= self.image[0] and 0 < columns <= self.image[1]):
+            return None
+        if rows > 1 and columns != self.image[1]:
+            return None
+        return (rows, columns) if fits(self.context.cpu, rows * columns, vectors) else None
+
+    # Where things are --------------------------------------------------------------------------
+
+    def place(self, lead: tuple[Any, ...], row: Any, column: Any) -> tuple[Any, ...]:
+        return (row,) if self.flat else (*lead, row, column)
+
+    def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:
+        """The input element that tap ``k`` of the output at ``place`` reads."""
+        shape, data = self.shape, self.data
+        if data.loops is None and not shape.channels_last:
+            return load(data.flat, (place[-1] - self.first) * data.pitch + c)
+        if self.plain:
+            spatial: Any = place[-1]
+        else:
+            spatial = int64(0)
+            for p, e, s, t, d in zip(
+                place, data.size, shape.strides, k, shape.dilation, strict=True
+            ):
+                spatial = spatial * e + (p * s + t * d)
+        return load(data.flat, (int64(n) * product(data.size) + spatial) * data.pitch + c)
+
+    def give(self, n: Any, place: tuple[Any, ...], channel: Any, value: Any) -> Stmt:
+        """Stores a finished output element."""
+        shape, collapsed = self.shape, self.collapsed
+        if self.plain:
+            if collapsed is not None and shape.channels_last:
+                return collapsed.store((n,), place[-1], (channel,), value)
+            if collapsed is not None:
+                return collapsed.store((n, channel), place[-1], (), value)
+            place = split_index(place[-1], shape.out)
+        return self.epilogue.store(shape.index(n, channel, place), value)
+
+    def block_columns(self, b: Any, body: Callable[[Any], Stmt]) -> Stmt:
+        """The body for the columns that exist in channel block ``b``."""
+        rest = self.co - (self.blocks - 1) * self.block
+        if rest == self.block:
+            return body(self.vectors)
+        last = body(columns_below(self.vectors, rest))
+        if self.blocks == 1:
+            return last
+        return tirx.IfThenElse(b < self.blocks - 1, body(self.vectors), last)
+
+    # Tiles -------------------------------------------------------------------------------------
+
+    def product_tile(
+        self,
+        n: Any,
+        lead: tuple[Any, ...],
+        g: Any,
+        b: Any,
+        chunk: Any,
+        corner: tuple[Any, Any],
+        size: tuple[int, int],
+        finish: Callable[[tuple[Any, Any], Any, Any], Stmt],
+        columns: Any = None,
+        start: Callable[[tuple[Any, Any], Any], Any] | None = None,
+        ahead: Callable[[Any], Stmt] | None = None,
+    ) -> Stmt:
+        """Sums over one chunk of input channels for ``size`` positions and one block."""
+        shape, weight = self.shape, self.shape.weight
+
+        def position(r: Any) -> tuple[Any, Any]:
+            i, j = split_index(r, size)
+            return corner[0] + i, corner[1] + j
+
+        def reduce(step: Callable[..., Stmt]) -> Stmt:
+            # One loop over all taps: LLVM would unroll a loop over three completely.
+            def tap(t: Any) -> Stmt:
+                k = split_index(t, shape.kernel)
+                if ahead is None or not self.ahead_in_steps:
+                    return loop(self.chunk, lambda c: step(c, *k))
+                return loop(
+                    self.chunk, lambda c: seq(ahead(int64(t) * self.chunk + c), step(c, *k))
+                )
+
+            first = None
+            if ahead is not None and not self.ahead_in_steps:
+                first = loop(shape.taps * self.chunk, ahead)
+            return seq(first, loop(shape.taps, tap))
+
+        def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
+            channel = g * self.ci + (int64(chunk) * self.chunk + c)
+            here = self.input(n, channel, self.place(lead, *position(r)), k)
+            return here * load(weight, g, b, chunk, *k, c, lane)
+
+        return tile(
+            size[0] * size[1],
+            self.vectors,
+            reduce,
+            term,
+            lambda r, lane, value: finish(position(r), lane, value),
+            columns,
+            None if start is None else lambda r, lane: start(position(r), lane),
+        )
+
+    def turns_back(self) -> bool:
+        """Whether sums leave channels first by transposed squares."""
+        return (
+            not self.shape.channels_last
+            and self.collapsed is not None
+            and self.lanes >= 4
+            and product(self.image) >= self.lanes
+        )
+
+    def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
+        """The body over batch, outer axes and ``extents``, and over blocks of channels."""
+        share = self.context.share(self.shape.work)
+        spatial = (self.shape.batch, *self.outer, *extents)
+        channels = (self.groups, self.blocks)
+        count = len(spatial)
+
+        def task(index: Any) -> Stmt:
+            if self.channels_inside:
+                parts = split_index(index, (*spatial, *channels))
+                where, (g, b) = parts[:count], parts[count:]
+            else:
+                parts = split_index(index, (*channels, *spatial))
+                (g, b), where = parts[:2], parts[2:]
+            n, rest = where[0], where[1:]
+            lead = rest[: len(self.outer)]
+            return body(n, lead, g, b, *rest[len(self.outer) :])
+
+        return share(product((*spatial, *channels)), task)

@@ -1,0 +1,53 @@
+"""Convolutions and products of bfloat16 numbers: two products a lane and instruction.
+
+AVX-512's ``vdpbf16ps`` adds the products of two neighbouring channels to float32 sums, twice the
+work of a float32 multiply-add (see ``halves``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES, PRODUCTS
+from collage_engine.kernels.cpu.dots.dot_data import PAIR, Data, Geometry
+from collage_engine.kernels.cpu.dots.dot_tiles import DotTiles
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.epilogue import surround
+from collage_engine.kernels.expressions import NotUnderstood
+from collage_engine.kernels.program import Program, Stage
+from collage_engine.kernels.tir_builder import Stmt, int64, load
+
+
+def write(program: Program, anchor: Stage, context: Context) -> Stmt:
+    if not context.cpu.bfloat16:
+        raise NotUnderstood("no instruction for bfloat16 products")
+    geometry = Geometry.of(anchor)
+    context.functions.append(PRODUCTS)
+    return surround(
+        program, anchor, context, lambda e: DotTiles(geometry, e, context, Pairs()).loops()
+    )
+
+
+class Pairs:
+    """Two bfloat16 channels at once."""
+
+    together = PAIR
+    stored = "uint16"
+    sums = "float32"
+
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+        """Two neighbouring channels of a position, in every lane; the second may be missing."""
+        if count:
+            word = tirx.Cast("int32", load(data.flat, at))
+        else:
+            pair = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), PAIR)])
+            word = tirx.call_intrin("int32", "tirx.reinterpret", pair)
+        return tirx.Broadcast(word, LANES)
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """The sums with two products added in each lane."""
+        words = tirx.call_intrin(f"int32x{LANES}", "tirx.reinterpret", weights)
+        return tirx.call_pure_extern(f"float32x{LANES}", ADD_PRODUCTS, total, several, words)

@@ -1,0 +1,227 @@
+"""What kernels of narrow elements read: sizes, and the data with its rim where that is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.cpu.convolution.sizes import ConvSizes, of_note, of_points
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.expressions import NotUnderstood, loads
+from collage_engine.kernels.program import Stage, shape_of
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    int64,
+    load,
+    loop,
+    pieces,
+    product,
+    seq,
+    split_index,
+    store,
+    vectorized,
+    workspace,
+)
+
+QUAD = 4
+"""8-bit channels that one instruction multiplies and adds in each lane."""
+PAIR = 2
+"""The same of bfloat16 ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry(ConvSizes):
+    """The sizes of one convolution over narrow channels-last data, or of a product."""
+
+    lead: tuple[int, ...] = ()
+    """Axes before the channels of a product's result; empty for convolutions."""
+    zero: int = 0
+    """What the rim holds: the data's zero point as an unsigned number."""
+    signed: bool = False
+    stored: str = "uint8"
+    """Element type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
+
+    run: int = 0
+    """Elements of a kernel row that lie side by side, all its columns and channels, where they are
+    multiplied as if they were channels; ``kernel`` then has one column. 0: they are not."""
+
+    @staticmethod
+    def of(anchor: Stage) -> Geometry:
+        sources = list({str(a.source.name): a.source for a in loads(anchor.value)}.values())
+        if len(sources) != 2:
+            raise NotUnderstood("a product of narrow elements that does not read two tensors")
+        data, weight = sources
+        note, shape, out = anchor.note, shape_of(data), anchor.extents
+        elements: dict[str, Any] = {
+            "zero": int(note.get("zero", 0)),
+            "signed": bool(note.get("signed", False)),
+            "stored": "uint16" if str(data.dtype) == "uint16" else "uint8",
+        }
+        if note["way"] == "product":
+            rows = product(out[:-1])
+            sizes = of_points(data, weight, rows, shape[-1], out[-1])
+            return Geometry(lead=out[:-1], **elements, **sizes)
+        sizes = of_note(note, len(shape) - 2)
+        if note.get("merged"):
+            *rows, columns = sizes["kernel"]
+            sizes["kernel"] = (*rows, 1)
+            elements["run"] = columns * shape[-1]
+        return Geometry(
+            data=data,
+            weight=weight,
+            batch=shape[0],
+            ci=shape[-1],
+            co=out[-1],
+            size=shape[1:-1],
+            out=out[1:-1],
+            **elements,
+            **sizes,
+        )
+
+    @property
+    def flat(self) -> bool:
+        """Whether output positions are input positions, one by one."""
+        plain = self.taps == 1 and not self.run
+        return plain and self.padded == self.size and all(s == 1 for s in self.strides)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Rows and columns that tiles cover."""
+        if self.flat or len(self.out) == 1:
+            return product(self.out), 1
+        return self.out[-2], self.out[-1]
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        return () if self.flat or len(self.out) == 1 else self.out[:-2]
+
+    @property
+    def work(self) -> int:
+        """What sharing among threads is worth: multiply-adds of vectors."""
+        depth = self.taps * self.ci // self.groups
+        return self.batch * self.co * product(self.out) * depth // 64
+
+
+class Data:
+    """The data where the kernel reads it: as it lies, or copied with its rim."""
+
+    def __init__(self, shape: Geometry, context: Context, together: int = 1) -> None:
+        inside = shape.ci // shape.groups
+        uneven = inside % together and not shape.run
+        self.shape = shape
+        self.pitch = shape.ci
+        # The last step of a run may reach beyond it, so there must be something.
+        beyond = together if shape.run % together else 0
+        self.copied = bool(shape.padded != shape.size or uneven or beyond)
+        self.flat = context.views.flat(shape.data)
+        self.size = shape.padded
+        self.loops: Stmt | None = None
+        if not self.copied:
+            return
+        if uneven:
+            self.pitch = -(-shape.ci // together) * together
+            self.pitch += together if shape.groups > 1 else 0
+        length = shape.batch * product(self.size) * self.pitch + beyond
+        source, self.flat = self.flat, workspace((length,), shape.stored, "prepared")
+        context.buffers.append(self.flat)
+        self.loops = self._copy(source, context)
+
+    def at(self, n: Any, place: Sequence[Any], channel: Any) -> Any:
+        """Flat index of a channel of a position (of the padded image, when there is a copy)."""
+        index: Any = int64(n)
+        for p, e in zip(place, self.size, strict=True):
+            index = index * e + p
+        return index * self.pitch + channel
+
+    @property
+    def flips(self) -> bool:
+        """Whether bytes are still signed where they are read."""
+        return self.shape.signed and not self.copied
+
+    def _copy(self, source: Any, context: Context) -> Stmt:
+        shape, lanes = self.shape, context.cpu.lanes(self.shape.stored)
+        columns = self.size[-1]
+        whole = self.pitch == shape.ci
+
+        def fill(at: Any, count: int) -> Stmt:
+            value = tirx.const(shape.zero, shape.stored)
+            return _runs(count, lanes, lambda o: store(self.flat, value, at + o))
+
+        def element(at: Any, start: Any) -> Any:
+            def one(offset: Any) -> Stmt:
+                return store(
+                    self.flat, unsigned(load(source, start + offset), shape.signed), at + offset
+                )
+
+            return one
+
+        def row(index: Any) -> Stmt:
+            n, *place = split_index(index, (shape.batch, *self.size[:-1]))
+            at = int64(index) * (columns * self.pitch)
+            inner = [p - b for p, b in zip(place, shape.before, strict=False)]
+            start: Any = int64(n)
+            for p, e in zip(inner, shape.size, strict=False):
+                start = start * e + p
+            start = start * (shape.size[-1] * shape.ci)
+            before, after = shape.before[-1], shape.after[-1]
+            end = (before + shape.size[-1]) * self.pitch
+            if whole:
+                middle = _runs(
+                    shape.size[-1] * shape.ci, lanes, element(at + before * self.pitch, start)
+                )
+            else:
+                rim = self.pitch - shape.ci
+
+                def point(x: Any) -> Stmt:
+                    to = at + (int64(x) + before) * self.pitch
+                    return seq(
+                        _runs(shape.ci, lanes, element(to, start + int64(x) * shape.ci)),
+                        fill(to + shape.ci, rim),
+                    )
+
+                middle = loop(shape.size[-1], point)
+            filled = seq(fill(at, before * self.pitch), middle, fill(at + end, after * self.pitch))
+            tests = [
+                t
+                for p, e, b, a in zip(inner, shape.size, shape.before, shape.after, strict=False)
+                if b or a
+                for t in (p >= 0, p < e)
+            ]
+            if not tests:
+                return filled
+            condition = tests[0]
+            for test in tests[1:]:
+                condition = tirx.And(condition, test)
+            return tirx.IfThenElse(condition, filled, fill(at, columns * self.pitch))
+
+        share = context.share(shape.batch * product(self.size) * self.pitch // 4)
+        return share(shape.batch * product(self.size[:-1]), row)
+
+
+def unsigned(value: Expr, signed: bool) -> Expr:
+    """A byte as the unsigned number it stands for: signed ones are moved up by 128."""
+    if not signed:
+        return value
+    moved = tirx.BitwiseXor(value, tirx.const(-128, "int8"))
+    return tirx.call_intrin("uint8", "tirx.reinterpret", moved)
+
+
+def _runs(count: int, lanes: int, body: Any) -> Stmt:
+    """``body(offset)`` for a run of bytes, in vectors; short ones one by one."""
+    if count == 0:
+        return seq()
+    full = count // lanes
+    statements = []
+    if full:
+        statements.append(
+            loop(full, lambda v: vectorized(lanes, lambda x: body(int64(v) * lanes + x)))
+        )
+    statements += [
+        vectorized(width, lambda x, s=start: body(int64(full * lanes + s) + x))
+        for start, width in pieces(count - full * lanes, lanes)
+    ]
+    return seq(*statements)

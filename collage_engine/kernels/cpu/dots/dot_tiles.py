@@ -1,0 +1,234 @@
+"""Convolutions and products whose steps take several neighbouring channels at once.
+
+Channels last, output channels in the lanes of the sums. The weight is packed [groups, blocks,
+*kernel, steps, block, channels of a step]: one vector of it meets the neighbouring channels of one
+position, broadcast. What a step is depends on the element type (``Dot``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.cpu.dots.dot_data import Data, Geometry
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.register_tile import columns_below
+from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
+from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.target import item_bytes
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    allocate,
+    bound,
+    int64,
+    load,
+    local,
+    loop,
+    product,
+    seq,
+    split_index,
+)
+
+
+class Dot(Protocol):
+    """Neighbouring channels multiplied and added in every lane by one instruction."""
+
+    together: int
+    """Channels of one step."""
+    stored: str
+    """Element type of packed weights."""
+    sums: str
+    """Element type of what is added up, as wide as a lane."""
+
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+        """The channels from ``at`` on, for all lanes; those behind the first ``count`` as zeros
+        (0: all are there)."""
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """The sums with a step's products added in each lane."""
+
+
+class DotTiles:
+    """Register tiles of positions by blocks of output channels."""
+
+    def __init__(self, shape: Geometry, epilogue: Epilogue, context: Context, dot: Dot) -> None:
+        self.shape, self.epilogue, self.context, self.dot = shape, epilogue, context, dot
+        self.lanes = context.cpu.lanes(dot.sums)
+        self.groups, self.blocks, *_, self.steps, self.block, _ = shape_of(shape.weight)
+        self.co = shape.co // shape.groups
+        self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+        self.data = Data(shape, context, dot.together)
+        self.weight = context.views.flat(shape.weight)
+        self.tile = best_positions(context.cpu, len(self.vectors), shape.image)
+
+    def loops(self) -> Stmt:
+        shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
+        share = self.context.share(shape.work)
+        weight_bytes = item_bytes(self.dot.stored) * product(shape_of(shape.weight))
+        inside = weight_bytes <= self.context.cpu.l2_bytes // 2
+        statements = [self.data.loops]
+        for count_r, first_r, h in spans(rows, height):
+            spatial = (shape.batch, *shape.outer, count_r)
+            channels = (self.groups, self.blocks)
+
+            def task(
+                index: Any,
+                spatial: Any = spatial,
+                channels: Any = channels,
+                h: int = h,
+                first_r: int = first_r,
+            ) -> Stmt:
+                if inside:
+                    parts = split_index(index, (*spatial, *channels))
+                    where, (g, b) = parts[: len(spatial)], parts[len(spatial) :]
+                else:
+                    parts = split_index(index, (*channels, *spatial))
+                    (g, b), where = parts[:2], parts[2:]
+                n, lead, i = where[0], where[1:-1], where[-1]
+                row = int64(i) * h + first_r
+                return seq(
+                    *(
+                        loop(
+                            count_c,
+                            lambda j, w=w, f=f: self.one(
+                                n, lead, g, b, (row, int64(j) * w + f), (h, w)
+                            ),
+                        )
+                        for count_c, f, w in spans(columns, width)
+                    )
+                )
+
+            statements.append(share(product((*spatial, *channels)), task))
+        return seq(*statements)
+
+    def place(self, lead: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        if self.shape.flat:
+            return tuple(split_index(row, self.shape.out))
+        return (row,) if len(self.shape.out) == 1 else (*lead, row, column)
+
+    def origin(self, n: Any, lead: Sequence[Any], corner: Any, channel: Any) -> Any:
+        """Where the first position's first tap lies."""
+        shape = self.shape
+        if shape.flat:
+            return (int64(n) * product(shape.size) + corner[0]) * self.data.pitch + channel
+        place = self.place(lead, *corner)
+        return self.data.at(n, [p * s for p, s in zip(place, shape.strides, strict=True)], channel)
+
+    def offset(self, i: int, j: int) -> int:
+        """From the first position of a tile to another."""
+        shape, pitch = self.shape, self.data.pitch
+        if shape.flat:
+            return i * pitch
+        if len(shape.out) == 1:
+            return i * shape.strides[0] * pitch
+        return (i * shape.strides[-2] * self.data.size[-1] + j * shape.strides[-1]) * pitch
+
+    def tap(self, t: Any) -> Any:
+        """How far a tap lies from the first."""
+        index: Any = int64(0)
+        for k, e, d in zip(
+            split_index(t, self.shape.kernel), self.data.size, self.shape.dilation, strict=True
+        ):
+            index = index * e + int64(k) * d
+        return index * self.data.pitch
+
+    def one(
+        self, n: Any, lead: Any, g: Any, b: Any, corner: tuple[Any, Any], size: tuple[int, int]
+    ) -> Stmt:
+        """The sums of one tile, and what becomes of them."""
+        shape, count = self.shape, len(self.vectors)
+        positions = [(i, j) for i in range(size[0]) for j in range(size[1])]
+        sums = local((len(positions) * self.block,), self.dot.sums)
+        zero = tirx.Broadcast(tirx.const(0, self.dot.sums), self.lanes)
+        together = self.dot.together
+        width = self.lanes * together
+        inside = shape.ci // shape.groups
+
+        def at(r: int, v: int) -> int:
+            return r * self.block + v * self.lanes
+
+        def step(first: Any, weights: Any, there: int = 0) -> Stmt:
+            statements: list[Stmt] = []
+            held = []
+            for v in range(count):
+                var = tirx.Var("w", f"{self.dot.stored}x{width}")
+                value = vector_load(self.weight, weights + v * width, width)
+                statements.append(tirx.Bind(var, value))
+                held.append(var)
+            for r, (i, j) in enumerate(positions):
+                several = self.dot.several(self.data, first + self.offset(i, j), there)
+                var = tirx.Var("x", str(several.ty.dtype))
+                statements.append(tirx.Bind(var, several))
+                for v in range(count):
+                    total = vector_load(sums, at(r, v), self.lanes)
+                    added = self.dot.added(total, var, held[v])
+                    statements.append(vector_store(sums, added, at(r, v), self.lanes))
+            return seq(*statements)
+
+        def body(origin: Any) -> Stmt:
+            def tap(t: Any) -> Stmt:
+                weights = ((int64(g) * self.blocks + b) * shape.taps + t) * (
+                    self.steps * self.block * together
+                )
+
+                def run(begin: Any, packed: Any) -> Stmt:
+                    rest = shape.run % together
+                    whole = self.steps - bool(rest)
+
+                    def at(q: Any) -> tuple[Any, Any]:
+                        return begin + q * together, packed + q * (self.block * together)
+
+                    return seq(
+                        loop(whole, lambda q: step(*at(int64(q)))) if whole else None,
+                        step(*at(int64(whole)), rest) if rest else None,
+                    )
+
+                return bound(
+                    origin + self.tap(t),
+                    lambda begin: bound(weights, lambda packed: run(begin, packed)),
+                )
+
+            return loop(shape.taps, tap)
+
+        def finish(kept: Any) -> Stmt:
+            def store_one(i: int, j: int, r: int, c: int, w: int) -> Stmt:
+                place = self.place(lead, corner[0] + i, corner[1] + j)
+                first = int64(g) * self.co + int64(b) * self.block + int64(c)
+                return self.epilogue.store_vector(
+                    w,
+                    lambda x: self.element(n, place, corner[0] + i, first + x),
+                    lambda x: load(sums, int64(r * self.block + c) + x),
+                )
+
+            return seq(
+                *(store_one(i, j, r, c, w) for r, (i, j) in enumerate(positions) for c, w in kept)
+            )
+
+        rest = self.co - (self.blocks - 1) * self.block
+        if rest == self.block:
+            last = finish(self.vectors)
+        else:
+            last = finish(columns_below(self.vectors, rest))
+            if self.blocks > 1:
+                last = tirx.IfThenElse(b < self.blocks - 1, finish(self.vectors), last)
+        return seq(
+            allocate(sums),
+            *(
+                vector_store(sums, zero, at(r, v), self.lanes)
+                for r in range(len(positions))
+                for v in range(count)
+            ),
+            bound(self.origin(n, lead, corner, int64(g) * inside), body),
+            last,
+        )
+
+    def element(self, n: Any, place: tuple[Any, ...], row: Any, channel: Any) -> tuple[Any, ...]:
+        """Indices of a result."""
+        if self.shape.lead:
+            return (*split_index(row, self.shape.lead), channel)
+        return (n, *place, channel)

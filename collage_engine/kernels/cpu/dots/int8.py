@@ -1,0 +1,72 @@
+"""Integer convolutions and products: four 8-bit products a lane and instruction.
+
+With AVX-512 VNNI that is ``vpdpbusd`` (unsigned data by signed weights, without saturation);
+elsewhere the same sums lane by lane. Signed data is read with its top bit flipped, as value + 128;
+whoever wrote the computation has taken that off again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.cpu.dots.dot_data import QUAD, Data, Geometry
+from collage_engine.kernels.cpu.dots.dot_tiles import DotTiles
+from collage_engine.kernels.cpu.dots.int8_depthwise import Depthwise
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.epilogue import surround
+from collage_engine.kernels.program import Program, Stage
+from collage_engine.kernels.tir_builder import Stmt, int64
+
+
+def write(program: Program, anchor: Stage, context: Context) -> Stmt:
+    geometry = Geometry.of(anchor)
+    if anchor.note["way"] == "depthwise":
+        return surround(program, anchor, context, lambda e: Depthwise(geometry, e, context).loops())
+    quads = Quads(context)
+    return surround(
+        program, anchor, context, lambda e: DotTiles(geometry, e, context, quads).loops()
+    )
+
+
+class Quads:
+    """Four 8-bit channels at once."""
+
+    together = QUAD
+    stored = "int8"
+    sums = "int32"
+
+    def __init__(self, context: Context) -> None:
+        self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
+
+    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+        """Four neighbouring channels of a position, in every lane where there is VNNI."""
+        assert not count  # data made ready has zeros there
+        small = "int8" if data.flips else "uint8"
+        quad = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), QUAD)])
+        if not self.vnni:
+            wide = tirx.Cast(f"int32x{QUAD}", quad)
+            if small == "int8":
+                wide = wide + tirx.Broadcast(tirx.const(128, "int32"), QUAD)
+            return wide
+        word = tirx.call_intrin("int32", "tirx.reinterpret", quad)
+        if data.flips:
+            word = tirx.BitwiseXor(word, tirx.const(-0x7F7F7F80, "int32"))
+        lanes = tirx.Broadcast(word, self.lanes)
+        return tirx.call_intrin(f"int8x{self.lanes * QUAD}", "tirx.reinterpret", lanes)
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """The sums with four products added in each lane."""
+        wide = f"int32x{self.lanes}"
+        if not self.vnni:
+            for j in range(QUAD):
+                every = [QUAD * lane + j for lane in range(self.lanes)]
+                picked = tirx.Cast(wide, tirx.Shuffle([weights], every))
+                x = tirx.Shuffle([several], [j])
+                total = total + tirx.Broadcast(x, self.lanes) * picked
+            return total
+        return tirx.call_llvm_pure_intrin(
+            wide, "llvm.x86.avx512.vpdpbusd.512", total, several, weights
+        )

@@ -1,1 +1,0 @@
-"""Operators as computations whose constant operands are packed for the schedules."""

@@ -1,0 +1,83 @@
+"""Normalisations as plain sums (TVM's own compute two sums in one block, which does not fuse)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
+
+from collage_engine.kernels.relax_values import dtype_of, static_shape
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import product
+
+
+def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
+    """Instance and group normalisation of float32 tensors over all axes behind the channels."""
+    data, gamma, beta = call.args
+    shape = static_shape(data)
+    attributes = call.attrs
+    if shape is None or dtype_of(data) != "float32":
+        return None
+    channel = int(attributes.channel_axis) % len(shape)
+    axes = sorted(int(a) % len(shape) for a in attributes.axes)
+    if channel != 1 or axes != list(range(2, len(shape))):
+        return None
+    groups = int(attributes.num_groups) if hasattr(attributes, "num_groups") else shape[1]
+    epsilon = float(attributes.epsilon)
+    scale, center = bool(attributes.scale), bool(attributes.center)
+    return builder.call_te(
+        lambda x, g, b: normalised(
+            x, g if scale else None, b if center else None, shape, groups, epsilon
+        ),
+        data,
+        gamma,
+        beta,
+        primfunc_name_hint="normalise",
+    )
+
+
+def normalised(
+    x: Any, gamma: Any, beta: Any, shape: tuple[int, ...], groups: int, epsilon: float
+) -> Any:
+    """(x − mean) / sqrt(variance + epsilon) · gamma + beta, statistics per image and group."""
+    batch, channels, *size = shape
+    each = channels // groups
+    count = each * product(size)
+
+    def axes() -> list[Any]:
+        inner = [te.reduce_axis((0, e), f"r{i}") for i, e in enumerate(size)]
+        return [te.reduce_axis((0, each), "rc"), *inner]
+
+    def element(n: Any, g: Any, over: list[Any]) -> Any:
+        c = g if each == 1 else g * each + over[0]
+        return x(n, c, *over[1:])
+
+    first, second = axes(), axes()
+    total = te.compute(
+        (batch, groups), lambda n, g: te.sum(element(n, g, first), axis=first), name="total"
+    )
+    mean = te.compute(
+        (batch, groups), lambda n, g: total[n, g] * tirx.const(1 / count, "float32"), name="mean"
+    )
+
+    def squared(n: Any, g: Any) -> Any:
+        distance = element(n, g, second) - mean[n, g]
+        return te.sum(distance * distance, axis=second)
+
+    spread = te.compute((batch, groups), squared, name="spread")
+
+    def factor(n: Any, g: Any) -> Any:
+        variance = spread[n, g] * tirx.const(1 / count, "float32")
+        return tirx.const(1, "float32") / tirx.sqrt(variance + tirx.const(epsilon, "float32"))
+
+    inverse = te.compute((batch, groups), factor, name="inverse")
+
+    def result(n: Any, c: Any, *place: Any) -> Any:
+        group = c if each == 1 else tirx.floordiv(c, each)
+        value = (x(n, c, *place) - mean[n, group]) * inverse[n, group]
+        if gamma is not None:
+            value = value * gamma(c)
+        return value if beta is None else value + beta(c)
+
+    return te.compute(shape, result, name="normalised")

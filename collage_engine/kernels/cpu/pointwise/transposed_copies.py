@@ -1,0 +1,231 @@
+"""Copies whose source runs along another axis than the output: transposed squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.ir import Expr, Var
+from tvm.ir.expr import TensorLoad
+
+from collage_engine.kernels.cpu.writing.contiguous import used_outside_loads
+from collage_engine.kernels.cpu.writing.register_transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
+from collage_engine.kernels.expressions import (
+    coefficient,
+    equal,
+    loads,
+    rewrite,
+    substitute,
+    walk,
+)
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.target import item_bytes
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    allocate,
+    bound,
+    int64,
+    load,
+    local,
+    loop,
+    parallel,
+    seq,
+    split_index,
+    store,
+    vectorized,
+)
+from collage_engine.kernels.vector_math import vector_functions
+
+if TYPE_CHECKING:
+    from collage_engine.kernels.cpu.pointwise.writer import Context
+
+
+BYTES = 16
+"""Side of a square of bytes: wider ones would not stay in registers."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a copy: how many elements, and how far apart in source and target."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def write_squares(
+    value: Expr,
+    axes: Sequence[Var],
+    extents: Sequence[int],
+    starts: Sequence[int],
+    output: Any,
+    context: Context,
+    threads: bool,
+) -> Stmt | None:
+    """The loops of a permuting copy; None when it is none, or too narrow for squares.
+
+    Copies of four bytes and of one; also of a function of the element (a quantisation, a cast),
+    which is applied to the squares once they are transposed.
+    """
+    moving = [access for access in loads(value) if _moves(access, axes)]
+    if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
+        return None
+    access = moving[0]
+    if any(used_outside_loads(value, axis) for axis in axes):
+        return None
+    dtype = str(access.source.dtype)
+    if item_bytes(dtype) not in (1, 4) or dtype == "bool":
+        return None
+    pure = value is access
+    lanes = min(BYTES, context.cpu.vector_bytes) if item_bytes(dtype) == 1 else 0
+    lanes = lanes or context.cpu.lanes(dtype)
+    found = strides(access, axes, extents, shape_of(output))
+    if found is None or lanes < 4:
+        return None
+    merged = merge(found)
+    across = next((a for a in merged if a.target == 1), None)
+    along = next((a for a in merged if a.source == 1), None)
+    if across is None or along is None or across is along:
+        return None
+    if across.extent < lanes or along.extent < lanes:
+        return None
+    others = [a for a in merged if a is not across and a is not along]
+    source_start: Expr = int64(0)
+    zero = dict.fromkeys(axes, 0)
+    for index, extent in zip(access.indices, shape_of(access.source), strict=True):
+        source_start = source_start * extent + substitute(index, zero)
+    target_start = 0
+    for start, extent in zip(starts, shape_of(output), strict=True):
+        target_start = target_start * extent + start
+    source, target = context.views.flat(access.source), context.views.flat(output)
+    columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
+    # Several squares side by side in turn: each reads (or writes, where that is more bytes) lines
+    # of memory next to the last one's, where one line of every row would be too many streams
+    # for the processor to foresee.
+    outwards = item_bytes(str(output.dtype)) > item_bytes(dtype)
+    inner, outer = (rows, columns) if outwards else (columns, rows)
+    run = next(n for n in (4, 2, 1) if inner % n == 0)
+
+    def square(index: Any) -> Stmt:
+        *places, k, j, i = split_index(
+            index, (*(a.extent for a in others), inner // run, outer, run)
+        )
+        i = int64(k) * run + i
+        if outwards:
+            i, j = j, i
+        # The last square of a row or column overlaps the one before it.
+        x = tirx.min(int64(i) * lanes, int64(along.extent - lanes))
+        y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
+        begin: Any = source_start + x + y * across.source
+        end: Any = int64(target_start) + y + x * along.target
+        for place, axis in zip(places, others, strict=True):
+            begin = begin + place * axis.source
+            end = end + place * axis.target
+
+        def turned(store_column: Callable[[int, Expr], Stmt], begin: Any) -> Stmt:
+            return transposed_tile(
+                lanes,
+                lambda r: vector_load(source, begin + r * across.source, lanes),
+                store_column,
+                dtype,
+            )
+
+        if pure:
+            return bound(
+                begin,
+                lambda begin: bound(
+                    end,
+                    lambda end: turned(
+                        lambda c, v: vector_store(target, v, end + c * along.target, lanes), begin
+                    ),
+                ),
+            )
+        held = local((lanes * lanes,), dtype, name="square")
+
+        def applied(c: Any, end: Any) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                def put(node: Expr) -> Expr | None:
+                    if isinstance(node, TensorLoad) and same_load(node, access):
+                        return load(held, int64(c) * lanes + x)
+                    return None
+
+                one = vector_functions(substitute(rewrite(value, put), zero))
+                return store(target, one, end + int64(c) * along.target + x)
+
+            return vectorized(lanes, lane)
+
+        return bound(
+            begin,
+            lambda begin: bound(
+                end,
+                lambda end: seq(
+                    allocate(held),
+                    turned(lambda c, v: vector_store(held, v, c * lanes, lanes), begin),
+                    loop(lanes, lambda c: applied(c, end)),
+                ),
+            ),
+        )
+
+    total = columns * rows
+    for axis in others:
+        total *= axis.extent
+    return (parallel if threads else loop)(total, square)
+
+
+def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
+    """Whether a load depends on any of the axes."""
+    return any(
+        isinstance(node, Var) and any(node.same_as(axis) for axis in axes)
+        for index in access.indices
+        for node in walk(index)
+    )
+
+
+def same_load(a: TensorLoad, b: TensorLoad) -> bool:
+    return bool(a.source.same_as(b.source)) and all(
+        p.same_as(q) or equal(p, q) for p, q in zip(a.indices, b.indices, strict=True)
+    )
+
+
+def strides(
+    access: TensorLoad, axes: Sequence[Var], extents: Sequence[int], shape: Sequence[int]
+) -> list[Axis] | None:
+    """The copy's axes of more than one element, outermost first; None when not linear."""
+    weights: list[int] = []
+    weight = 1
+    for extent in reversed(shape_of(access.source)):
+        weights.insert(0, weight)
+        weight *= extent
+    target = 1
+    result: list[Axis] = []
+    for axis, extent, full in zip(reversed(axes), reversed(extents), reversed(shape), strict=True):
+        steps = [coefficient(i, axis) for i in access.indices]
+        if any(s is None for s in steps):
+            return None
+        step = sum((s or 0) * w for s, w in zip(steps, weights, strict=True))
+        if extent > 1:
+            result.insert(0, Axis(extent, step, target))
+        target *= full
+    return result
+
+
+def merge(axes: list[Axis]) -> list[Axis]:
+    """Neighbouring axes that are one run in source and target alike joined."""
+    result: list[Axis] = []
+    for axis in axes:
+        if result:
+            last = result[-1]
+            if (
+                last.source == axis.source * axis.extent
+                and last.target == axis.target * axis.extent
+            ):
+                result[-1] = Axis(last.extent * axis.extent, axis.source, axis.target)
+                continue
+        result.append(axis)
+    return result

@@ -1,0 +1,329 @@
+"""Plain stages: elementwise, broadcasts, and everything that only moves elements.
+
+The output's box is cut where a condition changes (the parts of a concatenation, the rim of a
+padding), so that inside a part there are no branches. Trailing axes that every operand walks
+through contiguously become one long axis, which vectors then cover; the rest is shared among
+threads. An operand that runs along another axis is read through 16 × 16 transposed tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, Expr, Var
+from tvm.ir.expr import StringImm, TensorLoad
+from tvm.ir.prim import expr as prim
+
+from collage_engine.kernels.cpu.pointwise.transposed_copies import write_squares
+from collage_engine.kernels.cpu.writing.contiguous import (
+    Views,
+    contiguous,
+    flat_value,
+)
+from collage_engine.kernels.expressions import (
+    call_name,
+    coefficient,
+    rewrite,
+    substitute,
+    walk,
+)
+from collage_engine.kernels.program import Stage, shape_of
+from collage_engine.kernels.target import Cpu, item_bytes
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    int64,
+    loop,
+    nest,
+    parallel,
+    pieces,
+    seq,
+    split_index,
+    store,
+    vectorized,
+)
+from collage_engine.kernels.vector_math import vector_functions
+
+MAXIMUM_PARTS = 32
+SERIAL_BELOW = 8192
+"""Elements below which threads cost more than they bring."""
+
+
+@dataclass
+class Context:
+    """What writing one kernel needs."""
+
+    cpu: Cpu
+    views: Views = field(default_factory=Views)
+    buffers: list[Any] = field(default_factory=list)
+    """Buffers of the whole kernel, allocated where it starts."""
+    threads: bool = True
+    """Whether loops written now may be shared among threads (not inside such a loop)."""
+    functions: list[str] = field(default_factory=list)
+    """Functions in LLVM's language that the kernel calls, each with its own name."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What tuning chose for the anchor (see ``choices``); absent: the schedule's own estimate."""
+
+    def share(self, work: float) -> Any:
+        """``parallel``, or ``loop`` where the work is too little to wake a thread for.
+
+        ``work``: elements moved, or multiply-adds divided by what a vector does at once.
+        """
+        worth = self.threads and self.cpu.threads > 1 and work >= SERIAL_BELOW
+        return parallel if worth else loop
+
+    def kernel(self, body: Stmt) -> Stmt:
+        """The body after the buffers and views it uses."""
+        whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
+        for text in dict.fromkeys(self.functions):
+            nothing = tirx.const(0, "int32")
+            whole = tirx.AttrStmt(nothing, "pragma_import_llvm", StringImm(text), whole)
+        return whole
+
+
+def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
+    """Vector length for the widest type that takes part; 1 where types do not vectorise."""
+    sizes = [item_bytes(str(output.dtype))]
+    sizes += [
+        item_bytes(str(node.ty.dtype))
+        for node in walk(value)
+        if isinstance(node, (TensorLoad, prim.Cast))
+    ]
+    return max(1, cpu.vector_bytes // max(sizes))
+
+
+# Where conditions change -------------------------------------------------------------------
+
+
+def breakpoints(value: Expr, axis: Var, size: int) -> list[int]:
+    """Positions along an axis at which a comparison with a constant changes, 0 and size too."""
+    points = {0, size}
+    for node in walk(value):
+        if not isinstance(node, (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ, prim.NE)):
+            continue
+        if "int" not in str(node.a.ty.dtype):
+            continue
+        a, b = coefficient(node.a, axis), coefficient(node.b, axis)
+        if a is None or b is None or abs(a - b) != 1:
+            continue
+        offset = _constant(node.a, axis), _constant(node.b, axis)
+        if offset[0] is None or offset[1] is None:
+            continue
+        # (a-b)·axis + (p-q) changes sign around axis = (q-p)/(a-b).
+        at = (offset[1] - offset[0]) * (a - b)
+        for point in (at, at + 1):
+            if 0 < point < size:
+                points.add(point)
+    return sorted(points)
+
+
+def _constant(index: Expr, axis: Var) -> int | None:
+    """What remains of an index that depends on ``axis`` alone when the axis is 0."""
+    if any(isinstance(n, Var) and not n.same_as(axis) for n in walk(index)):
+        return None
+    value = tvm.sym.Analyzer().simplify(substitute(index, {axis: 0}))
+    return int(value.value) if isinstance(value, prim.IntImm) else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of the output with its own simplified value over fresh axes that start at 0."""
+
+    axes: tuple[Var, ...]
+    starts: tuple[int, ...]
+    extents: tuple[int, ...]
+    value: Expr
+
+
+def has_branches(value: Expr) -> bool:
+    return any(
+        isinstance(n, prim.Select) or (isinstance(n, Call) and call_name(n) == "if_then_else")
+        for n in walk(value)
+    )
+
+
+def parts_of(stage: Stage) -> list[Part]:
+    """The output box cut so that conditions on axes are decided inside each part."""
+    cuts = [[0, e] for e in stage.extents]
+    if has_branches(stage.value):
+        found = [
+            breakpoints(stage.value, a, e) for a, e in zip(stage.axes, stage.extents, strict=True)
+        ]
+        count = 1
+        for points in found:
+            count *= len(points) - 1
+        if count <= MAXIMUM_PARTS:
+            cuts = found
+    result: list[Part] = []
+
+    def cut(depth: int, starts: tuple[int, ...], extents: tuple[int, ...]) -> None:
+        if depth < len(cuts):
+            for low, high in zip(cuts[depth], cuts[depth][1:], strict=False):
+                cut(depth + 1, (*starts, low), (*extents, high - low))
+            return
+        axes = tuple(tirx.Var(a.name, "int64") for a in stage.axes)
+        analyzer = tvm.sym.Analyzer()
+        for axis, size in zip(axes, extents, strict=True):
+            analyzer.bind(axis, tvm.ir.Range(int64(0), int64(size)))
+        values = {
+            a: (int64(s) if e == 1 else n + s if s else n)
+            for a, n, s, e in zip(stage.axes, axes, starts, extents, strict=True)
+        }
+        value = analyzer.simplify(substitute(stage.value, values))
+        result.append(Part(axes, starts, extents, _decided(value)))
+
+    cut(0, (), ())
+    return result
+
+
+def _decided(value: Expr) -> Expr:
+    """Branches whose condition is now a constant replaced by what they give."""
+
+    def replace(node: Expr) -> Expr | None:
+        if isinstance(node, prim.Select):
+            condition, then, otherwise = node.condition, node.true_value, node.false_value
+        elif isinstance(node, Call) and call_name(node) == "if_then_else":
+            condition, then, otherwise = node.args
+        else:
+            return None
+        if isinstance(condition, prim.IntImm):
+            return rewrite(then if int(condition.value) else otherwise, replace)
+        return None
+
+    return rewrite(value, replace)
+
+
+# Writing -----------------------------------------------------------------------------------
+
+
+def write_stage(stage: Stage, context: Context) -> Stmt:
+    """A loop nest that computes a plain stage into its output buffer."""
+    return seq(*(_write_part(stage, part, context) for part in parts_of(stage)))
+
+
+def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
+    shape = shape_of(stage.output)
+    lanes = lanes_of(context.cpu, part.value, stage.output)
+    total = 1
+    for e in part.extents:
+        total *= e
+    threads = context.share(total) is parallel
+    flattened = contiguous(part.value, part.axes, part.extents, shape)
+    if flattened is None:
+        squares = write_squares(
+            part.value, part.axes, part.extents, part.starts, stage.output, context, threads
+        )
+        return squares or _write_strided(stage, part, lanes, threads)
+    outer = part.axes[: len(part.axes) - flattened.axes]
+    outer_extents = part.extents[: len(outer)]
+    flat_output = context.views.flat(stage.output)
+
+    def target_start(values: Sequence[Any]) -> Any:
+        index: Any = int64(0)
+        for position, (start, extent) in enumerate(zip(part.starts, shape, strict=True)):
+            value = int64(start)
+            if position < len(outer):
+                value = value + values[position]
+            index = index * extent + value
+        return index
+
+    def span(values: Sequence[Any], low: Any, size: int) -> Stmt:
+        """``size`` elements from ``low`` on of the contiguous run at these outer indices."""
+        chosen = dict(zip(outer, values, strict=True))
+        base = target_start(values)
+
+        def vector(at: Any, width: int) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                position = low + at + x
+                value = flat_value(part.value, flattened, context.views, position)
+                value = vector_functions(substitute(value, chosen))
+                return store(flat_output, value, base + position)
+
+            return vectorized(width, lane)
+
+        full = size // lanes
+        statements = []
+        if full:
+            statements.append(loop(full, lambda v: vector(v * lanes, lanes)))
+        for start, width in pieces(size - full * lanes, lanes):
+            statements.append(vector(full * lanes + start, width))
+        return seq(*statements)
+
+    outer_total = 1
+    for e in outer_extents:
+        outer_total *= e
+    share = parallel if threads else loop
+    chunk = flattened.extent
+    if threads and outer_total < 4 * context.cpu.threads:
+        wanted = max(1, 4 * context.cpu.threads // outer_total)
+        chunk = max(lanes * 4, -(-flattened.extent // wanted))
+        chunk = -(-chunk // lanes) * lanes
+    full_chunks = flattened.extent // chunk
+    statements = []
+    if full_chunks:
+        statements.append(
+            share(
+                outer_total * full_chunks,
+                lambda task: span(
+                    split_index(task // full_chunks, outer_extents) if outer else (),
+                    (task % full_chunks) * chunk if full_chunks > 1 else int64(0),
+                    chunk,
+                ),
+            )
+        )
+    rest = flattened.extent - full_chunks * chunk
+    if rest:
+        statements.append(
+            share(
+                outer_total,
+                lambda task: span(
+                    split_index(task, outer_extents) if outer else (),
+                    int64(full_chunks * chunk),
+                    rest,
+                ),
+            )
+        )
+    return seq(*statements)
+
+
+def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
+    """No contiguous axis: vectors along the last axis gather their operands."""
+    extents = part.extents
+    share = parallel if threads else loop
+    outer = extents[:-1]
+    total = 1
+    for e in outer:
+        total *= e
+
+    def row(task: Any) -> Stmt:
+        values = split_index(task, outer) if outer else ()
+
+        def vector(at: Any, width: int) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                indices = (*values, at + x)
+                value = substitute(
+                    part.value,
+                    {a: int64(i) for a, i in zip(part.axes, indices, strict=True)},
+                )
+                places = [
+                    int64(i) + s if s else i for i, s in zip(indices, part.starts, strict=True)
+                ]
+                return store(stage.output, vector_functions(value), *places)
+
+            return vectorized(width, lane)
+
+        size = extents[-1]
+        full = size // lanes
+        statements = []
+        if full:
+            statements.append(loop(full, lambda v: vector(v * lanes, lanes)))
+        for start, width in pieces(size - full * lanes, lanes):
+            statements.append(vector(full * lanes + start, width))
+        return seq(*statements)
+
+    if not extents:
+        return nest((), lambda: store(stage.output, part.value))
+    return share(total, row)

@@ -1,0 +1,277 @@
+"""One reduction: along contiguous elements, or across them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.cpu.pointwise.writer import Context, lanes_of
+from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
+from collage_engine.kernels.cpu.writing.register_transpose import vector_load
+from collage_engine.kernels.expressions import coefficient, loads, substitute
+from collage_engine.kernels.program import Stage, combine
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    allocate,
+    int64,
+    load,
+    local,
+    loop,
+    nest,
+    parallel,
+    pieces,
+    seq,
+    split_index,
+    store,
+    vectorized,
+)
+from collage_engine.kernels.vector_math import vector_functions
+
+ACCUMULATORS = 4
+"""Vectors summed side by side, to hide the latency of an addition."""
+
+
+def write_reduction(stage: Stage, context: Context, lead: tuple[Any, ...] = ()) -> Stmt:
+    """A reduction over its own axes, below the ``lead`` indices of its output."""
+    total = 1
+    for e in (*stage.extents, *stage.reduce_extents):
+        total *= e
+    threads = context.share(total) is parallel
+    along = contiguous(stage.value, stage.reduce_axes, stage.reduce_extents, None)
+    if along is not None and along.extent >= 8:
+        return _along(stage, along, context, lead, threads)
+    return _across(stage, context, lead, threads)
+
+
+def _along(
+    stage: Stage, along: Any, context: Context, lead: tuple[Any, ...], threads: bool
+) -> Stmt:
+    """Vectors run along what is reduced."""
+    lanes = lanes_of(context.cpu, stage.value, stage.output)
+    dtype = _sum_type(stage)
+    outer = stage.reduce_axes[: len(stage.reduce_axes) - along.axes]
+    outer_extents = stage.reduce_extents[: len(outer)]
+    size = along.extent
+    if size >= lanes * ACCUMULATORS:
+        width = lanes * ACCUMULATORS
+    else:
+        width = lanes if size >= lanes else 1 << (size.bit_length() - 1)
+    vectors = max(1, width // lanes)
+    one = width // vectors
+    full = size // width
+    # What remains has sums of its own: a narrow store into a wide accumulator would have to
+    # reach the cache before the wide one can be read again.
+    parts = [(full * width + start, count) for start, count in pieces(size - full * width, one)]
+    combiner = stage.combiner
+    assert combiner is not None and stage.init is not None
+
+    def element(*values: Any) -> Stmt:
+        acc = local((width,), dtype)
+        tails = [local((count,), dtype, "tail") for _, count in parts]
+        chosen = {a: int64(v) for a, v in zip(stage.axes, values, strict=True)}
+
+        def term(reduced: Sequence[Any], position: Any) -> Expr:
+            fixed = dict(chosen)
+            fixed.update({a: int64(v) for a, v in zip(outer, reduced, strict=True)})
+            value = flat_value(stage.value, along, context.views, position)
+            return _as(dtype, vector_functions(substitute(value, fixed)))
+
+        def gather(sums: Any, reduced: Sequence[Any], at: Any, slot: int, count: int) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                new = combine(combiner, load(sums, int64(slot) + x), term(reduced, at + x))
+                return store(sums, new, int64(slot) + x)
+
+            return vectorized(count, lane)
+
+        def run(*reduced: Any) -> Stmt:
+            def step(c: Any) -> Stmt:
+                starts = ((int64(c) * width + v * one, v * one) for v in range(vectors))
+                return seq(*(gather(acc, reduced, at, slot, one) for at, slot in starts))
+
+            return seq(
+                loop(full, step),
+                *(
+                    gather(tail, reduced, int64(start), 0, count)
+                    for tail, (start, count) in zip(tails, parts, strict=True)
+                ),
+            )
+
+        def clear(sums: Any, slot: int, count: int) -> Stmt:
+            return vectorized(count, lambda x: store(sums, _as(dtype, stage.init), int64(slot) + x))
+
+        statements = [
+            *(allocate(sums) for sums in (acc, *tails)),
+            *(clear(acc, v * one, one) for v in range(vectors)),
+            *(clear(tail, 0, count) for tail, (_, count) in zip(tails, parts, strict=True)),
+            nest(outer_extents, run),
+        ]
+        joined, value = _joined(acc, vectors, one, dtype, combiner)
+        statements += joined
+        for tail, (_, count) in zip(tails, parts, strict=True):
+            joined, rest = _joined(tail, 1, count, dtype, combiner)
+            statements += joined
+            value = combine(combiner, value, rest)
+        total = _as(str(stage.output.dtype), value)
+        statements.append(store(stage.output, total, *_place(stage, lead, values)))
+        return seq(*statements)
+
+    return _over(stage.extents, element, threads)
+
+
+def _sum_type(stage: Stage) -> str:
+    """Half-precision values are summed in single precision."""
+    dtype = str(stage.output.dtype)
+    return "float32" if dtype == "float16" else dtype
+
+
+def _as(dtype: str, value: Any) -> Expr:
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+def _joined(
+    acc: Any, vectors: int, lanes: int, dtype: str, combiner: str
+) -> tuple[list[Stmt], Expr]:
+    """All elements of ``vectors`` accumulators in one: statements to run before, and the value.
+
+    Halves are joined in registers; through memory every halving would wait for a store.
+    """
+    if lanes == 1:
+        parts = [load(acc, v) for v in range(vectors)]
+        value = parts[0]
+        for part in parts[1:]:
+            value = combine(combiner, value, part)
+        return [], value
+    statements: list[Stmt] = []
+    value = vector_load(acc, 0, lanes)
+    for v in range(1, vectors):
+        value = combine(combiner, value, vector_load(acc, v * lanes, lanes))
+    while lanes > 1:
+        var = tirx.Var("joined", f"{dtype}x{lanes}")
+        statements.append(tirx.Bind(var, value))
+        lanes //= 2
+        if lanes > 1:
+            kind = f"{dtype}x{lanes}"
+            value = combine(combiner, tirx.vectorlow(kind, var), tirx.vectorhigh(kind, var))
+        else:
+            first, second = (tirx.Shuffle([var], [tirx.const(i, "int32")]) for i in range(2))
+            value = combine(combiner, first, second)
+    return statements, value
+
+
+def _place(stage: Stage, lead: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Where an element is stored; a row's own buffers are one-dimensional."""
+    indices = (*lead, *values)
+    if len(indices) == len(stage.output.shape):
+        return indices
+    index: Any = int64(0)
+    for value, extent in zip(values, stage.extents, strict=True):
+        index = index * extent + int64(value)
+    return (index,)
+
+
+def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
+    total = 1
+    for e in extents:
+        total *= e
+    share = parallel if threads else loop
+    return share(total, lambda task: body(*(split_index(task, extents) if extents else ())))
+
+
+def _across(stage: Stage, context: Context, lead: tuple[Any, ...], threads: bool) -> Stmt:
+    """Vectors run along the last axis that is kept; without one, elements one at a time."""
+    lanes = lanes_of(context.cpu, stage.value, stage.output)
+    dtype = _sum_type(stage)
+    combiner = stage.combiner
+    assert combiner is not None and stage.init is not None
+    axis = _vector_axis(stage)
+    size = stage.extents[axis] if axis is not None else 1
+    outer = [e for i, e in enumerate(stage.extents) if i != axis]
+    block = lanes * ACCUMULATORS
+
+    def span(others: Sequence[Any], low: Any, count: int) -> Stmt:
+        acc = local((count,), dtype)
+        vectors = [(s, w) for s, w in pieces(count, lanes)]
+
+        def indices(x: Any) -> list[Any]:
+            rest = list(others)
+            if axis is not None:
+                rest.insert(axis, int64(low) + x)
+            return rest
+
+        def accumulate(*reduced: Any) -> Stmt:
+            def lane(x: Any) -> Stmt:
+                fixed = {
+                    a: int64(v)
+                    for a, v in zip(
+                        (*stage.axes, *stage.reduce_axes), (*indices(x), *reduced), strict=True
+                    )
+                }
+                term = _as(dtype, vector_functions(substitute(stage.value, fixed)))
+                return store(acc, combine(combiner, load(acc, x), term), x)
+
+            return seq(*(_lanes(s, w, lane) for s, w in vectors))
+
+        def finish(x: Any) -> Stmt:
+            total = _as(str(stage.output.dtype), load(acc, x))
+            return store(stage.output, total, *_place(stage, lead, indices(x)))
+
+        return seq(
+            allocate(acc),
+            *(_lanes(s, w, lambda x: store(acc, _as(dtype, stage.init), x)) for s, w in vectors),
+            nest(stage.reduce_extents, accumulate),
+            *(_lanes(s, w, finish) for s, w in vectors),
+        )
+
+    chunks = size // block
+    rest = size - chunks * block
+    total = 1
+    for e in outer:
+        total *= e
+    share = parallel if threads else loop
+    statements = []
+    if chunks:
+        statements.append(
+            share(
+                total * chunks,
+                lambda task: span(
+                    split_index(task // chunks, outer) if outer else (),
+                    (task % chunks) * block if chunks > 1 else int64(0),
+                    block,
+                ),
+            )
+        )
+    if rest:
+        statements.append(
+            share(
+                total,
+                lambda task: span(
+                    split_index(task, outer) if outer else (), int64(chunks * block), rest
+                ),
+            )
+        )
+    return seq(*statements)
+
+
+def _lanes(start: int, width: int, body: Any) -> Stmt:
+    return vectorized(width, lambda x: body(int64(start) + x))
+
+
+def _vector_axis(stage: Stage) -> int | None:
+    """The kept axis along which most loads are contiguous; the last one in doubt."""
+    best, score = None, -1
+    for position, (axis, extent) in enumerate(zip(stage.axes, stage.extents, strict=True)):
+        if extent == 1:
+            continue
+        points = 0
+        for access in loads(stage.value):
+            steps = [coefficient(i, axis) for i in access.indices]
+            if any(s is None for s in steps):
+                points -= 1
+            elif any(steps):
+                points += 2 if steps[-1] == 1 and not any(steps[:-1]) else -1
+        if points >= score:
+            best, score = position, points
+    return best

@@ -1,1 +1,0 @@
-"""How kernels are written, one file per operator family."""

@@ -1,0 +1,67 @@
+"""What a 3×3 convolution over a transformed weight computes: the schedule's specification."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from collage_engine.kernels.cpu.winograd.matrices import TAPS, transformed, transforms
+
+
+def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
+    """[O, I, 3, 3] as [blocks, points, input channels, block], missing channels zero."""
+    co, ci = weight.shape[:2]
+    blocks = -(-co // block)
+    wide = transformed(weight, outputs).reshape(co, ci, -1)
+    padded = np.zeros((blocks * block, ci, wide.shape[2]), np.float32)
+    padded[:co] = wide
+    split = padded.reshape(blocks, block, ci, wide.shape[2])
+    return np.ascontiguousarray(split.transpose(0, 3, 2, 1))
+
+
+def outputs_of(weight: Any) -> int:
+    """Outputs along a tile's side for which a packed weight was made."""
+    return math.isqrt(int(weight.shape[1])) - TAPS + 1
+
+
+def axes() -> list[Any]:
+    """The reduction's axes beside the input channel: the kernel's taps, and for each axis the
+    two summands that give a tap back."""
+    named = (("k0", TAPS), ("k1", TAPS), ("s0", 2), ("s1", 2))
+    return [te.reduce_axis((0, extent), name) for name, extent in named]
+
+
+def tap(weight: Any, b: Any, r: Any, channel: Any, over: list[Any]) -> Any:
+    """A summand of the kernel's element at ``over`` (see ``axes``), of a block's channel ``r``."""
+    matrices = transforms(outputs_of(weight))
+    row, factor = _restored(matrices.restores(), over[0], over[2])
+    column, other = _restored(matrices.restores(), over[1], over[3])
+    return weight(b, row * matrices.points + column, channel, r) * factor * other
+
+
+def _restored(restores: Any, k: Any, s: Any) -> tuple[Any, Any]:
+    """Row and factor of summand ``s`` of tap ``k``, both expressions."""
+
+    def choose(values: list[Any]) -> Any:
+        found = values[-1]
+        for number, value in reversed(list(enumerate(values[:-1]))):
+            found = tirx.Select(k == number, value, found)
+        return found
+
+    def summand(tap: int, which: int, absent: Any, make: Any) -> Any:
+        terms = restores[tap]
+        values = [make(terms[i][which]) if i < len(terms) else absent for i in range(2)]
+        return tirx.Select(s == 0, values[0], values[1])
+
+    def whole(v: Any) -> Any:
+        return tirx.const(int(v), "int64")
+
+    def real(v: Any) -> Any:
+        return tirx.const(float(v), "float32")
+
+    row = choose([summand(t, 0, whole(0), whole) for t in range(TAPS)])
+    factor = choose([summand(t, 1, real(0), real) for t in range(TAPS)])
+    return row, factor

@@ -1,0 +1,199 @@
+"""3×3 convolution by Winograd's method, channels in the lanes.
+
+An image is cut into tiles of m × m outputs. Group by group of tile rows, data are transformed
+(Bᵀ d B, all input channels), multiplied with the transformed weight as one matrix product for
+every point, and brought back (Aᵀ M A) block by block of output channels. So the transformed data
+stay in the second-level cache, and sums in the first or second. The weight is packed [blocks,
+points, input channels, block]. Channels-first images are turned before and, by transposed squares,
+after.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
+from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.winograd.constant_matrix import on_both_sides
+from collage_engine.kernels.cpu.winograd.matrices import TAPS, transforms
+from collage_engine.kernels.cpu.winograd.results import Results
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.register_tile import tile
+from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    allocate,
+    bound,
+    int64,
+    load,
+    loop,
+    pieces,
+    seq,
+    split_index,
+    store,
+    when,
+    workspace,
+)
+
+
+def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+    """The loops of the convolution, its data made ready before."""
+    return _Winograd(shape, epilogue, context).write()
+
+
+class _Winograd:
+    def __init__(self, shape: ConvShape, epilogue: Epilogue, context: Context) -> None:
+        self.shape, self.context = shape, context
+        cpu = context.cpu
+        self.lanes = cpu.lanes("float32")
+        self.blocks, self.points, self.ci, self.block = shape_of(shape.weight)
+        self.side = math.isqrt(self.points)
+        self.matrices = transforms(self.side - TAPS + 1)
+        m = self.matrices.outputs
+        self.rows, self.columns = winograd_plan.tiles_of(shape.out, m)
+        self.per_group = winograd_plan.group_rows(
+            cpu, (self.ci, shape.co), self.block, (self.rows, self.columns), m, context.plan
+        )
+        # Tiles reach beyond the image: its rim of zeros is wider there.
+        after = tuple(
+            t * m + TAPS - 1 - b - s
+            for t, b, s in zip((self.rows, self.columns), shape.before, shape.size, strict=True)
+        )
+        self.data = prepare(replace(shape, after=after), context, turn=True)
+        self.pitch = winograd_plan.pitch(cpu, self.ci)
+        last = (self.rows - 1) // self.per_group * self.per_group
+        least = (shape.out[0] - last * m) * shape.out[1]
+        squares = not shape.channels_last and self.lanes >= 4 and least >= self.lanes
+        self.results = Results(
+            shape,
+            epilogue,
+            epilogue.collapsed(2, 2) if squares else None,
+            self.matrices,
+            self.columns,
+            self.blocks,
+            self.block,
+            self.lanes,
+        )
+
+    def write(self) -> Stmt:
+        shape, context = self.shape, self.context
+        parts = []
+        for count, first, height in spans(self.rows, self.per_group):
+            # Where there are fewer groups than threads they share the blocks of a group, and
+            # each transforms the data anew: little beside the products of many channels.
+            share = 1
+            if context.threads and context.cpu.threads > shape.batch * count:
+                share = min(self.blocks, -(-context.cpu.threads // (shape.batch * count)))
+            each = -(-self.blocks // share)
+
+            def task(
+                index: Any,
+                count: int = count,
+                first: int = first,
+                height: int = height,
+                share: int = share,
+                each: int = each,
+            ) -> Stmt:
+                n, group, part = split_index(index, (shape.batch, count, share))
+                return self._group(n, int64(group) * self.per_group + first, height, part, each)
+
+            parts.append(context.share(shape.work)(shape.batch * count * share, task))
+        return seq(self.data.loops, *parts)
+
+    def _group(self, n: Any, first: Any, height: int, part: Any, each: int) -> Stmt:
+        """``height`` tile rows from ``first``, for ``each`` blocks of channels of a part."""
+        count = height * self.columns
+        transformed = workspace((self.points * count * self.pitch,), name="transformed")
+        sums = workspace((self.points * count * self.block,), name="sums")
+
+        def one(b: Any) -> Stmt:
+            return seq(
+                self._multiply(transformed, sums, count, b),
+                self.results.write(sums, n, first, height, b),
+            )
+
+        def block(i: Any) -> Stmt:
+            b = part * each + i
+            if self.blocks % each == 0:
+                return one(b)
+            return when(b < self.blocks, one(b)) or seq()
+
+        return seq(
+            allocate(transformed),
+            allocate(sums),
+            self._transform(transformed, n, first, height),
+            loop(each, block),
+        )
+
+    def _transform(self, target: Any, n: Any, first: Any, height: int) -> Stmt:
+        """Bᵀ d B of every tile of the group and every channel, [points, tiles, channels]."""
+        m, side = self.matrices.outputs, self.side
+        extents, pitch = self.data.size, self.data.pitch
+        whole = self.ci // self.lanes
+
+        def one(i: Any, j: Any) -> Stmt:
+            row = (int64(n) * extents[0] + (first + i) * m) * extents[1] + int64(j) * m
+            t = int64(i) * self.columns + j
+            step = height * self.columns * self.pitch
+
+            def vector(begin: Any, c: Any, width: int) -> Stmt:
+                """``begin``: the tile's first element; ``c``: the first of ``width`` channels."""
+
+                def element(p: int, q: int, x: Any) -> Any:
+                    return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)
+
+                def give(p: int, q: int, x: Any, value: Any) -> Stmt:
+                    at = t * self.pitch + c + ((p * side + q) * step + x)
+                    return store(target, value, at)
+
+                return on_both_sides(self.matrices.data, width, element, give)
+
+            return bound(
+                row * pitch,
+                lambda begin: seq(
+                    loop(whole, lambda v: vector(begin, int64(v) * self.lanes, self.lanes)),
+                    *(
+                        vector(begin, int64(c), width)
+                        for c, width in pieces(self.ci, self.lanes)[whole:]
+                    ),
+                ),
+            )
+
+        return loop(height, lambda i: loop(self.columns, lambda j: one(i, j)))
+
+    def _multiply(self, transformed: Any, sums: Any, count: int, b: Any) -> Stmt:
+        """One product for every point: [tiles, channels] × [channels, block]."""
+        cpu, weight = self.context.cpu, self.shape.weight
+        vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+        planned = int(self.context.plan.get("rows", 0))
+        rows = min(count, planned or best_positions(cpu, len(vectors), (count, 1))[0])
+
+        def tiles(point: Any, t: Any, height: int) -> Stmt:
+            data = (int64(point) * count + t) * self.pitch
+            out = (int64(point) * count + t) * self.block
+
+            def term(r: Any, lane: Any, k: Any) -> Any:
+                value = load(transformed, data + (int64(r) * self.pitch + k))
+                return value * load(weight, b, point, k, lane)
+
+            return tile(
+                height,
+                vectors,
+                lambda step: loop(self.ci, step),
+                term,
+                lambda r, lane, value: store(sums, value, out + (int64(r) * self.block + lane)),
+            )
+
+        return loop(
+            self.points,
+            lambda point: seq(
+                *(
+                    loop(repeat, lambda i, f=f, h=h: tiles(point, int64(i) * h + f, h))
+                    for repeat, f, h in spans(count, rows)
+                )
+            ),
+        )

@@ -1,0 +1,119 @@
+"""The register tile that every anchor's schedule shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.tir_builder import (
+    Stmt,
+    allocate,
+    int64,
+    load,
+    local,
+    pieces,
+    seq,
+    store,
+    unrolled,
+    vectorized,
+)
+
+
+def tile(
+    height: int,
+    vectors: Sequence[tuple[int, int]],
+    reduce: Callable[[Callable[..., Stmt]], Stmt],
+    term: Callable[..., Expr],
+    finish: Callable[[Any, Any, Expr], Stmt] | None = None,
+    columns: Sequence[tuple[int, int]] | None = None,
+    start: Callable[[Any, Any], Expr] | None = None,
+    dtype: str = "float32",
+    finish_vector: Callable[..., Stmt] | None = None,
+) -> Stmt:
+    """A register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
+
+    ``vectors``: (first column, width) of each vector; ``reduce(body)`` writes the reduction's
+    loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns;
+    ``finish(r, column, acc)`` stores an element, called inside a vector loop over ``columns``
+    (those that exist; by default all), or ``finish_vector(r, first, width, acc)`` that many, where
+    ``acc(x)`` is a lane's; ``start(r, column)`` is what the sum starts from (by
+    default zero).
+    """
+    width = sum(w for _, w in vectors)
+    acc = local((height * width,), dtype)
+    starts = []
+    slot = 0
+    for _, w in vectors:
+        starts.append(slot)
+        slot += w
+
+    def each(body: Callable[[Any, int, int, int, Any], Stmt]) -> Stmt:
+        return unrolled(
+            height,
+            lambda r: seq(
+                *(
+                    vectorized(w, lambda x, c=c, s=s, w=w: body(r, c, s, w, x))
+                    for (c, w), s in zip(vectors, starts, strict=True)
+                )
+            ),
+        )
+
+    def place(r: Any, s: int, x: Any) -> Any:
+        return int64(r) * width + (int64(s) + x)
+
+    zero = tirx.const(0, dtype)
+
+    def step(*k: Any) -> Stmt:
+        return each(
+            lambda r, c, s, w, x: store(
+                acc,
+                load(acc, place(r, s, x)) + term(r, int64(c) + x, *k),
+                place(r, s, x),
+            )
+        )
+
+    def out() -> Stmt:
+        kept = vectors if columns is None else columns
+        slots: dict[int, int] = {}
+        for (c, w), s in zip(vectors, starts, strict=True):
+            for i in range(w):
+                slots[c + i] = s + i
+
+        def row(r: Any) -> Stmt:
+            def vector(c: int, w: int) -> Stmt:
+                def lane(x: Any) -> Expr:
+                    return load(acc, int64(r) * width + (int64(slots[c]) + x))
+
+                if finish is None:
+                    assert finish_vector is not None
+                    return finish_vector(r, c, w, lane)
+                return vectorized(w, lambda x: finish(r, int64(c) + x, lane(x)))
+
+            return seq(*(vector(c, w) for c, w in kept))
+
+        return unrolled(height, row)
+
+    return seq(
+        allocate(acc),
+        each(
+            lambda r, c, s, w, x: store(
+                acc, zero if start is None else start(r, int64(c) + x), place(r, s, x)
+            )
+        ),
+        reduce(step),
+        out(),
+    )
+
+
+def columns_below(vectors: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    """The parts of these vectors below a column, as vectors of powers of two."""
+    result = []
+    for start, width in vectors:
+        if start + width <= limit:
+            result.append((start, width))
+        elif start < limit:
+            result += [(start + s, w) for s, w in pieces(limit - start, width)]
+    return result

@@ -1,0 +1,391 @@
+"""The protocol of every method that writes a kernel: problems, plans, rules and their registry.
+
+A *problem* is a piece of work with its sizes: one convolution, one matrix product, one program of
+elementwise stages. A *rule* is one method of solving problems of a kind, for example Winograd's
+method for 3×3 convolutions. A *plan* holds the parameters by which its rule writes the code for
+one problem: tile sizes, how a weight is packed, and so on. A *decision* is a rule with a plan for
+a problem.
+
+Rules stand in one ordered ``Registry``, the most specific first. For a problem the first rule that
+matches and expects to be worthwhile decides, with its default plan; a tuned table may name another
+matching rule and another plan. The tuner walks from decision to decision through
+``Registry.neighbours`` and knows no rule by name.
+
+How one problem becomes a kernel:
+
+1. The legalisation recognises an operator call, makes its problem, asks ``Registry.decide``,
+   packs the constant weight by ``rule.pack`` and emits ``rule.reference``: the plain computation
+   over the packed weight. Its block carries a note (``note.py``) with the decision.
+2. TVM fuses the operators that follow into the same function.
+3. The scheduler reads the note back with ``Registry.read`` and has ``rule.write`` write the loops.
+
+Nothing here imports TVM, so that plans can be read and checked without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from collage_engine.records.errors import ToolchainError
+
+Record = dict[str, Any]
+"""JSON values by name."""
+
+
+class PlanError(ToolchainError):
+    """A plan or its record is not one of the rule's, or cannot be followed for the problem."""
+
+
+# Plans ---------------------------------------------------------------------------------------
+
+
+def parameter(default: Any = MISSING, *, least: int | None = None, most: int | None = None) -> Any:
+    """A field of a plan with the range of its values.
+
+    Args:
+        default: The value where a record has none; without it the record must have one.
+        least: The smallest number that is allowed.
+        most: The largest number that is allowed.
+    """
+    limits = {"least": least, "most": most}
+    if default is MISSING:
+        return field(metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parameters by which a rule writes a kernel; each rule has a frozen dataclass of its own.
+
+    Fields are numbers, truth values or one of some literal texts. A field whose type allows
+    ``None`` is one that the rule estimates itself when it writes; such fields are left out of
+    records. A plan checks its own types and ranges when it is made; what is possible for one
+    problem is checked by ``KernelRule.check``.
+    """
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _check_field(type(self), each, getattr(self, each.name))
+
+    @property
+    def name(self) -> str:
+        """The parameters in alphabetical order, which tell two plans of a rule apart."""
+        return ",".join(f"{key}={value}" for key, value in sorted(self.to_record().items()))
+
+    def to_record(self) -> Record:
+        """The parameters as JSON values, without those that the rule estimates itself."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The plan of a record.
+
+        Args:
+            record: Parameters by name, as ``to_record`` gives them.
+
+        Raises:
+            PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
+        """
+        known = {each.name: each for each in fields(cls)}
+        unknown = sorted(set(record) - set(known))
+        if unknown:
+            raise PlanError(
+                f"{cls.__name__} has no parameter {', '.join(unknown)}; "
+                f"its parameters are {', '.join(known) or 'none'}"
+            )
+        needed = {n for n, f in known.items() if f.default is MISSING}
+        missing = sorted(needed - set(record))
+        if missing:
+            raise PlanError(f"{cls.__name__} lacks {', '.join(missing)}")
+        return cls(**record)
+
+
+@dataclass(frozen=True)
+class NoPlan(Plan):
+    """The plan of a rule that has nothing to choose."""
+
+
+_known_types: dict[type, dict[str, Any]] = {}
+
+
+def _types(plan: type[Plan]) -> dict[str, Any]:
+    found = _known_types.get(plan)
+    if found is None:
+        found = _known_types[plan] = get_type_hints(plan)
+    return found
+
+
+def _check_field(plan: type[Plan], each: Field[Any], value: Any) -> None:
+    """Raises ``PlanError`` where a value is not one that the field may have."""
+    kind = _types(plan)[each.name]
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    where = f"{plan.__name__}.{each.name}"
+    if not any(_is_of(value, option) for option in options):
+        raise PlanError(f"{where} cannot be {value!r}")
+    if isinstance(value, int) and not isinstance(value, bool):
+        least, most = each.metadata.get("least"), each.metadata.get("most")
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise PlanError(f"{where} cannot be {value}: it is between {least} and {most}")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind) and not isinstance(value, bool)
+    if kind is NoneType:
+        return value is None
+    return type(value) is kind
+
+
+# Problems ------------------------------------------------------------------------------------
+
+
+class Problem(Protocol):
+    """A piece of work that can be tuned: its sizes and what they amount to."""
+
+    family: ClassVar[str]
+    """The kind of problem, as its record says it."""
+
+    def to_record(self) -> Record:
+        """The sizes as JSON values, ``family`` among them."""
+        ...
+
+    def workload(self, machine: Any) -> str:
+        """A line of text that equal problems on equal machines share, in every process."""
+        ...
+
+    @property
+    def multiply_adds(self) -> float:
+        """How many products are added up."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many products are added up to one result."""
+        ...
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Random operands of the problem, unpacked, for trying kernels."""
+        ...
+
+
+ProblemT = TypeVar("ProblemT")
+PlanT = TypeVar("PlanT", bound=Plan)
+MachineT = TypeVar("MachineT")
+
+
+# Rules ---------------------------------------------------------------------------------------
+
+
+class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
+    """One method of writing kernels for one kind of problem on one kind of machine.
+
+    ``machine`` is what the method needs to know of the processor or device: vector width,
+    registers, caches, threads (``target.Cpu``), or a GPU's architecture. A rule holds no state and
+    no figure of one particular machine.
+    """
+
+    name: ClassVar[str]
+    """What kernels written by this rule are marked with; also the rule's name in records."""
+    problem_type: ClassVar[type]
+    """The kind of problem."""
+    plan_type: ClassVar[type[Plan]] = NoPlan
+    multiplies_out: ClassVar[bool] = True
+    """Whether results are plain sums of products (Winograd's method, for one, rounds otherwise)."""
+
+    @abstractmethod
+    def matches(self, problem: ProblemT, machine: MachineT) -> bool:
+        """Whether the rule can write a kernel for the problem at all."""
+
+    def worthwhile(self, problem: ProblemT, machine: MachineT) -> bool:
+        """Whether the rule expects to be faster than the matching rules behind it."""
+        return True
+
+    @abstractmethod
+    def default(self, problem: ProblemT, machine: MachineT) -> PlanT:
+        """The plan that the rule's own cost model prefers."""
+
+    def neighbours(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> Iterator[PlanT]:
+        """Plans that differ in one respect, the respects that matter most first.
+
+        Only plans that pass ``check`` are given. Without a tuning space there are none.
+        """
+        return iter(())
+
+    def check(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> None:
+        """Checks a plan against the problem's sizes and the machine's registers.
+
+        Raises:
+            PlanError: The plan cannot be followed.
+        """
+        return
+
+    def pack(
+        self, problem: ProblemT, plan: PlanT, machine: MachineT, weight: np.ndarray
+    ) -> np.ndarray:
+        """A constant operand in the order in which the kernel reads it."""
+        return weight
+
+    @abstractmethod
+    def reference(self, problem: ProblemT, plan: PlanT, *operands: Any) -> Any:
+        """The plain computation over packed operands as a TE tensor: the kernel's specification.
+
+        The block that adds up carries the decision as a note.
+        """
+
+    @abstractmethod
+    def write(self, problem: ProblemT, plan: PlanT, epilogue: Any) -> Any:
+        """The loops of the kernel as a TIR statement.
+
+        Args:
+            problem: The problem, as the note on the block has it.
+            plan: A plan that passes ``check``.
+            epilogue: What is done with each finished element, with the operands' buffers and the
+                context in which the kernel is written.
+        """
+
+
+@dataclass(frozen=True)
+class Decision(Generic[ProblemT, PlanT]):
+    """A rule and the plan by which it writes the kernel of a problem."""
+
+    rule: KernelRule[ProblemT, PlanT, Any]
+    problem: ProblemT
+    plan: PlanT
+
+    @property
+    def name(self) -> str:
+        """The rule's name and the plan's; equal for equal kernels of the same problem."""
+        return f"{self.rule.name}: {self.plan.name}"
+
+    def to_record(self) -> Record:
+        """The choice as JSON values: the rule's name, and the plan's parameters beside it."""
+        return {RULE: self.rule.name, **self.plan.to_record()}
+
+    def pack(self, machine: Any, weight: np.ndarray) -> np.ndarray:
+        """The weight as the kernel reads it."""
+        return self.rule.pack(self.problem, self.plan, machine, weight)
+
+    def reference(self, *operands: Any) -> Any:
+        """The plain computation over packed operands."""
+        return self.rule.reference(self.problem, self.plan, *operands)
+
+    def write(self, epilogue: Any) -> Any:
+        """The kernel's loops."""
+        return self.rule.write(self.problem, self.plan, epilogue)
+
+
+RULE = "rule"
+"""Key of a choice's record under which the rule's name stands; no plan has such a parameter."""
+
+
+class Registry:
+    """All rules in the order in which they are asked, the most specific first."""
+
+    def __init__(self, rules: Iterable[KernelRule[Any, Any, Any]]) -> None:
+        self._rules = tuple(rules)
+        self._by_name = {rule.name: rule for rule in self._rules}
+        if len(self._by_name) < len(self._rules):
+            raise ValueError("two kernel rules have one name")
+
+    def __iter__(self) -> Iterator[KernelRule[Any, Any, Any]]:
+        return iter(self._rules)
+
+    def rule(self, name: str) -> KernelRule[Any, Any, Any]:
+        """The rule of that name.
+
+        Raises:
+            PlanError: There is none.
+        """
+        found = self._by_name.get(name)
+        if found is None:
+            raise PlanError(f"there is no kernel rule {name!r}")
+        return found
+
+    def matching(self, problem: Any, machine: Any) -> list[KernelRule[Any, Any, Any]]:
+        """All rules that can write the problem's kernel, in order."""
+        return [
+            rule
+            for rule in self._rules
+            if isinstance(problem, rule.problem_type) and rule.matches(problem, machine)
+        ]
+
+    def default(
+        self, problem: Any, machine: Any, *, multiplied_out: bool = False
+    ) -> Decision[Any, Any] | None:
+        """What is done without tuning: the first worthwhile rule with its default plan.
+
+        Args:
+            problem: What is to be computed.
+            machine: Where.
+            multiplied_out: Whether only rules whose results are plain sums of products count.
+
+        Returns:
+            The decision, by the last matching rule where none expects to be worthwhile; None where
+            no rule matches.
+        """
+        rules = self.matching(problem, machine)
+        if multiplied_out:
+            rules = [rule for rule in rules if rule.multiplies_out]
+        if not rules:
+            return None
+        first = next((r for r in rules if r.worthwhile(problem, machine)), rules[-1])
+        return Decision(first, problem, first.default(problem, machine))
+
+    def decide(
+        self, problem: Any, machine: Any, record: Mapping[str, Any] | None = None
+    ) -> Decision[Any, Any] | None:
+        """The decision of a tuned choice's record; the default without a record.
+
+        Raises:
+            PlanError: The record names no rule that matches, or its plan cannot be followed.
+        """
+        if not record:
+            return self.default(problem, machine)
+        parameters = dict(record)
+        rule = self.rule(str(parameters.pop(RULE, "")))
+        if not isinstance(problem, rule.problem_type) or not rule.matches(problem, machine):
+            raise PlanError(f"the kernel rule {rule.name!r} does not match {problem}")
+        plan = rule.plan_type.from_record(parameters)
+        rule.check(problem, plan, machine)
+        return Decision(rule, problem, plan)
+
+    def neighbours(
+        self, decision: Decision[Any, Any], machine: Any
+    ) -> Iterator[Decision[Any, Any]]:
+        """The rule's other plans, then the defaults of the other rules that match."""
+        rule, problem = decision.rule, decision.problem
+        for plan in rule.neighbours(problem, decision.plan, machine):
+            yield Decision(rule, problem, plan)
+        for other in self.matching(problem, machine):
+            if other is not rule:
+                yield Decision(other, problem, other.default(problem, machine))
+
+    def problem(self, record: Mapping[str, Any]) -> Any:
+        """The problem of a record, whichever of the rules' kinds it is.
+
+        Raises:
+            PlanError: No rule has problems of that family.
+        """
+        for rule in self._rules:
+            if getattr(rule.problem_type, "family", None) == record.get("family"):
+                return rule.problem_type.from_record(record)  # type: ignore[attr-defined]
+        raise PlanError(f"there is no kernel rule for the family {record.get('family')!r}")

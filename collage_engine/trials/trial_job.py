@@ -1,0 +1,268 @@
+"""One contender in a child process of its own: load it, check its numbers, run rounds when told.
+
+Nothing of the model is imported here: a contender is its exported module, as a user would load it
+(or a toolchain's own Python session). Between rounds the child sleeps on its pipe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from collage_engine.artifact.loader.huge_pages import HugePages
+from collage_engine.build.python_parts import run_python_parts
+from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.npz import read_npz
+from collage_engine.records.counted import counted
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import FLOAT32
+from collage_engine.timing.clock import timed
+from collage_engine.trials.memory import MemoryWatch
+from collage_engine.trials.python_session import open_session
+from collage_engine.trials.stopwatch import time_kernels
+
+QUIET_S = 0.004
+"""A look at whether this process still works."""
+AWAKE = 0.25
+"""Share of a look from which on it does."""
+LONGEST_S = 0.4
+"""Threads that never sleep are not waited for."""
+
+
+class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """Load a module (``model.so``), or an ONNX file as a toolchain's users do from Python."""
+
+    module: str | None = None
+    onnx: str | None = None
+    session: str | None = None
+    """The toolchain whose Python interface opens ``onnx``."""
+    threads: int = 1
+    precision: str = "float32"
+    device: str = "cpu"
+    """Where the module runs."""
+    sample: str
+    """Folder with ``inputs.npz`` and ``outputs.npz``."""
+    more: tuple[str, ...] = ()
+    """Folders with further samples to check."""
+    inputs: tuple[tuple[str, str], ...]
+    """Name and element type, in argument order."""
+    outputs: tuple[tuple[str, str], ...]
+
+
+class RunRound(msgspec.Struct, frozen=True, kw_only=True):
+    """Warm up, then time single calls: at least ``least``, for about ``seconds``.
+
+    Calls that take a quarter of a second are timed once a round: noise is no matter there.
+    """
+
+    warm_s: float
+    seconds: float
+    least: int
+    most: int = 400
+
+
+class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """Time every kernel the VM calls, over a few runs."""
+
+    runs: int = 9
+
+
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for the resident sizes so far (``MemorySeen``)."""
+
+
+Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
+
+
+class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A call the VM made, in its place in the order of calls."""
+
+    kernel: str
+    us: float
+
+
+class TrialJob:
+    """The child's state: a bound call."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], Any] | None = None
+        self._threads = 0
+        """Of the open contender; 0: its work is on a device."""
+        self._vm: Any = None
+        self._arguments: list[Any] = []
+        self._memory: MemoryWatch | None = None
+
+    def __call__(self, request: Request) -> Any:
+        if isinstance(request, OpenPlacement):
+            return self._open(request)
+        if isinstance(request, RunRound):
+            return self._round(request)
+        if isinstance(request, ProfilePlacement):
+            return self._profile(request)
+        return MemoryWatch().seen() if self._memory is None else self._memory.seen()
+
+    def _open(self, request: OpenPlacement) -> tuple[float, float]:
+        """Largest absolute and relative error of the outputs on the samples.
+
+        The first sample stays bound: it is what rounds run on.
+        """
+        self._threads = request.threads if request.device == "cpu" else 0
+        inputs = _values(request.sample, "inputs", request.inputs)
+        if request.module is not None:
+            import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
+
+        self._memory = MemoryWatch()
+        if request.module is not None:
+            results = self._open_module(request, inputs)
+        else:
+            results = self._open_session(request, inputs)
+        found = [_errors(request, request.sample, results)]
+        for folder in request.more:
+            inputs = _values(folder, "inputs", request.inputs)
+            if request.module is not None:
+                found.append(_errors(request, folder, self._again(request, inputs)))
+            elif request.precision != FLOAT32:
+                # What computes in float32 as its makers ship it needs no second look.
+                found.append(_errors(request, folder, self._session(request, inputs)[1]))
+        return max(e[0] for e in found), max(e[1] for e in found)
+
+    def _open_module(
+        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        from collage_engine.lowering.target import device_of
+
+        run_python_parts(request.module)
+        device = device_of(request.device)
+        self._arguments = _bound(request, inputs)
+        pages = HugePages(None if request.device == "cpu" else "it runs on a device")
+        library = tvm.runtime.load_module(str(request.module))
+        self._vm = VirtualMachine(library, device)
+        main, arguments = self._vm["main"], self._arguments
+        if request.device == "cpu":
+            self._call = lambda: main(*arguments)
+        else:
+
+            def call() -> Any:
+                result = main(*arguments)
+                device.sync()  # calls return before the device is done
+                return result
+
+            self._call = call
+        result = self._call()
+        moved = pages.collapse()  # as the artifact's loaders do: it is timed as it is deployed
+        assert self._memory is not None
+        self._memory.loaded(library, moved.bytes)
+        return _unbound(request, result)
+
+    def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """The open module on other inputs; ``to_numpy`` waits for a device."""
+        return _unbound(request, self._vm["main"](*_bound(request, inputs)))
+
+    def _open_session(
+        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        self._call, found = self._session(request, inputs)
+        assert self._memory is not None
+        self._memory.loaded()
+        return found
+
+    @staticmethod
+    def _session(
+        request: OpenPlacement, inputs: dict[str, np.ndarray]
+    ) -> tuple[Callable[[], Any], list[np.ndarray]]:
+        """A session bound to the inputs, and what it makes of them."""
+        assert request.session is not None
+        call, results = open_session(
+            request.session, str(request.onnx), request.threads, request.precision, inputs
+        )
+        call()
+        return call, results()
+
+    def _round(self, request: RunRound) -> list[float]:
+        """Seconds of single calls (see ``measure.clock``)."""
+        call = self._call
+        if call is None:
+            raise ToolchainError("the contender was not opened")
+        clock = time.perf_counter
+        begin = clock()
+        end = begin + request.warm_s
+        call()
+        least = request.least if clock() - begin < 0.25 else 1
+        while clock() < end:
+            call()
+        taken: list[float] = []
+        end = clock() + request.seconds
+        while len(taken) < least or (clock() < end and len(taken) < request.most):
+            taken.append(timed(call, self._threads))
+        if self._threads > 1:
+            until_asleep()
+        return taken
+
+    def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
+        """Median time of every VM call, in order; nothing for a Python session, and on a device,
+        where calls return before their work is done and a graph holds many."""
+        if self._vm is None or self._call is None or self._threads == 0:
+            return []
+        times = time_kernels(self._vm, self._call, request.runs)
+        return [KernelTime(kernel=name, us=us) for name, us in times]
+
+
+def until_asleep(
+    used: Callable[[], float] = time.process_time,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the threads of a pool spin no longer: the next contender needs their processors.
+
+    ONNX Runtime's spin for some 60 ms after a call, TVM's for 15, libgomp's for 10: longer than
+    the round of another, which then had one processor less.
+    """
+    end = clock() + LONGEST_S
+    while clock() < end:
+        before = used()
+        sleep(QUIET_S)
+        if used() - before < AWAKE * QUIET_S:
+            return
+
+
+def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray]:
+    return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
+
+
+def _errors(request: OpenPlacement, folder: str, results: list[np.ndarray]) -> tuple[float, float]:
+    truth = _values(folder, "outputs", request.outputs)
+    names = [name for name, _ in request.outputs]
+    if len(results) != len(names):
+        raise ToolchainError(f"{counted(len(results), 'output')} came back, not {len(names)}")
+    return worst(zip(results, [truth[name] for name in names], strict=True))
+
+
+def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
+    """Arguments of the module's ``main``."""
+    from collage_engine.lowering.target import device_of
+    from collage_engine.lowering.tensors import from_numpy
+    from collage_engine.records.graph import TensorType
+
+    device = device_of(request.device)
+    return [
+        from_numpy(inputs[name], TensorType(inputs[name].shape, dtype), device)
+        for name, dtype in request.inputs
+    ]
+
+
+def _unbound(request: OpenPlacement, result: Any) -> list[np.ndarray]:
+    """Outputs of the module's ``main``, in order."""
+    from collage_engine.lowering.tensors import to_numpy
+    from collage_engine.records.graph import TensorType
+
+    kinds = [TensorType((), dtype) for _, dtype in request.outputs]
+    tensors = [result] if len(kinds) == 1 else list(result)
+    return [to_numpy(t, kind) for t, kind in zip(tensors, kinds, strict=True)]

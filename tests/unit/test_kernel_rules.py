@@ -1,0 +1,180 @@
+"""The protocol of kernel rules: plans that are checked, and the registry that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from collage_engine.kernels.rule import (
+    KernelRule,
+    Plan,
+    PlanError,
+    Registry,
+    parameter,
+)
+
+
+@dataclass(frozen=True)
+class Tiles(Plan):
+    """A toy plan."""
+
+    rows: int = parameter(least=1, most=8)
+    order: Literal["row", "column"] = parameter("row")
+    group: int | None = parameter(None, least=1)
+    copied: bool = parameter(False)
+
+
+def test_a_plan_comes_back_from_its_record():
+    for plan in (Tiles(3), Tiles(8, "column", 4, True)):
+        assert Tiles.from_record(plan.to_record()) == plan
+    assert "group" not in Tiles(3).to_record(), "what the rule estimates itself is left out"
+    assert Tiles(3).name == "copied=False,order=row,rows=3" != Tiles(4).name
+
+
+@pytest.mark.parametrize(
+    "record, reason",
+    [
+        ({"rows": 3, "row": 1}, "no parameter row; its parameters are rows, order"),
+        ({"order": "row"}, "lacks rows"),
+        ({"rows": 0}, "between 1 and 8"),
+        ({"rows": 9}, "between 1 and 8"),
+        ({"rows": "3"}, "Tiles.rows cannot be '3'"),
+        ({"rows": True}, "Tiles.rows cannot be True"),
+        ({"rows": 3.0}, "cannot be 3.0"),
+        ({"rows": 3, "order": "diagonal"}, "Tiles.order cannot be 'diagonal'"),
+        ({"rows": 3, "group": 0}, "Tiles.group cannot be 0"),
+        ({"rows": 3, "copied": 1}, "Tiles.copied cannot be 1"),
+    ],
+)
+def test_a_record_that_is_not_the_plans_own_is_an_error(record, reason):
+    with pytest.raises(PlanError, match=reason):
+        Tiles.from_record(record)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A toy problem."""
+
+    family: ClassVar[str] = "sum"
+    rows: int
+
+    def to_record(self) -> dict[str, Any]:
+        return {"family": self.family, "rows": self.rows}
+
+    @classmethod
+    def from_record(cls, record: Any) -> Sum:
+        return cls(record["rows"])
+
+
+class ByTiles(KernelRule[Sum, Tiles, int]):
+    """Sums of a toy machine with so many registers, tile by tile."""
+
+    name = "sum tiles"
+    problem_type = Sum
+    plan_type = Tiles
+
+    def matches(self, problem: Sum, machine: int) -> bool:
+        return problem.rows > 1
+
+    def default(self, problem: Sum, machine: int) -> Tiles:
+        return Tiles(min(problem.rows, machine, 8))
+
+    def neighbours(self, problem: Sum, plan: Tiles, machine: int) -> Iterator[Tiles]:
+        for rows in (plan.rows - 1, plan.rows + 1):
+            if 1 <= rows <= min(machine, problem.rows):
+                yield Tiles(rows, plan.order)
+
+    def check(self, problem: Sum, plan: Tiles, machine: int) -> None:
+        if plan.rows > machine:
+            raise PlanError(f"{plan.rows} rows do not fit {machine} registers")
+
+    def reference(self, problem: Sum, plan: Tiles, *operands: Any) -> Any:
+        return operands[0].sum()
+
+    def write(self, problem: Sum, plan: Tiles, epilogue: Any) -> Any:
+        return f"{plan.rows} rows, {epilogue}"
+
+
+class Folded(ByTiles):
+    """A method that reorders sums, and only pays where there are many rows."""
+
+    name = "sum folded"
+    multiplies_out = False
+
+    def matches(self, problem: Sum, machine: int) -> bool:
+        return problem.rows % 2 == 0
+
+    def worthwhile(self, problem: Sum, machine: int) -> bool:
+        return problem.rows >= 64
+
+
+class OneByOne(ByTiles):
+    """What is left."""
+
+    name = "sum"
+
+    def matches(self, problem: Sum, machine: int) -> bool:
+        return True
+
+
+RULES = Registry([Folded(), ByTiles(), OneByOne()])
+
+
+def test_the_first_worthwhile_rule_decides():
+    def name(rows: int, **options: Any) -> str:
+        decision = RULES.default(Sum(rows), 4, **options)
+        assert decision is not None
+        return decision.rule.name
+
+    assert [name(n) for n in (1, 2, 63, 64)] == ["sum", "sum tiles", "sum tiles", "sum folded"]
+    assert name(64, multiplied_out=True) == "sum tiles"
+    assert RULES.default("no sum", 4) is None
+
+
+def test_a_decision_comes_back_from_its_record():
+    for problem in (Sum(1), Sum(5), Sum(64)):
+        decision = RULES.default(problem, 4)
+        assert decision is not None
+        assert RULES.decide(problem, 4, decision.to_record()) == decision
+        assert RULES.problem(problem.to_record()) == problem
+    assert RULES.decide(Sum(5), 4, {}) == RULES.default(Sum(5), 4)
+    decision = RULES.decide(Sum(64), 4, {"rule": "sum", "rows": 2})
+    assert decision is not None and decision.rule.name == "sum"
+    assert decision.write("stored") == "2 rows, stored"
+    assert decision.pack(4, np.ones(3)).sum() == decision.reference(np.ones(3)) == 3
+
+
+@pytest.mark.parametrize(
+    "rows, record, reason",
+    [
+        (5, {"rule": "som", "rows": 2}, "no kernel rule 'som'"),
+        (5, {"rows": 2}, "no kernel rule ''"),
+        (5, {"rule": "sum folded", "rows": 2}, "does not match"),
+        (5, {"rule": "sum", "rows": 5}, "do not fit 4 registers"),
+        (5, {"rule": "sum", "rows": 2, "columns": 2}, "no parameter columns"),
+    ],
+)
+def test_a_choice_that_cannot_be_followed_is_an_error(rows, record, reason):
+    with pytest.raises(PlanError, match=reason):
+        RULES.decide(Sum(rows), 4, record)
+
+
+def test_the_tuner_walks_over_plans_and_rules():
+    start = RULES.decide(Sum(6), 4, {"rule": "sum tiles", "rows": 2})
+    assert start is not None
+    names = [d.name for d in RULES.neighbours(start, 4)]
+    assert names == [
+        "sum tiles: copied=False,order=row,rows=1",
+        "sum tiles: copied=False,order=row,rows=3",
+        "sum folded: copied=False,order=row,rows=4",
+        "sum: copied=False,order=row,rows=4",
+    ]
+
+
+def test_two_rules_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="one name"):
+        Registry([OneByOne(), OneByOne()])
