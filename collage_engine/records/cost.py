@@ -83,9 +83,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.alone_us is None or not self.median_us:
             return self
         scaled = self.scaled(self.alone_us / self.median_us)
-        return msgspec.structs.replace(
-            scaled, median_us=self.alone_us, alone_us=None, in_place=""
-        )
+        return msgspec.structs.replace(scaled, median_us=self.alone_us, alone_us=None, in_place="")
 
     def scaled(self, factor: float) -> Cost:
         """This cost with its times, but for the cold one, multiplied by a factor."""

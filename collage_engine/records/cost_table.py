@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost, InModelSource
 

@@ -17,7 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
-from collage_engine.records.results import RunOutcome
+from collage_engine.records.results import RunUpdate
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
@@ -109,7 +109,7 @@ class OpenDocument:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
 
-    def take(self, outcome: RunOutcome) -> None:
+    def take(self, outcome: RunUpdate) -> None:
         """Keep what a run found out, also one that was cancelled half-way."""
         with self.lock:
             if outcome.candidates is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from collage_engine.candidates.host_offers import but_pinned, for_orphans
+from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.enumerate import Offer
@@ -27,7 +27,7 @@ from collage_engine.trials.contender import Contender
 from collage_engine.trials.python_session import has_session
 
 if TYPE_CHECKING:
-    from collage_engine.candidates.open_model import Menu
+    from collage_engine.candidates.menu import Menu
 
 COLLAGE = "collage"
 
@@ -86,9 +86,9 @@ def unmeasured_choices(
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = for_orphans(calls.graph, menu.offers, on_host)
+    hosts = for_untaken_operators(calls.graph, menu.offers, on_host)
     if on_host:
-        defaults = [but_pinned(calls.graph, offer, on_host) for offer in defaults]
+        defaults = [without_pinned(calls.graph, offer, on_host) for offer in defaults]
     if len(defaults) > 1 or hosts:
         found.append(_greedy_contender(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]
@@ -157,7 +157,7 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     external = [offer for offer in defaults if not offer.native]
     native = [offer for offer in defaults if offer.native]
     orders = [[offer, *native] for offer in external]
-    hosts = for_orphans(calls.graph, menu.offers)
+    hosts = for_untaken_operators(calls.graph, menu.offers)
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(calls):

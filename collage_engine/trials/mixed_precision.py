@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyMaker
@@ -126,7 +126,7 @@ def mixed_records(
     burden: Mapping[int, float],
     effort: Mapping[int, float],
     key_of: KeyOf,
-) -> list[CandidateRecord]:
+) -> list[Candidate]:
     """The reduced ones of these partitions again, unmeasured, at each share of their burden.
 
     The share is that of all of them together. None where nothing or everything stays in float32.
@@ -135,7 +135,7 @@ def mixed_records(
     makers = KeyMaker(model.graph, model.constant)
     known = {record.id for record in records}
     inside = [n for p in partitions for n in p.nodes if n in products]
-    found: dict[str, CandidateRecord] = {}
+    found: dict[str, Candidate] = {}
     for share in shares:
         full = left_full(inside, burden, effort, share)
         for old in partitions:

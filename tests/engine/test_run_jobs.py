@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from collage_engine.build.build_job import BuildCover, BuildJob
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -31,8 +31,8 @@ class FakeWorkspace:
     def is_current(self) -> bool:
         return self.current
 
-    close = Workspace.close
-    empty = Workspace.empty
+    close = OpenModel.close
+    empty = OpenModel.empty
 
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypa
 
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(child, "_WORKSPACES", {})
-    monkeypatch.setattr(child, "Workspace", FakeWorkspace)
+    monkeypatch.setattr(child, "OpenModel", FakeWorkspace)
     monkeypatch.setitem(child._JOBS, "build", build)
     child.serve(("build", {"fail": False}), lambda _: None)
     with pytest.raises(CollageError):

@@ -9,7 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.candidates.host_offers import for_orphans, host_offers, on_host, pinned_to_host
+from collage_engine.candidates.host_candidates import (
+    for_untaken_operators,
+    host_offers,
+    on_host,
+    pinned_to_host,
+)
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
@@ -179,9 +184,9 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     # 1: refused by the device; 2: pinned; 4: small. Operators 0 and 3 read a megabyte.
     assert taken == [1, 2, 4]
     assert "copied" in str(host.supports(graph.operators[0]))
-    (orphans,) = for_orphans(graph, [device, host])
+    (orphans,) = for_untaken_operators(graph, [device, host])
     assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
-    assert not for_orphans(graph, [offer(GPU), host])
+    assert not for_untaken_operators(graph, [offer(GPU), host])
     b = GraphBuilder((1, 64, 64, 64))
     large = b.build(b.call("exp", b.parameter()))
     assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]
