@@ -20,6 +20,7 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 from collage_engine.records.typed import decode
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
 
@@ -303,10 +304,10 @@ class EngineClient(QObject):
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
         self._hello_timer.stop()
-        if answer.version != protocol.VERSION:
+        if answer.version != SERVICE_PROTOCOL:
             self._end(
                 f"the engine speaks protocol version {answer.version}, this window "
-                f"{protocol.VERSION}: install the same version on both sides"
+                f"{SERVICE_PROTOCOL}: install the same version on both sides"
             )
             return
         self.hello = answer

@@ -74,7 +74,7 @@ class Comparing(DocumentState):
                 return {}
             return _comparable(self.shown.placement, run.placement)
         name, _ = self.reference_time()
-        by_work = {
+        by_work: dict[tuple[str, tuple[int, ...]], str] = {
             (c.instance.toolchain, c.nodes): c.id
             for c in self.candidates.values()
             if not c.takes and not c.gives  # a toolchain alone has plain borders

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from collage_engine import __version__
-from collage_engine.artifact.manifest import FORMAT, FORMAT_VERSION, MANIFEST, is_artifact, sha256
+from collage_engine.artifact.manifest import FORMAT, MANIFEST, is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import leftovers, only_inside, real, write_whole
@@ -28,6 +28,7 @@ from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.records.typed import decode
+from collage_engine.records.versions import ARTIFACT_FORMAT
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -157,7 +158,7 @@ def _manifest(
         ]
     return {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": ARTIFACT_FORMAT,
         "model": {
             "name": Path(model.record.path).name,
             "sha256": model.record.sha256,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.versions import ARTIFACT_FORMAT
 
 FORMAT = "collage-artifact"
-FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 
@@ -36,10 +36,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{folder / MANIFEST} cannot be read: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArtifactError(f"{folder} is no artifact of this project")
-    if manifest.get("format_version") != FORMAT_VERSION:
+    if manifest.get("format_version") != ARTIFACT_FORMAT:
         raise ArtifactError(
             f"{folder} is an artifact of version {manifest.get('format_version')}; "
-            f"this is version {FORMAT_VERSION}: export it again"
+            f"this is version {ARTIFACT_FORMAT}: export it again"
         )
     return manifest
 

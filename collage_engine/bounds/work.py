@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 from collage_engine.bounds.conv_windows import convolution_windows, pool_windows
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import FLOAT32
 
 WINOGRAD = 5.0625
@@ -66,9 +67,9 @@ class WorkCounter:
         self.direct = direct
         self.precision = precision
         self._operations: dict[int, float] = {}
-        self._reads: dict[int, tuple[int, ...]] = {}
+        self._reads: dict[int, tuple[NodeIndex, ...]] = {}
 
-    def of(self, nodes: IndexSet) -> Work:
+    def of(self, nodes: NodeSet) -> Work:
         """The least work of a set of nodes (closed first)."""
         graph = self.graph
         nodes = graph.close(nodes)
@@ -109,7 +110,7 @@ class WorkCounter:
         )
         return work
 
-    def _rounds_to_eight_bits(self, nodes: IndexSet) -> bool:
+    def _rounds_to_eight_bits(self, nodes: NodeSet) -> bool:
         """Then a toolchain may compute in whole numbers, and keep weights in them."""
         found = False
         for index in members(nodes):
@@ -129,7 +130,7 @@ class WorkCounter:
             self._operations[index] = known
         return known
 
-    def reads_whole(self, index: int) -> tuple[int, ...]:
+    def reads_whole(self, index: int) -> tuple[NodeIndex, ...]:
         """Inputs of which a call that is needed whole leaves no element unread."""
         known = self._reads.get(index)
         if known is None:

@@ -12,9 +12,11 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.model.importer import ImportedModel
+from collage_engine.model.index_set import NO_OPERATORS, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.search.coalesce import coalesce
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.store.keys import KeyMaker
@@ -44,8 +46,9 @@ def merged_candidates(
     atoms = call_graph(model.graph).atoms
 
     def may_merge(nodes: tuple[int, ...], toolchain: str) -> bool:
-        bits = sum(1 << node for node in nodes)
-        return not any(atoms.get(node, 0) & ~bits for node in nodes)
+        operators = tuple(map(OperatorNumber, nodes))
+        inside = operator_set(operators)
+        return not any(atoms.get(o, NO_OPERATORS) & ~inside for o in operators)
 
     makers = KeyMaker(model.graph, model.constant)
     found = []
@@ -54,7 +57,7 @@ def merged_candidates(
         candidate = make_candidate(
             model.graph,
             instance,
-            proposal.nodes,
+            tuple(map(OperatorNumber, proposal.nodes)),
             rule="coalesced",
             takes=proposal.takes,
             gives=proposal.gives,

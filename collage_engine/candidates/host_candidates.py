@@ -15,6 +15,7 @@ import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.offer import Offer
+from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.toolchain import ToolchainInstance
@@ -67,7 +68,7 @@ def host_offers(
         for instance in toolchain.instances(threads, "float32")[:1]:
             offer = make(toolchain, on_host(instance))
 
-            def supports(index: int, offer: Offer = offer) -> str | None:
+            def supports(index: NodeIndex, offer: Offer = offer) -> str | None:
                 number = graph.operator_number[index]
                 if number in untaken or number in pinned or _small(graph, index):
                     return offer.supports(index)
@@ -106,8 +107,10 @@ def without_pinned(graph: DataflowGraph, offer: Offer, pinned: Collection[int]) 
     return _only(graph, offer, lambda number: number not in pinned, "it is pinned to the host")
 
 
-def _only(graph: DataflowGraph, offer: Offer, may: Callable[[int], bool], why_not: str) -> Offer:
-    def supports(index: int) -> str | None:
+def _only(
+    graph: DataflowGraph, offer: Offer, may: Callable[[OperatorNumber], bool], why_not: str
+) -> Offer:
+    def supports(index: NodeIndex) -> str | None:
         return offer.supports(index) if may(graph.operator_number[index]) else why_not
 
     return replace(offer, supports=supports)
@@ -121,7 +124,7 @@ def _untaken(graph: DataflowGraph, offers: Sequence[Offer]) -> frozenset[int]:
     )
 
 
-def _small(graph: DataflowGraph, index: int) -> bool:
+def _small(graph: DataflowGraph, index: NodeIndex) -> bool:
     node = graph.nodes[index]
     if node.op in PRODUCTS:
         return False

@@ -11,6 +11,7 @@ from collage_engine.lowering.accuracy import TOLERANCES, tolerance
 from collage_engine.lowering.rounding import relative_bound, roundings
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UsageError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.settings import RunSettings
 
 
@@ -61,6 +62,6 @@ def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
     """
     kinds = {kind.dtype for node in model.graph.nodes for kind in node.types} - {"float64"}
     bound = max([tolerance(settings.precision), *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])
-    everything = (1 << len(model.graph.nodes)) - 1
+    everything = NodeSet((1 << len(model.graph.nodes)) - 1)
     depth = max(roundings(model.graph, everything).values(), default=0)
     return max(bound, relative_bound(depth)) if depth else bound

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.runtime_facts import BYTES, CONFLICT, LICENCE, WEIGHTS
-from collage_engine.toolchains.registry import get
+from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
+from collage_engine.toolchains import registry
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
@@ -20,7 +20,7 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
     """
     facts = {WEIGHTS: float(weights_bytes)}
     for name in names:
-        toolchain = get(name)
+        toolchain = registry.get(name)
         try:
             libraries = toolchain.runtime_libraries()
         except ToolchainError:
@@ -31,8 +31,4 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
             for licence in re.split(r"\s+AND\s+", text):
                 if licence:
                     facts[f"{LICENCE}{name}:{licence}"] = 1.0
-        for other in toolchain.conflicts:
-            if other in names:
-                one, two = sorted((name, other))
-                facts[f"{CONFLICT}{one}:{two}"] = 1.0
     return facts

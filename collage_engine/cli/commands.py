@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from collage_engine.records.errors import (
     SessionError,
     UsageError,
 )
+from collage_engine.records.event import SHOWN
 from collage_engine.records.files import write_atomically
 from collage_engine.report.numbers import counted, time_text
 from collage_engine.service import answers
@@ -31,6 +33,8 @@ from collage_engine.service.open_document import OpenDocument
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
 from collage_engine.session.pins import close_names
+
+_LOG = logging.getLogger(__name__)
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -45,6 +49,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     if isinstance(error, Cancelled):
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
     print(f"collage: {'; '.join(lines)}", file=sys.stderr)
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
@@ -331,30 +336,29 @@ def _search(options: argparse.Namespace) -> int:
 def _store(options: argparse.Namespace) -> int:
     import msgspec
 
-    from collage_engine.store.store import Store
+    from collage_engine.store.store import Store, StoreReader
 
-    store = Store(None)
     if options.action == "info":
-        info = msgspec.to_builtins(store.info())
+        info = msgspec.to_builtins(StoreReader().info())
         if options.json:
             output.print_json(info)
         else:
             output.print_store(info)
     elif options.action == "export":
-        count = store.export(Path(options.file))
+        count = StoreReader().export(Path(options.file))
         say(f"{counted(count, 'measurement')} written to {options.file}")
     elif options.action == "import":
-        count = store.import_(Path(options.file))
+        count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")
     else:
-        say(f"{counted(store.clear(), 'measurement')} forgotten")
+        say(f"{counted(Store().clear(), 'measurement')} forgotten")
     return 0
 
 
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main()
+    return main(getattr(options, "verbose", 0))
 
 
 _COMMANDS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from typing import Any, NoReturn
 from collage_engine import __version__
 from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
 from collage_engine.records.errors import CollageError
+
+_LOG = logging.getLogger(__name__)
 
 TRACE = "COLLAGE_TRACE"
 """Environment variable: set, a defect shows its stack trace."""
@@ -56,10 +59,21 @@ class _Command(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": HelpFormat} | options)
+        _add_verbose(self)
 
     def error(self, message: str) -> NoReturn:
         wrong = message.removeprefix("argument ")
         self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
+
+
+def _add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=argparse.SUPPRESS,
+        help="show on standard error what happens; -vv shows more",
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -228,8 +242,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser().parse_args(arguments)
         from collage_engine.cli import commands
         from collage_engine.cli.screen import prepare
+        from collage_engine.machine import logs
 
         prepare()
+        if options.command != "serve":  # the server configures its own
+            logs.configure(getattr(options, "verbose", 0))
+        _LOG.info("collage %s, version %s", options.command, __version__)
         try:
             status = commands.dispatch(options)
         except CollageError as error:
@@ -247,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
+        _LOG.exception("a defect ended the command")
         if os.environ.get(TRACE):
             raise
         kind = type(error).__name__

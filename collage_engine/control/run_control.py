@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from typing import TypeVar
 
 from collage_engine.control.progress import Emit, StageReport
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.event import Log, Stage, StageName
+from collage_engine.records.event import SHOWN, Log, Stage, StageName
 
 Resource = TypeVar("Resource")
+
+_LOG = logging.getLogger(__name__)
 
 ALWAYS_LISTED: tuple[StageName, ...] = (
     "import",
@@ -71,12 +74,14 @@ class RunControl:
         self.check()
         report = StageReport(name, self.emit)
         self.emit(Stage(stage=name))
+        _LOG.info("stage %s begins", name, extra=SHOWN)
         began = time.perf_counter()
         try:
             yield report
         finally:
             spent = time.perf_counter() - began
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            _LOG.info("stage %s: %.1f s %s", name, spent, report.detail, extra=SHOWN)
         self.emit(Stage(stage=name, done=True, seconds=spent, detail=report.detail))
 
     def total_seconds(self) -> dict[str, float]:
@@ -89,10 +94,12 @@ class RunControl:
     def warn(self, text: str) -> None:
         """Warn the user now, and keep the warning for the run's document."""
         self.warnings.append(text)
+        _LOG.warning("%s", text, extra=SHOWN)
         self.emit(Log(level="warning", text=text))
 
     def log(self, text: str) -> None:
         """Tell listeners something that needs no action."""
+        _LOG.info("%s", text, extra=SHOWN)
         self.emit(Log(text=text))
 
 

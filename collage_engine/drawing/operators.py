@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from collage_engine.drawing.words import short_operator
 from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.numbering import NodeIndex
 
 _OPERATORS_NAMED = 4
 
@@ -25,7 +26,7 @@ class OperatorGraph:
     outputs: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
     """(item, item), without duplicates, ordered by target."""
-    number: dict[int, int] = field(repr=False)
+    number: dict[NodeIndex, int] = field(repr=False)
     """Node index → operator number, calls only."""
     predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
     successors: tuple[tuple[int, ...], ...] = field(repr=False)
@@ -66,11 +67,11 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
     nodes = graph.nodes
     calls = tuple(node for node in nodes if node.form == "call")
     number = {node.index: at for at, node in enumerate(calls)}
-    sources: dict[int, tuple[int, ...]] = {}
-    used_inputs: dict[int, int] = {}
+    sources: dict[NodeIndex, tuple[NodeIndex, ...]] = {}
+    used_inputs: dict[NodeIndex, int] = {}
 
-    def sources_of(inputs: Sequence[int]) -> tuple[int, ...]:
-        found: dict[int, None] = {}
+    def sources_of(inputs: Sequence[NodeIndex]) -> tuple[NodeIndex, ...]:
+        found: dict[NodeIndex, None] = {}
         for index in inputs:
             for source in sources[index]:
                 found[source] = None
@@ -78,7 +79,7 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
 
     # Nodes come in post-DFS order, so that every producer is known before its users; sources
     # are node indices of calls and parameters here.
-    raw: list[tuple[int, int]] = []
+    raw: list[tuple[NodeIndex, NodeIndex]] = []
     for node in nodes:
         if node.form in ("call", "parameter"):
             sources[node.index] = (node.index,)
@@ -97,7 +98,7 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
     inputs = tuple(by_index[index] for index in used_inputs)
     count = len(calls)
 
-    def item(index: int) -> int:
+    def item(index: NodeIndex) -> int:
         return number[index] if index in number else count + used_inputs[index]
 
     edges = [(item(a), item(b)) for a, b in raw]

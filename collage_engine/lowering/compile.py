@@ -7,10 +7,10 @@ to build. A native one goes through ``relax.build`` and the VM, in process, noth
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
@@ -19,59 +19,41 @@ from collage_engine.toolchains.base import Function, Toolchain
 if TYPE_CHECKING:
     import numpy as np
 
-Timer = Callable[[int], float]
-
 PYTHON_LOOP_FROM_S = 300e-6
 """Calls at least this long are timed by a Python loop, whose 0.2 µs no longer shows; shorter ones
 by TVM's evaluator, which costs one more call each time but only 15 ns per call."""
 
 
-class Compiled(ABC):
-    """A compiled candidate; close it to give its weights and threads back."""
-
-    def __init__(self, function: Function, toolchain: Toolchain) -> None:
-        self.function = function
-        self.toolchain = toolchain
-
-    @abstractmethod
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs, in the function's order, for inputs in the function's order; both as stored."""
-
-    @abstractmethod
-    def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
-        """Bind inputs; the result makes ``n`` calls in a row and returns their total seconds."""
-
-    @abstractmethod
-    def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of the compiled module."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Drop the module; nothing may be called afterwards."""
-
-    def __enter__(self) -> Compiled:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
 def compile_function(function: Function) -> Compiled:
-    """Compile for this machine. ``ToolchainError`` says why a toolchain cannot take it."""
+    """Compile a function for this machine, or for the device of its instance.
+
+    Raises:
+        ToolchainError: With the reason why the toolchain cannot take it.
+    """
     from collage_engine.toolchains.registry import get
 
-    toolchain = get(function.instance.toolchain)
-    if function.instance.architecture:
-        from collage_engine.lowering.compile_cuda import CudaCompiled, copies_wanted, weight_bytes
-        from collage_engine.machine.cuda import cuda_probe
+    kind = "cuda" if function.instance.architecture else "cpu"
+    return _COMPILERS[kind](function, get(function.instance.toolchain))
 
-        cache = max((device.l2_bytes for device in cuda_probe().devices), default=0)
-        model = function.model.record.weights_bytes
-        copies = copies_wanted(weight_bytes(function), model, cache)
-        return CudaCompiled(function, toolchain, copies)
-    if toolchain.native:
-        return NativeCompiled(function, toolchain)
-    return ExternalCompiled(function, toolchain)
+
+def _for_cpu(function: Function, toolchain: Toolchain) -> Compiled:
+    return (NativeCompiled if toolchain.native else ExternalCompiled)(function, toolchain)
+
+
+def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:
+    from collage_engine.lowering.compile_cuda import CudaCompiled, copies_wanted, weight_bytes
+    from collage_engine.machine.cuda import cuda_probe
+
+    cache = max((device.l2_bytes for device in cuda_probe().devices), default=0)
+    model = function.model.record.weights_bytes
+    return CudaCompiled(function, toolchain, copies_wanted(weight_bytes(function), model, cache))
+
+
+_COMPILERS: dict[str, Callable[[Function, Toolchain], Compiled]] = {
+    "cpu": _for_cpu,
+    "cuda": _for_cuda,
+}
+"""What compiles a function for a kind of device."""
 
 
 def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:

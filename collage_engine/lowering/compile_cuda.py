@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.lowering.compile import Compiled, Timer
+from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.lowering.tensors import numpy_dtype, to_numpy
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.cuda_guard import SOURCE, Guard, GuardKernel
-from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
+from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
@@ -183,6 +183,3 @@ class CudaCompiled(Compiled):
             self._timer.close()
             self._timer = None
         self._bodies, self._modules, self._outputs = [], [], []
-
-
-__all__ = ["CudaCompiled", "DeviceFault", "DeviceTimer", "copies_wanted", "weight_bytes"]

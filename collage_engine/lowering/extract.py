@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.formats import by_value
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import HOST, Formats
 from collage_engine.records.graph import TensorType
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 def function_of(
     model: ImportedModel,
     instance: ToolchainInstance,
-    operators: tuple[int, ...],
+    operators: Iterable[int],
     symbol: str,
     spin: bool = False,
     takes: Formats | None = None,
@@ -32,10 +34,11 @@ def function_of(
     its border.
     """
     graph = model.graph
-    nodes = graph.close(graph.to_indices(operators))
+    numbers = tuple(map(OperatorNumber, operators))
+    nodes = graph.close(graph.to_indices(numbers))
     inputs, outputs = graph.boundary(nodes)
     if not outputs:
-        raise ToolchainError(f"no value leaves the sub-graph of operators {list(operators)}")
+        raise ToolchainError(f"no value leaves the sub-graph of operators {list(numbers)}")
     for index in inputs:
         if graph.nodes[index].is_tuple:
             raise ToolchainError(
@@ -61,7 +64,10 @@ def _stored(formats: dict[int, str]) -> dict[int, str]:
 
 
 def relax_module(
-    model: ImportedModel, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
+    model: ImportedModel,
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
 ) -> Any:
     """A Relax module whose ``main`` computes ``outputs`` from ``inputs`` with a closed set.
 

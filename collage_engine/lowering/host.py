@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from collage_engine.lowering.emit import add_kernels, add_placeholder, call_external, inline
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import MODULES, Function
@@ -74,12 +75,6 @@ def executable_of(function: Function, name: str) -> Any:
     from tvm import relax
 
     from collage_engine.lowering.extract import relax_type
-    from collage_engine.lowering.rewrite import (
-        add_kernels,
-        add_placeholder,
-        call_external,
-        inline,
-    )
     from collage_engine.lowering.target import build_target, use_threads
     from collage_engine.toolchains.registry import get
 

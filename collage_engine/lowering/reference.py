@@ -20,8 +20,9 @@ import numpy as np
 
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
-from collage_engine.model.index_set import index_set, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.errors import Cancelled, CollageError, MeasureError, ModelError
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
 
@@ -104,9 +105,9 @@ class _Recorder:
         beside.write_text(json.dumps(about))
         beside.replace(self.folder / "values.json")
 
-    def segments(self) -> list[list[int]]:
+    def segments(self) -> list[list[NodeIndex]]:
         """Calls in topological order, cut where a segment would hold too many bytes."""
-        found: list[list[int]] = []
+        found: list[list[NodeIndex]] = []
         held = SEGMENT_BYTES + 1
         for index in self.graph.operators:
             node = self.graph.nodes[index]
@@ -123,11 +124,11 @@ class _Recorder:
             held += size
         return found
 
-    def segment(self, calls: Sequence[int]) -> None:
+    def segment(self, calls: Sequence[NodeIndex]) -> None:
         """Record the values of some calls; halves what ONNX cannot say or run as a whole."""
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped while the true values were recorded")
-        nodes = self.graph.close(index_set(calls))
+        nodes = self.graph.close(node_set(calls))
         inputs, _ = self.graph.boundary(nodes)
         outputs = tuple(
             i
@@ -160,9 +161,9 @@ class _Recorder:
 
     def by_onnx(
         self,
-        nodes: int,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
+        nodes: NodeSet,
+        inputs: tuple[NodeIndex, ...],
+        outputs: tuple[NodeIndex, ...],
         arrays: list[np.ndarray],
     ) -> list[np.ndarray]:
         from collage_engine.model.onnx_writer import to_onnx
@@ -187,9 +188,9 @@ class _Recorder:
 
     def relax(
         self,
-        nodes: int,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
+        nodes: NodeSet,
+        inputs: tuple[NodeIndex, ...],
+        outputs: tuple[NodeIndex, ...],
         arrays: list[np.ndarray],
     ) -> list[np.ndarray]:
         module = relax_module(self.model, nodes, inputs, outputs)

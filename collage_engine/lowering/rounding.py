@@ -13,13 +13,14 @@ from __future__ import annotations
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
+from collage_engine.records.numbering import NodeSet
 
 SHARE = 1e-3
 """Of the elements that may be more than one step apart, where roundings follow each other."""
 
 
-def roundings(graph: DataflowGraph, nodes: IndexSet) -> dict[int, int]:
+def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
     """For each node of a set: the most quantize calls on a path inside it that ends there."""
     depth: dict[int, int] = {}
     for index in members(nodes):

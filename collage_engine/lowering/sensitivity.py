@@ -9,6 +9,7 @@ is that value's turn.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.model.importer import ImportedModel
+
+_LOG = logging.getLogger(__name__)
 
 LEVEL = 2e-3
 """max|noise| / max|value|: about what rounding to bfloat16 leaves in a product's result."""
@@ -58,7 +61,9 @@ def carried(
     try:
         probe = _Probe(model, sorted(set(names.values())), threads)
     except Exception:
-        return {}  # an estimate only: what is promised is measured without it
+        # An estimate only: the tolerance is kept by measuring, also without it.
+        _LOG.warning("errors cannot be followed through the model", exc_info=True)
+        return {}
     end = time.monotonic() + limit_s
     order = _spread(list(dict.fromkeys(names[index] for index in sorted(names))))
 

@@ -21,10 +21,13 @@ import select
 import signal
 import struct
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
+from collage_engine.machine import logs
+from collage_engine.machine.logs import LogSettings
 from collage_engine.machine.processes import kill, kill_descendants
 
 PR_SET_PDEATHSIG = 1
@@ -41,7 +44,13 @@ def prctl(option: int, value: int | bytes) -> None:
 
 
 def main(
-    target: str, life: int, requests: int, replies: int, name: str, parent: int
+    target: str,
+    life: int,
+    requests: int,
+    replies: int,
+    name: str,
+    parent: int,
+    log: dict[str, Any],
 ) -> None:  # pragma: no cover - runs in the child, where coverage does not look
     """Start the server below a warden. Never returns."""
     for descriptor in (life, requests, replies):
@@ -60,7 +69,7 @@ def main(
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     status = 1
     try:
-        serve(target, os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
+        serve(target, os.fdopen(requests, "rb"), os.fdopen(replies, "wb"), name, LogSettings(**log))
         status = 0
     except BrokenPipeError:
         pass
@@ -154,17 +163,29 @@ def _tell_crashes() -> None:
         faulthandler.enable()
 
 
-def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
+def serve(
+    target: str,
+    requests: BinaryIO,
+    replies: BinaryIO,
+    name: str = "collage-worker",
+    log: LogSettings | None = None,
+) -> None:
     """Answer requests until the parent closes them.
 
     The target is imported at the first request, so that an import that fails (or crashes) is
     the answer to it.
     """
+    writing = threading.Lock()
+
+    def write(packed: bytes) -> None:
+        with writing:  # records of the log come from any thread
+            replies.write(packed)
+            replies.flush()
 
     def send(kind: str, body: Any) -> None:
-        replies.write(pack_message((kind, body)))
-        replies.flush()
+        write(pack_message((kind, body)))
 
+    logs.inherit(log or LogSettings(), lambda record: send("log", record), name)
     send("hello", os.getpid())
     function: Callable[..., Any] | None = None
     with_messages = False
@@ -192,5 +213,4 @@ def serve(target: str, requests: BinaryIO, replies: BinaryIO) -> None:
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             send("error", describe_error(error))
         else:
-            replies.write(packed)
-            replies.flush()
+            write(packed)

@@ -6,10 +6,12 @@ operations (Collage's ``DataflowGraph::downstream_map_``, TVM v0.18, ``dataflow_
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 
 
 class DataflowGraph:
@@ -29,16 +31,16 @@ class DataflowGraph:
         return len(self.nodes)
 
     @cached_property
-    def users(self) -> tuple[tuple[int, ...], ...]:
+    def users(self) -> tuple[tuple[NodeIndex, ...], ...]:
         """Nodes that read each node's value, ascending, without duplicates."""
-        users: list[list[int]] = [[] for _ in self.nodes]
+        users: list[list[NodeIndex]] = [[] for _ in self.nodes]
         for node in self.nodes:
             for source in dict.fromkeys(node.inputs):
                 users[source].append(node.index)
         return tuple(map(tuple, users))
 
     @cached_property
-    def downstream(self) -> tuple[IndexSet, ...]:
+    def downstream(self) -> tuple[NodeSet, ...]:
         """All nodes strictly reachable from each node."""
         reach = [0] * len(self.nodes)
         for index in range(len(self.nodes) - 1, -1, -1):
@@ -46,10 +48,10 @@ class DataflowGraph:
             for user in self.users[index]:
                 bits |= reach[user] | 1 << user
             reach[index] = bits
-        return tuple(reach)
+        return tuple(map(NodeSet, reach))
 
     @cached_property
-    def upstream(self) -> tuple[IndexSet, ...]:
+    def upstream(self) -> tuple[NodeSet, ...]:
         """All nodes from which each node is strictly reachable."""
         reach = [0] * len(self.nodes)
         for node in self.nodes:
@@ -57,47 +59,41 @@ class DataflowGraph:
             for source in node.inputs:
                 bits |= reach[source] | 1 << source
             reach[node.index] = bits
-        return tuple(reach)
+        return tuple(map(NodeSet, reach))
 
     @cached_property
-    def operators(self) -> tuple[int, ...]:
+    def operators(self) -> tuple[NodeIndex, ...]:
         """Node index of each operator number."""
         return tuple(n.index for n in self.nodes if n.form == "call")
 
     @cached_property
-    def operator_number(self) -> dict[int, int]:
+    def operator_number(self) -> dict[NodeIndex, OperatorNumber]:
         """Operator number of each call's node index."""
-        return {index: number for number, index in enumerate(self.operators)}
+        return {index: OperatorNumber(number) for number, index in enumerate(self.operators)}
 
     @cached_property
-    def output_set(self) -> IndexSet:
+    def output_set(self) -> NodeSet:
         """Nodes whose value leaves the function."""
-        bits = 0
-        for index in self.record.outputs:
-            bits |= 1 << index
-        return bits
+        return node_set(self.record.outputs)
 
-    def to_indices(self, numbers: tuple[int, ...]) -> IndexSet:
-        """Operator numbers → index set of their calls (glue not included)."""
-        bits = 0
-        for number in numbers:
-            bits |= 1 << self.operators[number]
-        return bits
+    def to_indices(self, numbers: Iterable[OperatorNumber]) -> NodeSet:
+        """The set of the calls with these operator numbers, without the glue between them."""
+        return node_set(self.operators[number] for number in numbers)
 
-    def to_operators(self, bits: IndexSet) -> tuple[int, ...]:
-        """Index set → operator numbers of the calls in it."""
+    def to_operators(self, nodes: NodeSet) -> tuple[OperatorNumber, ...]:
+        """The operator numbers, ascending, of the calls in a set of nodes."""
         number = self.operator_number
-        return tuple(number[i] for i in members(bits) if i in number)
+        return tuple(number[i] for i in members(nodes) if i in number)
 
-    def close(self, bits: IndexSet) -> IndexSet:
+    def close(self, nodes: NodeSet) -> NodeSet:
         """Add the glue that a set of calls needs so that no tuple crosses its border.
 
         Tuples read inside, projections of tuples made inside, and constants read only through
         them are added; glue may belong to several candidates, only calls are covered once.
         Constants read by calls inside are added too: weights are bound.
         """
-        closed = bits
-        for index in members(bits):
+        closed = int(nodes)
+        for index in members(nodes):
             node = self.nodes[index]
             for source in node.inputs:
                 self_node = self.nodes[source]
@@ -112,24 +108,25 @@ class DataflowGraph:
                 for user in self.users[index]:
                     if self.nodes[user].form == "projection":
                         closed |= 1 << user
-        return closed
+        return NodeSet(closed)
 
-    def producer(self, index: int) -> int:
+    def producer(self, index: NodeIndex) -> NodeIndex:
         """The call (or parameter, or constant) behind a projection; the node itself else."""
         node = self.nodes[index]
         while node.form == "projection":
             node = self.nodes[node.inputs[0]]
         return node.index
 
-    def boundary(self, bits: IndexSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def boundary(self, nodes: NodeSet) -> tuple[tuple[NodeIndex, ...], tuple[NodeIndex, ...]]:
         """Tensor values that a closed set reads from outside, and those it must hand out.
 
         Both ascending by index. Inputs are parameters, calls and projections outside; outputs
         are calls and projections inside whose value is read outside or leaves the function.
         """
-        reads: set[int] = set()
-        gives: set[int] = set()
-        for index in members(bits):
+        bits = int(nodes)
+        reads: set[NodeIndex] = set()
+        gives: set[NodeIndex] = set()
+        for index in members(nodes):
             node = self.nodes[index]
             for source in node.inputs:
                 if not bits >> source & 1:

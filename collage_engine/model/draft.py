@@ -23,8 +23,8 @@ from onnx import (
     numpy_helper,
 )
 
-from collage_engine.model.onnx_branches import outer_values, with_outer_values
 from collage_engine.model.onnx_file import tensor_array
+from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
 
 
 @dataclass(eq=False, slots=True)

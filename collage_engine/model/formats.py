@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 SPATIAL = frozenset(
     {
@@ -42,7 +43,7 @@ is."""
 
 
 def by_value(
-    graph: DataflowGraph, values: Iterable[int], formats: Formats | None
+    graph: DataflowGraph, values: Iterable[NodeIndex], formats: Formats | None
 ) -> dict[int, str]:
     """Formats of these border values (node indices), given by operator number of the producer.
 
@@ -51,7 +52,7 @@ def by_value(
     """
     if not formats:
         return {}
-    found = {}
+    found: dict[int, str] = {}
     for index in values:
         number = graph.operator_number.get(graph.producer(index))
         name = PLAIN if number is None else formats.get(number, PLAIN)
@@ -61,7 +62,7 @@ def by_value(
 
 
 def border_formats(
-    graph: DataflowGraph, nodes: IndexSet, takes: Formats, gives: Formats
+    graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
     """A record's formats by node index, over the border of a closed set."""
     if not takes and not gives:
@@ -78,9 +79,7 @@ def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
     return tuple(u for u in graph.users[index] if graph.nodes[u].form == "projection")
 
 
-def channels_last_border(
-    graph: DataflowGraph, nodes: IndexSet
-) -> tuple[dict[int, str], dict[int, str]]:
+def channels_last_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
     """``takes`` and ``gives`` of a set, by operator number, with every image of its border NHWC.
 
     Empty where no value is another one in memory then. Graph inputs are plain always; so is what
@@ -89,7 +88,8 @@ def channels_last_border(
     nodes = graph.close(nodes)
     inputs, outputs = graph.boundary(nodes)
     images = image_values(graph)
-    takes, gives = {}, {}
+    takes: dict[int, str] = {}
+    gives: dict[int, str] = {}
     for index in inputs:
         number = graph.operator_number.get(graph.producer(index))
         if number is not None and index in images:
@@ -101,18 +101,20 @@ def channels_last_border(
     return takes, gives
 
 
-def host_border(graph: DataflowGraph, nodes: IndexSet) -> tuple[dict[int, str], dict[int, str]]:
+def host_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
     """``takes`` and ``gives`` of a set on the host of a device, by operator number: all of it."""
     inputs, outputs = graph.boundary(graph.close(nodes))
     numbers = (graph.operator_number.get(graph.producer(index)) for index in inputs)
-    gives = {graph.operator_number[graph.producer(index)]: HOST for index in outputs}
+    gives: dict[int, str] = {
+        graph.operator_number[graph.producer(index)]: HOST for index in outputs
+    }
     return {number: HOST for number in numbers if number is not None}, gives
 
 
-_images: WeakKeyDictionary[DataflowGraph, frozenset[int]] = WeakKeyDictionary()
+_images: WeakKeyDictionary[DataflowGraph, frozenset[NodeIndex]] = WeakKeyDictionary()
 
 
-def image_values(graph: DataflowGraph) -> frozenset[int]:
+def image_values(graph: DataflowGraph) -> frozenset[NodeIndex]:
     """Tensor values that belong to images and are other bytes in NHWC than plain.
 
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
@@ -124,8 +126,8 @@ def image_values(graph: DataflowGraph) -> frozenset[int]:
     return found
 
 
-def _search(graph: DataflowGraph) -> frozenset[int]:
-    found: set[int] = set()
+def _search(graph: DataflowGraph) -> frozenset[NodeIndex]:
+    found: set[NodeIndex] = set()
     groups = []
     for index in graph.operators:
         node = graph.nodes[index]
@@ -154,7 +156,7 @@ def _search(graph: DataflowGraph) -> frozenset[int]:
     return frozenset(found)
 
 
-def _could_be(graph: DataflowGraph, index: int) -> bool:
+def _could_be(graph: DataflowGraph, index: NodeIndex) -> bool:
     node = graph.nodes[index]
     return (
         node.form in ("call", "projection", "parameter")
@@ -163,20 +165,20 @@ def _could_be(graph: DataflowGraph, index: int) -> bool:
     )
 
 
-def _operands(graph: DataflowGraph, index: int) -> Iterator[int]:
+def _operands(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
     for source in graph.nodes[index].inputs:
         node = graph.nodes[source]
         yield from node.inputs if node.form == "tuple" else (source,)
 
 
-def _results(graph: DataflowGraph, index: int) -> Iterator[int]:
+def _results(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
     if graph.nodes[index].is_tuple:
         yield from (u for u in graph.users[index] if graph.nodes[u].form == "projection")
     else:
         yield index
 
 
-def layout_blind(graph: DataflowGraph, nodes: IndexSet, takes: Formats, gives: Formats) -> bool:
+def layout_blind(graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats) -> bool:
     """Whether a candidate does the very same work whatever order its images' axes lie in.
 
     So it is when all its operators are elementwise over operands of one type (scalars aside),

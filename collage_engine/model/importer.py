@@ -22,6 +22,7 @@ from collage_engine.model.frontend import Frontend
 from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.post_dominators import post_dominators
@@ -29,6 +30,7 @@ from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
+from collage_engine.records.numbering import NodeIndex
 
 
 @dataclass
@@ -79,10 +81,8 @@ class ImportedModel:
         return random_inputs(self.graph, self.inputs, seed)
 
     @cached_property
-    def onnx_index(self) -> Any:
-        """Producers and weights of the cleaned model by name (see ``onnx_slice``)."""
-        from collage_engine.model.onnx_slice import OnnxIndex
-
+    def onnx_index(self) -> OnnxIndex:
+        """Producers and weights of the cleaned model by name."""
         return OnnxIndex(self.onnx)
 
 
@@ -156,13 +156,14 @@ def _records(
     values: list[Value], resolver: Resolver, clean: CleanModel
 ) -> tuple[DataflowGraph, set[str]]:
     """The dataflow graph's records, and the user's node names that live on in it."""
-    index = {id(v): i for i, v in enumerate(values)}
+    index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
     outputs = tuple(index[id(v)] for v in resolver.outputs)
     parents = post_dominators([[index[id(i)] for i in v.inputs] for v in values], set(outputs))
     kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
-    for number, value in enumerate(values):
+    for value in values:
+        number = index[id(value)]
         onnx_nodes = clean.names.get(value.owner, ()) if value.form == "call" else ()
         lived.update(onnx_nodes)
         name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""

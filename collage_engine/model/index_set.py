@@ -1,49 +1,71 @@
-"""Index sets: sets of node indices held in one Python int used as a bit set.
+"""Sets of node indices and of operator numbers, each held in one Python integer as a bit set.
 
-Union is ``|``, intersection ``&``, difference ``a & ~b``, subset ``a & ~b == 0``.
+Union is ``|``, intersection ``&``, difference ``a & ~b``, and ``a`` is a subset of ``b`` when
+``a & ~b`` is empty. The types are in ``records.numbering``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-IndexSet = int
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
+
+if TYPE_CHECKING:
+    from collage_engine.records.numbering import BitSet, Member
+
+NO_NODES = NodeSet(0)
+"""The empty set of nodes."""
+
+NO_OPERATORS = OperatorSet(0)
+"""The empty set of operators."""
 
 
-def index_set(indices: Iterable[int]) -> IndexSet:
-    """The set of these indices."""
+def node_set(indices: Iterable[NodeIndex]) -> NodeSet:
+    """The set of these nodes."""
     bits = 0
     for index in indices:
         bits |= 1 << index
-    return bits
+    return NodeSet(bits)
 
 
-def members(bits: IndexSet) -> Iterator[int]:
-    """Indices in ascending order."""
+def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
+    """The set of these operators."""
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number
+    return OperatorSet(bits)
+
+
+def one_node(index: NodeIndex) -> NodeSet:
+    """The set of one node."""
+    return NodeSet(1 << index)
+
+
+def one_operator(number: OperatorNumber) -> OperatorSet:
+    """The set of one operator."""
+    return OperatorSet(1 << number)
+
+
+def members(bits: BitSet[Member]) -> Iterator[Member]:
+    """Members in ascending order."""
+    rest = int(bits)
     index = -1
-    while bits:
+    while rest:
         # Shifting leaves a number as short as the window of the set, however far up it lies.
-        step = (bits & -bits).bit_length()
+        step = (rest & -rest).bit_length()
         index += step
-        yield index
-        bits >>= step
+        yield index  # type: ignore[misc]  # The set's type says which numbering its bits have.
+        rest >>= step
 
 
-def first(bits: IndexSet) -> int:
-    """The smallest index; -1 when empty."""
-    return (bits & -bits).bit_length() - 1
+def first(bits: BitSet[Member]) -> Member:
+    """The smallest member; the set must not be empty."""
+    rest = int(bits)
+    return (rest & -rest).bit_length() - 1  # type: ignore[return-value]  # As in ``members``.
 
 
-def last(bits: IndexSet) -> int:
-    """The largest index; -1 when empty."""
-    return bits.bit_length() - 1
-
-
-def size(bits: IndexSet) -> int:
-    return bits.bit_count()
-
-
-def to_text(bits: IndexSet) -> str:
+def to_text(bits: BitSet[Member]) -> str:
     """``{3..5,9}``, runs of three or more written with dots, as upstream prints them."""
     parts: list[str] = []
     run: list[int] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from collage_engine.model.draft import Op, node_name
-from collage_engine.model.onnx_branches import outer_values
+from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 

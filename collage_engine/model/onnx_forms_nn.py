@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.onnx_slice import element_type
-from collage_engine.model.onnx_writer import Form, Writer, numpy_type
+from collage_engine.model.onnx_builder import Form, Writer, numpy_type
+from collage_engine.model.onnx_types import element_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 

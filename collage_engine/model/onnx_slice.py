@@ -5,41 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto
 
+from collage_engine.model.onnx_index import OnnxIndex
+from collage_engine.model.onnx_types import value_info
 from collage_engine.records.errors import ModelError
-from collage_engine.records.graph import TensorType
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-_ELEMENT_NAMES = {
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "float8_e8m0fnu": "FLOAT8E8M0",
-    "float4_e2m1fn": "FLOAT4E2M1",
-}
 _RESERVED = re.compile(r"_*v\d+")
-
-
-class OnnxIndex:
-    """Producers and weights of a model by name."""
-
-    def __init__(self, model: ModelProto) -> None:
-        self.producer: dict[str, NodeProto] = {o: n for n in model.graph.node for o in n.output}
-        self.place = {id(n): i for i, n in enumerate(model.graph.node)}
-        self.initializer: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
-        self._nodes = list(model.graph.node)  # keeps the ids above alive
-
-
-def element_type(dtype: str) -> int:
-    """ONNX element type of a record's type name."""
-    name = _ELEMENT_NAMES.get(dtype, dtype.replace("_", "").upper())
-    return int(TensorProto.DataType.Value(name))
-
-
-def value_info(name: str, kind: TensorType) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)
 
 
 def slice_model(
@@ -51,7 +26,7 @@ def slice_model(
     when a border value is inside a decomposed ONNX node, or when the outputs also need
     something that is not among the inputs.
     """
-    index: OnnxIndex = model.onnx_index
+    index = model.onnx_index
     nodes = model.graph.nodes
     names = {_border_name(model, i): f"v{i}" for i in inputs}
     wanted = {_border_name(model, i): f"v{i}" for i in outputs}

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_graph
+from collage_engine.model.index_set import NO_OPERATORS, one_operator
+from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.patterns import describe
 from collage_engine.partition.rules import Explanation, PartitionRule, Scope
 from collage_engine.records.graph import KIND_ORDER, Node, OpKind
+from collage_engine.records.numbering import NodeIndex, OperatorNumber, OperatorSet
 
 
 def epilogues(
-    calls: CallGraph, anchor: int, most: OpKind = "broadcast", max_operators: int = 32
+    calls: CallGraph, anchor: OperatorNumber, most: OpKind = "broadcast", max_operators: int = 32
 ) -> list[OperatorSet]:
     """Growing sets from the bare anchor to the anchor with its whole epilogue.
 
@@ -28,8 +30,8 @@ def epilogues(
     a set is kept where only one operator's value leaves it.
     """
     graph = calls.graph
-    found = [1 << anchor]
-    region = 1 << anchor
+    region = one_operator(anchor)
+    found = [region]
     reached = calls.downstream[anchor]
     queue = sorted(calls.users[anchor])
     while queue and region.bit_count() < max_operators:
@@ -42,7 +44,7 @@ def epilogues(
         outside = (s for s in calls.inputs[operator] if not region >> s & 1)
         if any(reached >> s & 1 for s in outside):
             continue
-        region |= 1 << operator
+        region |= one_operator(operator)
         reached |= calls.downstream[operator]
         queue = sorted({*queue, *calls.users[operator]})
         if len(calls.exits(region)) == 1:
@@ -67,7 +69,7 @@ class VerticalRule(PartitionRule):
             for part in epilogues(calls, operator, self.most, self.max_operators)
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
         return 1, f"{self.name}: {describe(scope.graph, index)} is in no anchor's epilogue"
@@ -95,9 +97,9 @@ class HorizontalRule(PartitionRule):
                     found.setdefault(union, None)
         return [scope.candidate(calls.to_nodes(union), self.name) for union in found]
 
-    def _groups(self, calls: CallGraph) -> Iterator[tuple[int, ...]]:
+    def _groups(self, calls: CallGraph) -> Iterator[tuple[OperatorNumber, ...]]:
         graph = calls.graph
-        groups: dict[tuple[int, int, str], list[int]] = {}
+        groups: dict[tuple[int, int, str], list[OperatorNumber]] = {}
         for operator in _anchors(calls):
             node = graph.nodes[graph.operators[operator]]
             for position, source in enumerate(node.inputs):
@@ -108,26 +110,28 @@ class HorizontalRule(PartitionRule):
             if 2 <= len(siblings) <= self.max_siblings:
                 yield tuple(siblings)
 
-    def _unions(self, calls: CallGraph, siblings: tuple[int, ...]) -> Iterator[OperatorSet]:
+    def _unions(
+        self, calls: CallGraph, siblings: tuple[OperatorNumber, ...]
+    ) -> Iterator[OperatorSet]:
         """The bare anchors together, then with their epilogues of equal length, then whole."""
         parts = [epilogues(calls, s, self.most) for s in siblings]
         longest = max(map(len, parts))
         for length in range(longest):
-            union = 0
+            union = NO_OPERATORS
             for part in parts:
                 union |= part[min(length, len(part) - 1)]
             if calls.convex(union):
                 yield union
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
         reason = f"{describe(scope.graph, index)} has no sibling anchor on one input"
         return 1, f"{self.name}: {reason}"
 
 
-def _anchors(calls: CallGraph) -> Iterator[int]:
-    for operator, index in enumerate(calls.graph.operators):
+def _anchors(calls: CallGraph) -> Iterator[OperatorNumber]:
+    for index, operator in calls.graph.operator_number.items():
         if calls.graph.nodes[index].kind == "anchor":
             yield operator
 

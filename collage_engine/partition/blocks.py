@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from collage_engine.model.index_set import IndexSet
-from collage_engine.partition.call_graph import CallGraph, OperatorSet
+from collage_engine.model.index_set import members, one_operator, operator_set
+from collage_engine.partition.call_graph import CallGraph
+from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,15 @@ class BlockLimits:
     """Operators between a value and the meeting of its branches, above which none is offered."""
 
 
-def post_dominators(calls: CallGraph) -> list[int]:
-    """Immediate post-dominator of every operator; -1 for none."""
-    parent = [-1] * calls.size
+NONE = OperatorNumber(-1)
+"""Stands for a post-dominator that does not exist."""
+
+
+def post_dominators(calls: CallGraph) -> list[OperatorNumber]:
+    """Immediate post-dominator of every operator; ``NONE`` where there is none."""
+    parent = [NONE] * calls.size
     depth = [0] * calls.size
-    for operator in range(calls.size - 1, -1, -1):
+    for operator in reversed(list(members(calls.everything))):
         if calls.leaving >> operator & 1 or not calls.users[operator]:
             continue
         parent[operator] = _common(calls.users[operator], parent, depth)
@@ -43,8 +48,10 @@ def post_dominators(calls: CallGraph) -> list[int]:
     return parent
 
 
-def _common(operators: Sequence[int], parent: list[int], depth: list[int]) -> int:
-    """Least common ancestor of operators in the post-dominator tree; -1 for none."""
+def _common(
+    operators: Sequence[OperatorNumber], parent: list[OperatorNumber], depth: list[int]
+) -> OperatorNumber:
+    """Least common ancestor of operators in the post-dominator tree; ``NONE`` for none."""
     found = operators[0]
     for other in operators[1:]:
         while found != other and found >= 0 and other >= 0:
@@ -53,12 +60,12 @@ def _common(operators: Sequence[int], parent: list[int], depth: list[int]) -> in
             else:
                 other = parent[other]
         if found < 0 or other < 0:
-            return -1
+            return NONE
     return found
 
 
 def blocks(
-    calls: CallGraph, groups: Sequence[IndexSet], limits: BlockLimits | None = None
+    calls: CallGraph, groups: Sequence[NodeSet], limits: BlockLimits | None = None
 ) -> list[OperatorSet]:
     """Blocks and branches as sets of operators, each once, near-linear in number.
 
@@ -75,16 +82,12 @@ def blocks(
     return [b for b in found if b.bit_count() > 1]
 
 
-def _group_ends(calls: CallGraph, groups: Sequence[IndexSet]) -> OperatorSet:
-    ends = 0
-    for group in groups:
-        exits = calls.exits(calls.from_nodes(group))
-        if len(exits) == 1:
-            ends |= 1 << exits[0]
-    return ends
+def _group_ends(calls: CallGraph, groups: Sequence[NodeSet]) -> OperatorSet:
+    exits = (calls.exits(calls.from_nodes(group)) for group in groups)
+    return operator_set(ends[0] for ends in exits if len(ends) == 1)
 
 
-def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[int, ...]]]:
+def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumber, ...]]]:
     """(everything below, direct readers) of each operator and each parameter."""
     for operator in range(calls.size):
         yield calls.downstream[operator], calls.users[operator]
@@ -96,14 +99,14 @@ def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[int, ...]]]:
                 for u in graph.users[node.index]
                 if u in graph.operator_number
             )
-            below = 0
+            below = operator_set(readers)
             for reader in readers:
-                below |= calls.downstream[reader] | 1 << reader
+                below |= calls.downstream[reader]
             yield below, readers
 
 
 def _between_cuts(
-    calls: CallGraph, parent: list[int], cuts: OperatorSet, limits: BlockLimits
+    calls: CallGraph, parent: list[OperatorNumber], cuts: OperatorSet, limits: BlockLimits
 ) -> Iterator[OperatorSet]:
     depth = [0] * calls.size
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
@@ -118,7 +121,7 @@ def _between_cuts(
         wanted.setdefault(most << doubling, most << (doubling - 1))
     for start, (below, readers) in enumerate(_starts(calls)):
         is_operator = start < calls.size
-        if not readers or (is_operator and not cuts >> start & 1):
+        if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
             continue
         if is_operator:
             node, place = parent[start], depth[start]
@@ -129,7 +132,7 @@ def _between_cuts(
         while node >= 0 and count < max(wanted, default=0):
             if cuts >> node & 1:
                 count += 1
-                block = below & calls.upstream[node] | 1 << node
+                block = below & calls.upstream[node] | one_operator(node)
                 if block.bit_count() > limits.max_operators:
                     break
                 if count in wanted and place % wanted[count] == 0:
@@ -137,7 +140,7 @@ def _between_cuts(
             node = parent[node]
 
 
-def _depths(parent: list[int]) -> list[int]:
+def _depths(parent: list[OperatorNumber]) -> list[int]:
     depth = [0] * len(parent)
     for operator in range(len(parent) - 1, -1, -1):
         if parent[operator] >= 0:
@@ -145,7 +148,9 @@ def _depths(parent: list[int]) -> list[int]:
     return depth
 
 
-def _branches(calls: CallGraph, parent: list[int], limits: BlockLimits) -> Iterator[OperatorSet]:
+def _branches(
+    calls: CallGraph, parent: list[OperatorNumber], limits: BlockLimits
+) -> Iterator[OperatorSet]:
     depth = _depths(parent)
     for below, readers in _starts(calls):
         if len(readers) < 2:

@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, index_set, members
-
-OperatorSet = int
-"""A bit set over operator numbers."""
+from collage_engine.model.index_set import NO_OPERATORS, first, members, one_operator, operator_set
+from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
 
 class CallGraph:
@@ -23,9 +21,9 @@ class CallGraph:
         self.graph = graph
         number = graph.operator_number
         self.size = len(graph.operators)
-        behind: list[tuple[int, ...]] = []
+        behind: list[tuple[OperatorNumber, ...]] = []
         """Operators whose value a node hands on: itself, or those behind a glue node."""
-        inputs: list[tuple[int, ...]] = []
+        inputs: list[tuple[OperatorNumber, ...]] = []
         for node in graph.nodes:
             if node.form == "call":
                 inputs.append(tuple(dict.fromkeys(o for s in node.inputs for o in behind[s])))
@@ -34,18 +32,15 @@ class CallGraph:
                 behind.append(tuple(dict.fromkeys(o for s in node.inputs for o in behind[s])))
             else:
                 behind.append(())
-        self.inputs: tuple[tuple[int, ...], ...] = tuple(inputs)
-        users: list[list[int]] = [[] for _ in range(self.size)]
+        self.inputs: tuple[tuple[OperatorNumber, ...], ...] = tuple(inputs)
+        users: list[list[OperatorNumber]] = [[] for _ in range(self.size)]
         for operator, sources in enumerate(inputs):
             for source in sources:
-                users[source].append(operator)
-        self.users: tuple[tuple[int, ...], ...] = tuple(map(tuple, users))
-        leaving = 0
-        for output in graph.record.outputs:
-            leaving |= index_set(behind[output])
-        self.leaving: OperatorSet = leaving
+                users[source].append(OperatorNumber(operator))
+        self.users: tuple[tuple[OperatorNumber, ...], ...] = tuple(map(tuple, users))
+        self.leaving = operator_set(o for output in graph.record.outputs for o in behind[output])
         """Operators whose value leaves the function."""
-        self.everything: OperatorSet = (1 << self.size) - 1
+        self.everything = OperatorSet((1 << self.size) - 1)
 
     @cached_property
     def downstream(self) -> tuple[OperatorSet, ...]:
@@ -56,7 +51,7 @@ class CallGraph:
             for user in self.users[operator]:
                 bits |= reach[user] | 1 << user
             reach[operator] = bits
-        return tuple(reach)
+        return tuple(map(OperatorSet, reach))
 
     @cached_property
     def upstream(self) -> tuple[OperatorSet, ...]:
@@ -67,12 +62,13 @@ class CallGraph:
             for source in sources:
                 bits |= reach[source] | 1 << source
             reach.append(bits)
-        return tuple(reach)
+        return tuple(map(OperatorSet, reach))
 
-    def neighbours(self, operator: int) -> tuple[int, ...]:
+    def neighbours(self, operator: OperatorNumber) -> tuple[OperatorNumber, ...]:
+        """Operators that an operator reads, then those that read it."""
         return self.inputs[operator] + self.users[operator]
 
-    def border_users(self, operators: OperatorSet) -> set[int]:
+    def border_users(self, operators: OperatorSet) -> set[OperatorNumber]:
         """Operators outside that read one inside."""
         return {
             user
@@ -81,7 +77,7 @@ class CallGraph:
             if not operators >> user & 1
         }
 
-    def exits(self, operators: OperatorSet) -> tuple[int, ...]:
+    def exits(self, operators: OperatorSet) -> tuple[OperatorNumber, ...]:
         """Operators inside whose value is read outside or leaves the function."""
         return tuple(
             o
@@ -95,37 +91,36 @@ class CallGraph:
 
     def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
         """Everything in ``within`` that is connected to ``seed`` through ``within``."""
-        found = seed
+        found = int(seed)
         work = list(members(seed))
         while work:
             for other in self.neighbours(work.pop()):
-                bit = 1 << other
-                if within & bit and not found & bit:
-                    found |= bit
+                if within >> other & 1 and not found >> other & 1:
+                    found |= 1 << other
                     work.append(other)
-        return found
+        return OperatorSet(found)
 
     def components(self, operators: OperatorSet) -> list[OperatorSet]:
         """Connected pieces of a set, by first operator."""
         pieces: list[OperatorSet] = []
         rest = operators
         while rest:
-            piece = self.component(rest & -rest, rest)
+            piece = self.component(one_operator(first(rest)), rest)
             pieces.append(piece)
             rest &= ~piece
         return pieces
 
     @cached_property
-    def atoms(self) -> dict[int, OperatorSet]:
+    def atoms(self) -> dict[OperatorNumber, OperatorSet]:
         """Operators that share a tuple value directly, so that only one candidate can hold them.
 
         Operator → its atom, for operators in atoms of two or more. A call that returns a tuple
         and a call that reads this tuple unprojected must not be parted: a tuple would cross.
         """
         graph, number = self.graph, self.graph.operator_number
-        parent: dict[int, int] = {}
+        parent: dict[OperatorNumber, OperatorNumber] = {}
 
-        def find(operator: int) -> int:
+        def find(operator: OperatorNumber) -> OperatorNumber:
             while parent.setdefault(operator, operator) != operator:
                 operator = parent[operator]
             return operator
@@ -135,17 +130,17 @@ class CallGraph:
                 for user in graph.users[node.index]:
                     if graph.nodes[user].form == "call":
                         parent[find(number[user])] = find(number[node.index])
-        groups: dict[int, OperatorSet] = {}
+        groups: dict[OperatorNumber, OperatorSet] = {}
         for operator in list(parent):
             root = find(operator)
-            groups[root] = groups.get(root, 0) | 1 << operator
+            groups[root] = groups.get(root, NO_OPERATORS) | one_operator(operator)
         return {o: bits for bits in self._hulls(list(groups.values())) for o in members(bits)}
 
     def _hulls(self, groups: list[OperatorSet]) -> list[OperatorSet]:
         """Convex sets around these sets, disjoint: what lies between belongs to them as well."""
         hulls: list[OperatorSet] = []
         for group in groups:
-            below = above = 0
+            below = above = NO_OPERATORS
             for operator in members(group):
                 below |= self.downstream[operator]
                 above |= self.upstream[operator]
@@ -153,7 +148,7 @@ class CallGraph:
             apart = [h for h in hulls if not h & hull]
             if len(apart) < len(hulls):
                 for other in hulls:
-                    hull |= other if other & hull else 0
+                    hull |= other if other & hull else NO_OPERATORS
                 hulls = self._hulls([*apart, hull])
             else:
                 hulls.append(hull)
@@ -164,20 +159,21 @@ class CallGraph:
         if self.atoms:
             closed = operators
             for operator in members(operators):
-                closed |= self.atoms.get(operator, 0)
+                closed |= self.atoms.get(operator, NO_OPERATORS)
             return closed
         return operators
 
-    def from_nodes(self, nodes: IndexSet) -> OperatorSet:
+    def from_nodes(self, nodes: NodeSet) -> OperatorSet:
         """The calls of an index set, as operator numbers."""
-        return index_set(self.graph.to_operators(nodes))
+        return operator_set(self.graph.to_operators(nodes))
 
-    def to_nodes(self, operators: OperatorSet) -> IndexSet:
+    def to_nodes(self, operators: OperatorSet) -> NodeSet:
         """The closed index set of a set of operators: with its constants, tuples, projections."""
-        return self.graph.close(self.graph.to_indices(tuple(members(operators))))
+        return self.graph.close(self.graph.to_indices(members(operators)))
 
-    def of(self, operators: Iterable[int]) -> OperatorSet:
-        return index_set(operators)
+    def of(self, operators: Iterable[OperatorNumber]) -> OperatorSet:
+        """The set of these operators."""
+        return operator_set(operators)
 
 
 def call_graph(graph: DataflowGraph) -> CallGraph:

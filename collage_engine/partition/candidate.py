@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
+from collage_engine.records.numbering import NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 LABEL_LIMIT = 80
@@ -24,7 +24,7 @@ class CandidatePartition:
     rule: str = ""
 
     @property
-    def composites(self) -> tuple[tuple[str, IndexSet], ...]:
+    def composites(self) -> tuple[tuple[str, NodeSet], ...]:
         """Every library call inside: its name and its nodes."""
         return self.sub_graph.composites
 
@@ -86,10 +86,10 @@ def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
 def make_candidate(
     graph: DataflowGraph,
     instance: ToolchainInstance,
-    operators: tuple[int, ...],
+    operators: tuple[OperatorNumber, ...],
     *,
     rule: str,
-    composites: tuple[tuple[str, tuple[int, ...]], ...] = (),
+    composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = (),
     protected: bool = False,
     device: str = "",
     takes: Formats | None = None,

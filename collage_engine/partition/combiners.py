@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import one_node
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 LETTERS: dict[str, str] = {
     "elementwise": "E",
@@ -84,18 +85,18 @@ class Pool:
         self.max_depth = max_depth
         self.limits = limits
         self.found: list[CandidatePartition] = []
-        self.place: dict[IndexSet, int] = {}
+        self.place: dict[NodeSet, int] = {}
         self.depths: list[int] = []
         self.kinds: list[int] = []
-        self.firsts: list[int] = []
-        self.by_entry: dict[int, list[int]] = {}
-        self.by_exit: dict[int, list[int]] = {}
-        self.by_input: dict[int, list[int]] = {}
-        self.starting: dict[int, int] = {}
+        self.firsts: list[NodeIndex] = []
+        self.by_entry: dict[NodeIndex, list[int]] = {}
+        self.by_exit: dict[NodeIndex, list[int]] = {}
+        self.by_input: dict[NodeIndex, list[int]] = {}
+        self.starting: dict[NodeIndex, int] = {}
         self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
         self.indexed: set[int] = set()
-        self.limited: set[int] = set()
+        self.limited: set[NodeIndex] = set()
         """First nodes of unions that were left out."""
         self.pairs_left = 0
 
@@ -141,7 +142,7 @@ class Pool:
                 self.by_input.setdefault(index, []).append(place)
         return place
 
-    def exhausted(self, first: int, pairs: int) -> bool:
+    def exhausted(self, first: NodeIndex, pairs: int) -> bool:
         """Whether the pairs allowed are used up; else these are counted."""
         if self.limits.pairs:
             if self.pairs_left <= 0:
@@ -150,7 +151,7 @@ class Pool:
             self.pairs_left -= pairs
         return False
 
-    def has_room(self, first: int, exits: int) -> bool:
+    def has_room(self, first: NodeIndex, exits: int) -> bool:
         """Whether the limits allow another union that begins here and has so many exits."""
         limits = self.limits
         full = limits.per_node and self.starting.get(first, 0) >= limits.per_node
@@ -159,7 +160,7 @@ class Pool:
             return False
         return True
 
-    def improves(self, inside: IndexSet, parts: int) -> bool:
+    def improves(self, inside: NodeSet, parts: int) -> bool:
         """Whether a candidate of these nodes and this many nested parts would be kept."""
         place = self.place.get(inside)
         return place is None or parts < len(self.found[place].sub_graph.nested)
@@ -245,12 +246,12 @@ def _with_wanted(
             yield from product(*before, [wanted], *choices[place + 1 :])
 
 
-def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: IndexSet) -> int:
+def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: NodeSet) -> int:
     users, leaving = graph.users, graph.output_set
     return sum(
         1
         for index in (*up.exit, *down.exit)
-        if leaving >> index & 1 or any(not inside >> user & 1 for user in users[index])
+        if bool(leaving >> index & 1) or any(not inside >> user & 1 for user in users[index])
     )
 
 
@@ -288,7 +289,7 @@ class TupleArgument(CombinerRule):
         self,
         pool: Pool,
         consumer: CandidatePartition,
-        tuple_index: int,
+        tuple_index: NodeIndex,
         wanted: CandidatePartition | None,
     ) -> Iterator[CandidatePartition]:
         """Unions with one producer for each field; those with ``wanted``, if it is given."""
@@ -309,7 +310,7 @@ class TupleArgument(CombinerRule):
             choices.append(producers)
         if not choices:
             return
-        glue = CandidatePartition(SubGraph(pool.graph, 1 << tuple_index, kind="injective"))
+        glue = CandidatePartition(SubGraph(pool.graph, one_node(tuple_index), kind="injective"))
         for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
                 pool.limited.add(consumer.sub_graph.first)
@@ -331,7 +332,7 @@ class TupleProjection(CombinerRule):
         candidate = pool.found[new]
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":
-                glue = SubGraph(pool.graph, 1 << index, kind="injective")
+                glue = SubGraph(pool.graph, one_node(index), kind="injective")
                 yield candidate.union(CandidatePartition(glue))
 
 

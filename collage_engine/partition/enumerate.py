@@ -16,9 +16,9 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import first, members, one_operator, operator_set
 from collage_engine.partition.blocks import BlockLimits, blocks
-from collage_engine.partition.call_graph import CallGraph, OperatorSet, call_graph
+from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
@@ -31,6 +31,7 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
@@ -78,7 +79,7 @@ class Enumeration:
     def of(self, instance_id: str) -> list[Candidate]:
         return [c for c in self.candidates if c.instance.id == instance_id]
 
-    def why_not(self, instance_id: str, operator: int) -> str | None:
+    def why_not(self, instance_id: str, operator: OperatorNumber) -> str | None:
         """Why an instance has no candidate with this operator; None when it has one."""
         for candidate in self.candidates:
             if candidate.instance.id == instance_id and operator in candidate.nodes:
@@ -103,7 +104,7 @@ def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
     return known[1]
 
 
-def why_not(graph: DataflowGraph, offer: Offer, index: int) -> str:
+def why_not(graph: DataflowGraph, offer: Offer, index: NodeIndex) -> str:
     """Why an offer's own judgement or rules propose nothing for a node: what failed, on what."""
     node = graph.nodes[index]
     if node.form != "call":
@@ -235,9 +236,9 @@ class _Collector:
 
     def singles(self) -> None:
         for operator in members(self.supported):
-            self.add(1 << operator, "operator", True)
+            self.add(one_operator(operator), "operator", True)
 
-    def groups(self, groups: Iterable[IndexSet]) -> None:
+    def groups(self, groups: Iterable[NodeSet]) -> None:
         for group in groups:
             operators = self.calls.from_nodes(group)
             if operators:
@@ -261,7 +262,7 @@ class _Collector:
         name = self.offer.instance.id
         for reason, times in self.refused.items():
             self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
-        ordered = sorted(self.found.items(), key=lambda f: (f[0] & -f[0], f[0].bit_count(), f[0]))
+        ordered = sorted(self.found.items(), key=lambda f: (first(f[0]), f[0].bit_count(), f[0]))
         return [
             make_candidate(
                 self.calls.graph,
@@ -290,11 +291,8 @@ def _worthwhile(calls: CallGraph, offer: Offer) -> OperatorSet:
     if not is_reduced(offer.instance):
         return calls.everything
     nodes = calls.graph.nodes
-    found = 0
-    for number, index in enumerate(calls.graph.operators):
-        if nodes[index].op in PRODUCTS:
-            found |= 1 << number
-    return found
+    number = calls.graph.operator_number
+    return operator_set(number[i] for i in calls.graph.operators if nodes[i].op in PRODUCTS)
 
 
 def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import node_set
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import KIND_ORDER, Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Style = Literal["relax", "relay"]
 
@@ -61,7 +62,7 @@ def fuse_ops(
     style: Style = "relax",
     max_group: int = MAX_GROUP,
     max_arguments: int = 0,
-) -> list[IndexSet]:
+) -> list[NodeSet]:
     """Groups of calls, projections and (Relay) tuples, disjoint, together all of them.
 
     ``max_arguments`` bounds the values a group reads plus the one it gives; 0: no bound.
@@ -70,12 +71,11 @@ def fuse_ops(
     partitioner = _Partitioner(graph, forward, max_group, max_arguments)
     for phase in range(3):
         partitioner.run(phase)
-    groups: dict[int, IndexSet] = {}
+    groups: dict[int, list[NodeIndex]] = {}
     for index, present in enumerate(forward.present):
         if present:
-            root = partitioner.root(index)
-            groups[root] = groups.get(root, 0) | 1 << index
-    return sorted(groups.values(), key=lambda bits: bits & -bits)
+            groups.setdefault(partitioner.root(index), []).append(NodeIndex(index))
+    return [node_set(group) for group in sorted(groups.values())]
 
 
 def _loop_kind(graph: DataflowGraph, node: Node) -> int:

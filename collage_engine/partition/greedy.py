@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.call_graph import OperatorSet, call_graph
+from collage_engine.model.index_set import NO_OPERATORS, members, one_operator
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions, supported_set
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
 if TYPE_CHECKING:
     from collage_engine.partition.offer import Offer
@@ -29,8 +30,8 @@ class GreedyPartition:
     """One partition of the greedy cover."""
 
     offer: Offer
-    operators: tuple[int, ...]
-    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    operators: tuple[OperatorNumber, ...]
+    composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class GreedyCover:
     """A disjoint, acyclic cover, and the operators that nobody took."""
 
     partitions: tuple[GreedyPartition, ...]
-    uncovered: tuple[int, ...]
+    uncovered: tuple[OperatorNumber, ...]
 
 
 def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> list[Composite]:
@@ -65,7 +66,7 @@ def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> 
 
 def closed(graph: DataflowGraph, match: Match) -> bool:
     """Whether nothing but the root is read outside (glue around the root aside)."""
-    nodes: IndexSet = match.nodes
+    nodes: NodeSet = match.nodes
     sub_graph = SubGraph(graph, nodes)
     exits = [i for i in sub_graph.exit if graph.nodes[i].form in ("call", "projection")]
     return exits in ([match.root], []) and sub_graph.feeds_itself is None
@@ -79,7 +80,7 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
     calls = call_graph(graph)
     owner: list[int | None] = [None] * calls.size
     composites: list[tuple[int, Composite]] = []
-    taken = 0
+    taken = NO_OPERATORS
     order = [i for i, o in enumerate(offers) if not o.native]
     order += [i for i, o in enumerate(offers) if o.native]
     for place in order:
@@ -92,10 +93,10 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
         supported = supported_set(calls, partial(offer.refusal, graph)) & ~taken
         for operator in members(supported):
             # Operators that share a tuple go together or not at all.
-            if not calls.atoms.get(operator, 0) & ~supported:
-                taken |= 1 << operator
+            if not calls.atoms.get(operator, NO_OPERATORS) & ~supported:
+                taken |= one_operator(operator)
                 owner[operator] = place
-    by_region: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    by_region: dict[int, list[tuple[str, tuple[OperatorNumber, ...]]]] = {}
     units = [bits for _, (_, bits) in composites]
     merged = merge_regions(calls, owner, units=units)
     home = {o: place for place, (_, bits) in enumerate(merged) for o in members(bits)}
@@ -103,7 +104,7 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
         nodes = tuple(members(bits))
         by_region.setdefault(home[nodes[0]], []).append((name, nodes))
     partitions: list[GreedyPartition] = []
-    uncovered: list[int] = []
+    uncovered: list[OperatorNumber] = []
     for place, (taker, operators) in enumerate(merged):
         if isinstance(taker, int):
             inside = tuple(sorted(by_region.get(place, ()), key=lambda c: c[1]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 
 @dataclass(frozen=True)
 class Match:
     """Where a pattern matched."""
 
-    root: int
-    nodes: IndexSet
+    root: NodeIndex
+    nodes: NodeSet
     """Matched nodes, without what only wildcards matched and without inlinable nodes."""
-    bindings: dict[str, int]
+    bindings: dict[str, NodeIndex]
     """Node index of every named part."""
 
 
@@ -43,13 +43,13 @@ class Trace:
         self.wanted = wanted
         self.best: Failure | None = None
 
-    def fail(self, pattern: object, index: int, found: str | None, progress: int) -> None:
+    def fail(self, pattern: object, index: NodeIndex, found: str | None, progress: int) -> None:
         if self.wanted and (self.best is None or progress > self.best.progress):
             what = found or describe(self.graph, index)
             self.best = Failure(index, str(pattern), what, progress)
 
 
-def describe(graph: DataflowGraph, index: int) -> str:
+def describe(graph: DataflowGraph, index: NodeIndex) -> str:
     """A node in a few words, for reasons."""
     node = graph.nodes[index]
     if node.form == "call":

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import channels_last_border, host_border
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
-Composites = tuple[tuple[str, tuple[int, ...]], ...]
+Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
 """(name, operator numbers) of library calls."""
 
 HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size", "inspect.shape"})
@@ -26,14 +26,14 @@ class Offer:
     instance: ToolchainInstance
     spec: PartitionSpec | None
     """None: only single operators, regions, blocks and the whole model are offered."""
-    supports: Callable[[int], str | None]
+    supports: Callable[[NodeIndex], str | None]
     """Node index of a call → None when the instance can run it, else the reason."""
     whole_model: bool = True
     """Whether the whole model may be one of its candidates."""
     native: bool = False
     """Compiled by TVM itself: FuseOps groups are among its candidates."""
     device: str = "cpu"
-    made_of: Callable[[IndexSet], Composites | None] | None = None
+    made_of: Callable[[NodeSet], Composites | None] | None = None
     """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
@@ -41,7 +41,7 @@ class Offer:
     """On the host, in a run on a device: what crosses its border is copied."""
 
     def borders(
-        self, graph: DataflowGraph, operators: tuple[int, ...]
+        self, graph: DataflowGraph, operators: tuple[OperatorNumber, ...]
     ) -> tuple[tuple[Formats, Formats], ...]:
         """What a set of operators is offered to take and give: plain, and all NHWC where that is
         something else. On the host, everything is there."""
@@ -53,7 +53,7 @@ class Offer:
                 return ({}, {}), (takes, gives)
         return (({}, {}),)
 
-    def refusal(self, graph: DataflowGraph, index: int) -> str | None:
+    def refusal(self, graph: DataflowGraph, index: NodeIndex) -> str | None:
         """Why it cannot run a call on its device; None when it can."""
         if self.device != "cpu" and graph.nodes[index].op in HOST_ONLY:
             return f"{graph.nodes[index].op} stays on the host, not on {self.device}"

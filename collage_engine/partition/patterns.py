@@ -18,10 +18,11 @@ from functools import cached_property
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, index_set
+from collage_engine.model.index_set import node_set
 from collage_engine.partition.matching import Failure, Match, Trace, describe
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Where = Callable[[DataflowGraph, Node], str | None]
 """A constraint on a node: None when satisfied, else the reason in a few words."""
@@ -29,7 +30,7 @@ Where = Callable[[DataflowGraph, Node], str | None]
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
-Bound = dict[int, tuple["Pattern", int]]
+Bound = dict[int, tuple["Pattern", NodeIndex]]
 """id of a pattern part → (the part, the node it matched)."""
 
 
@@ -47,7 +48,7 @@ class Pattern:
         """``wrap`` of this pattern, or this pattern alone."""
         return Either((wrap(self), self))
 
-    def attempt(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def attempt(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         """Every way this part matches at a node, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
@@ -60,7 +61,7 @@ class Pattern:
         for matched in self.expand(index, bound, trace):
             yield {**matched, id(self): (self, index)}
 
-    def possible(self, index: int, bound: Bound, trace: Trace) -> bool:
+    def possible(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
         """A quick look at the operator only, before any part is tried."""
         ops = self.root_ops
         if ops is None or trace.graph.nodes[index].op in ops:
@@ -68,7 +69,7 @@ class Pattern:
         trace.fail(self, index, None, len(bound))
         return False
 
-    def satisfied(self, index: int, bound: Bound, trace: Trace) -> bool:
+    def satisfied(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
         if self.where is None:
             return True
         reason = self.where(trace.graph, trace.graph.nodes[index])
@@ -78,7 +79,7 @@ class Pattern:
         trace.fail(self, index, found, len(bound))
         return False
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         raise NotImplementedError(type(self).__name__)
 
     @cached_property
@@ -96,7 +97,7 @@ class Pattern:
 class Anything(Pattern):
     """Any node; it stays outside unless another part matches it too."""
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         if self.satisfied(index, bound, trace):
             yield bound
 
@@ -114,7 +115,7 @@ class Constant(Pattern):
 
     scalar: bool | None = None
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         node = trace.graph.nodes[index]
         wanted = node.form == "constant" and (
             self.scalar is None or self.scalar == (node.type.elements == 1)
@@ -144,7 +145,7 @@ class Op(Pattern):
     dtypes: tuple[str, ...] = ()
     commutative: bool = False
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         node = trace.graph.nodes[index]
         if node.form != "call" or node.op not in self.ops:
             trace.fail(self, index, None, len(bound))
@@ -162,7 +163,7 @@ class Op(Pattern):
             found = f"{describe(trace.graph, index)} with {len(node.inputs)} inputs"
             trace.fail(self, index, found, len(bound) + 1)
             return
-        orders: list[Sequence[int]] = [node.inputs]
+        orders: list[Sequence[NodeIndex]] = [node.inputs]
         if self.commutative and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
             orders.append(node.inputs[::-1])
         # One more than the parts bound: the operator itself has matched when its inputs fail.
@@ -201,7 +202,7 @@ class TupleOf(Pattern):
 
     fields: tuple[Pattern, ...] | None = None
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         node = trace.graph.nodes[index]
         if node.form != "tuple":
             trace.fail(self, index, None, len(bound))
@@ -224,7 +225,7 @@ class Either(Pattern):
 
     choices: tuple[Pattern, ...] = ()
 
-    def expand(self, index: int, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         for choice in self.choices:
             if choice.possible(index, bound, trace):
                 yield from choice.attempt(index, bound, trace)
@@ -247,7 +248,7 @@ class Either(Pattern):
 
 
 def _match_all(
-    patterns: Sequence[Pattern], indices: Sequence[int], bound: Bound, trace: Trace
+    patterns: Sequence[Pattern], indices: Sequence[NodeIndex], bound: Bound, trace: Trace
 ) -> Iterator[Bound]:
     if not patterns:
         yield bound
@@ -299,9 +300,9 @@ def op(
 # Matching
 
 
-def all_matches(graph: DataflowGraph, pattern: Pattern, root: int) -> Iterator[Match]:
+def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iterator[Match]:
     """Every match at a root that covers a distinct set of nodes, the preferred one first."""
-    seen: set[IndexSet] = set()
+    seen: set[NodeSet] = set()
     trace = Trace(graph, wanted=False)
     for bound in pattern.attempt(root, {}, trace):
         match = _to_match(graph, root, bound)
@@ -310,7 +311,7 @@ def all_matches(graph: DataflowGraph, pattern: Pattern, root: int) -> Iterator[M
             yield match
 
 
-def match(graph: DataflowGraph, pattern: Pattern, root: int) -> Match | Failure:
+def match(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Match | Failure:
     """The first match at a root, or why there is none."""
     trace = Trace(graph)
     for bound in pattern.attempt(root, {}, trace):
@@ -320,8 +321,8 @@ def match(graph: DataflowGraph, pattern: Pattern, root: int) -> Match | Failure:
     return trace.best
 
 
-def _to_match(graph: DataflowGraph, root: int, bound: Bound) -> Match:
-    nodes = index_set(
+def _to_match(graph: DataflowGraph, root: NodeIndex, bound: Bound) -> Match:
+    nodes = node_set(
         index for part, index in bound.values() if part.inside and not inlinable(graph.nodes[index])
     )
     names = {part.name: index for part, index in bound.values() if part.name}

@@ -18,8 +18,8 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.call_graph import CallGraph, OperatorSet
+from collage_engine.model.index_set import NO_NODES, members, node_set, one_node, one_operator
+from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.patterns import (
     Match,
     Pattern,
@@ -31,6 +31,7 @@ from collage_engine.partition.patterns import (
     op,
 )
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 
 SMALL = ("int8", "uint8")
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]
@@ -86,20 +87,20 @@ class Quantized:
 
     kind: Kind
     match: Match
-    nodes: IndexSet
+    nodes: NodeSet
     """Its calls."""
 
-    def get(self, name: str) -> int | None:
+    def get(self, name: str) -> NodeIndex | None:
         return self.match.bindings.get(name)
 
-    def __getitem__(self, name: str) -> int:
+    def __getitem__(self, name: str) -> NodeIndex:
         return self.match.bindings[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self.match.bindings
 
     @property
-    def root(self) -> int:
+    def root(self) -> NodeIndex:
         return self.match.root
 
 
@@ -285,13 +286,13 @@ def _search(graph: DataflowGraph) -> Iterator[Quantized]:
             if graph.nodes[root].op not in roots:
                 continue
             for match in all_matches(graph, pattern, root):
-                calls = sum(1 << i for i in members(match.nodes) if graph.nodes[i].form == "call")
+                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
                 if _closed(graph, calls, root):
                     yield Quantized(kind, match, calls)
                     break
 
 
-def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
+def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
     for index in members(calls):
         if index == root:
             continue
@@ -305,18 +306,20 @@ def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
     return True
 
 
-def within(graph: DataflowGraph, inside: IndexSet, leaving: IndexSet = 0) -> dict[int, Quantized]:
+def within(
+    graph: DataflowGraph, inside: NodeSet, leaving: NodeSet = NO_NODES
+) -> dict[NodeIndex, Quantized]:
     """Composites that lie in a set, by root; of overlapping ones the first in the table wins.
 
     ``leaving``: nodes whose value is read outside the set; only a root may be among them.
     """
-    chosen: dict[int, Quantized] = {}
-    taken = 0
+    chosen: dict[NodeIndex, Quantized] = {}
+    taken = NO_NODES
     for found in find(graph):
         if (
             found.nodes & ~inside
             or found.nodes & taken
-            or found.nodes & leaving & ~(1 << found.root)
+            or found.nodes & leaving & ~one_node(found.root)
         ):
             continue
         chosen[found.root] = found
@@ -332,8 +335,8 @@ def completed(calls: CallGraph, pieces: Iterable[OperatorSet]) -> list[OperatorS
     """
     graph = calls.graph
     units = [
-        (calls.from_nodes(found.nodes), 1 << graph.operator_number[found.root])
-        for found in within(graph, graph.to_indices(tuple(range(calls.size)))).values()
+        (calls.from_nodes(found.nodes), one_operator(graph.operator_number[found.root]))
+        for found in within(graph, node_set(graph.operators)).values()
     ]
     result: dict[OperatorSet, None] = {}
     for piece in pieces:

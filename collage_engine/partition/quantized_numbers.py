@@ -13,6 +13,7 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import Quantized
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeIndex
 
 Constants = Callable[[int], np.ndarray]
 """Values of a constant node."""
@@ -64,7 +65,7 @@ class Scaling:
         return np.broadcast_to(scale, shape), np.broadcast_to(zero, shape)
 
 
-def scaling(graph: DataflowGraph, index: int, constants: Constants) -> Scaling:
+def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Scaling:
     """Of a quantize's result or a dequantize's operand; one element along the axis is none."""
     node = graph.nodes[index]
     scale, zero = (np.asarray(constants(i)) for i in node.inputs[1:3])
@@ -156,7 +157,7 @@ class Numbers:
             raise UnsupportedError(f"{self._name()}: a bias that is not one per output channel")
         return values.astype(np.float32).reshape(-1)
 
-    def _bias_shape(self, index: int) -> tuple[int, ...]:
+    def _bias_shape(self, index: NodeIndex) -> tuple[int, ...]:
         for name in ("bias_shape", "bias_float"):
             if name in self.found:
                 return self.graph.nodes[self.found[name]].type.shape

@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Sequence
 
-from collage_engine.model.index_set import members
-from collage_engine.partition.call_graph import CallGraph, OperatorSet
+from collage_engine.model.index_set import NO_OPERATORS, first, members, one_operator, operator_set
+from collage_engine.partition.call_graph import CallGraph
+from collage_engine.records.numbering import NodeIndex, OperatorNumber, OperatorSet
 
 
 def merge_regions(
@@ -31,10 +32,10 @@ def merge_regions(
     """
     order = _unit_order(calls, units)
     regions = _RegionGraph(calls.size)
-    taker: dict[int, Hashable | None] = {}
+    taker: dict[OperatorNumber, Hashable | None] = {}
     edges = calls.users if backwards else calls.inputs
     for unit in reversed(order) if backwards else order:
-        operator = unit.bit_length() - 1
+        operator = OperatorNumber(unit.bit_length() - 1)
         sources = {s for o in members(unit) for s in edges[o] if not unit >> s & 1}
         parents = {regions.find(s) for s in sources}
         restricted = 0
@@ -50,7 +51,7 @@ def merge_regions(
         ]
         regions.add(operator, unit, parents, joinable)
     found = [(taker[name], bits) for name, bits in regions.content.items()]
-    return sorted(found, key=lambda r: r[1] & -r[1])
+    return sorted(found, key=lambda region: first(region[1]))
 
 
 def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
@@ -58,23 +59,23 @@ def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[Operator
 
     Raises ``ValueError`` when units depend on each other in a circle.
     """
-    unit_of: dict[int, OperatorSet] = {}
+    unit_of: dict[OperatorNumber, OperatorSet] = {}
     for unit in (*units, *calls.atoms.values()):
         whole = unit
         for operator in members(unit):
-            whole |= unit_of.get(operator, 0)
+            whole |= unit_of.get(operator, NO_OPERATORS)
         for operator in members(whole):
             unit_of[operator] = whole
     if not unit_of:
-        return [1 << operator for operator in range(calls.size)]
+        return [one_operator(operator) for operator in members(calls.everything)]
     waiting: dict[OperatorSet, int] = {}
     readers: dict[OperatorSet, list[OperatorSet]] = {}
-    for operator in range(calls.size):
-        unit = unit_of.get(operator, 1 << operator)
+    for operator in members(calls.everything):
+        unit = unit_of.get(operator, one_operator(operator))
         if unit in waiting:
             continue
         sources = {
-            unit_of.get(s, 1 << s)
+            unit_of.get(s, one_operator(s))
             for o in members(unit)
             for s in calls.inputs[o]
             if not unit >> s & 1
@@ -105,20 +106,24 @@ class _RegionGraph:
     """
 
     def __init__(self, size: int) -> None:
-        self.parent = list(range(size))
-        self.content: dict[int, OperatorSet] = {}
-        self.above: dict[int, int] = {}
-        self.below: dict[int, set[int]] = {}
+        self.parent = [OperatorNumber(operator) for operator in range(size)]
+        self.content: dict[OperatorNumber, OperatorSet] = {}
+        self.above: dict[OperatorNumber, int] = {}
+        self.below: dict[OperatorNumber, set[OperatorNumber]] = {}
         """Regions that read a region directly; names may be those of merged ones."""
 
-    def find(self, operator: int) -> int:
+    def find(self, operator: OperatorNumber) -> OperatorNumber:
         while self.parent[operator] != operator:
             self.parent[operator] = self.parent[self.parent[operator]]
             operator = self.parent[operator]
         return operator
 
     def add(
-        self, operator: int, unit: OperatorSet, parents: set[int], joined: Sequence[int]
+        self,
+        operator: OperatorNumber,
+        unit: OperatorSet,
+        parents: set[OperatorNumber],
+        joined: Sequence[OperatorNumber],
     ) -> None:
         """A new unit below ``parents``, in one region with those of them it joins."""
         for member in members(unit):
@@ -145,7 +150,7 @@ class _RegionGraph:
         if gained or len(joined) > 1:
             self._pass_on(target, merged)
 
-    def _pass_on(self, region: int, merged: int) -> None:
+    def _pass_on(self, region: OperatorNumber, merged: int) -> None:
         """Bring what depends on a region up to date; ``merged``: names it now stands for."""
         work = [region]
         while work:
@@ -159,10 +164,6 @@ class _RegionGraph:
                 if updated != self.above[lower]:
                     self.above[lower] = updated
                     work.append(lower)
-
-
-def _first(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
 
 
 def grow(calls: CallGraph, region: OperatorSet, supported: OperatorSet) -> OperatorSet:
@@ -187,15 +188,15 @@ def _sweep(
     # A reader may join when everything between the region and it is in the region: then all of
     # its own producers that the region reaches are. The reach of the region is kept as it grows.
     reach = calls.downstream if forwards else calls.upstream
-    reached = 0
+    reached = NO_OPERATORS
     for operator in members(region):
         reached |= reach[operator]
     sources = calls.inputs if forwards else calls.users
     sign = 1 if forwards else -1
     queue: list[int] = []
-    queued: set[int] = set()
+    queued: set[OperatorNumber] = set()
 
-    def enqueue(operator: int) -> None:
+    def enqueue(operator: OperatorNumber) -> None:
         for other in nexts[operator]:
             if supported >> other & 1 and not region >> other & 1 and other not in queued:
                 queued.add(other)
@@ -204,10 +205,10 @@ def _sweep(
     for operator in members(region):
         enqueue(operator)
     while queue:
-        operator = sign * heapq.heappop(queue)
+        operator = OperatorNumber(sign * heapq.heappop(queue))
         if region >> operator & 1:
             continue
-        joining = calls.atoms.get(operator, 0)
+        joining = calls.atoms.get(operator, NO_OPERATORS)
         if joining:
             if joining & ~supported or not calls.convex(region | joining):
                 continue
@@ -215,9 +216,9 @@ def _sweep(
             # A cycle needs a path region → s → operator with s outside the region.
             if any(reached >> s & 1 and not region >> s & 1 for s in sources[operator]):
                 continue
-            joining = 1 << operator
+            joining = one_operator(operator)
         for joined in members(joining & ~region):
-            region |= 1 << joined
+            region |= one_operator(joined)
             reached |= reach[joined]
             enqueue(joined)
     return region
@@ -232,20 +233,19 @@ def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
     for atom in calls.atoms.values():
         if atom & ~supported:
             supported &= ~atom  # Nothing can hold a part of it.
-    owner: list[Hashable | None] = [True if supported >> o & 1 else None for o in range(calls.size)]
+    owner: list[Hashable | None] = [
+        True if supported >> o & 1 else None for o in members(calls.everything)
+    ]
     found: dict[OperatorSet, None] = {}
     for backwards in (False, True):
         for own, region in merge_regions(calls, owner, backwards=backwards):
             if own is None:
                 continue
             found.setdefault(grow(calls, region, supported), None)
-    return sorted(found, key=lambda bits: (_first(bits), -bits.bit_count(), bits))
+    return sorted(found, key=lambda bits: (first(bits), -bits.bit_count(), bits))
 
 
-def supported_set(calls: CallGraph, supports: Callable[[int], str | None]) -> OperatorSet:
+def supported_set(calls: CallGraph, supports: Callable[[NodeIndex], str | None]) -> OperatorSet:
     """Operators (as numbers) whose node index a toolchain supports."""
-    bits = 0
-    for operator, index in enumerate(calls.graph.operators):
-        if supports(index) is None:
-            bits |= 1 << operator
-    return bits
+    number = calls.graph.operator_number
+    return operator_set(number[index] for index in calls.graph.operators if supports(index) is None)

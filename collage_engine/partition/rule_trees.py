@@ -33,6 +33,7 @@ from collage_engine.partition.rules import (
 )
 from collage_engine.partition.sub_graph import SubGraphConfig
 from collage_engine.records.graph import OpKind
+from collage_engine.records.numbering import NodeIndex
 
 FusionStyle = Literal["NoFusion", "TVMFusion", "ArbitraryFusion"]
 
@@ -67,7 +68,7 @@ def byoc_rules(
     max_depth: int = 8,
     *,
     name: str = "byoc",
-    supports: Callable[[DataflowGraph, int], str | None] | None = None,
+    supports: Callable[[DataflowGraph, NodeIndex], str | None] | None = None,
     limits: CombineLimits = DEFAULT_LIMITS,
     max_exits: int = 1,
 ) -> PartitionRule:

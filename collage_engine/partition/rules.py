@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import one_node
 from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
 from collage_engine.partition.patterns import (
@@ -23,6 +24,7 @@ from collage_engine.partition.patterns import (
 )
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.graph import KIND_ORDER, OpKind
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """Further check of a match: None when it holds, else the reason."""
@@ -53,7 +55,9 @@ class Scope:
             known = self._found[id(rule)] = (rule, rule.candidates(self))
         return known[1]
 
-    def candidate(self, inside: int, rule: str, kind: OpKind | None = None) -> CandidatePartition:
+    def candidate(
+        self, inside: NodeSet, rule: str, kind: OpKind | None = None
+    ) -> CandidatePartition:
         return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
@@ -67,7 +71,7 @@ class PartitionRule(ABC):
         """All candidates this rule finds, deterministic in number and order."""
 
     @abstractmethod
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         """Why no candidate holds the node; None when one may."""
 
     def below(self) -> Sequence[PartitionRule]:
@@ -112,7 +116,7 @@ class PatternRule(PartitionRule):
             known = self._known[id(graph)] = (graph, roots)
         return known[1]
 
-    def _matches_at(self, graph: DataflowGraph, root: int) -> list[Match]:
+    def _matches_at(self, graph: DataflowGraph, root: NodeIndex) -> list[Match]:
         return [
             each
             for each in all_matches(graph, self.pattern, root)
@@ -126,7 +130,7 @@ class PatternRule(PartitionRule):
             for each in at_root
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         result = match(scope.graph, self.pattern, index)
         name = self.name or "pattern"
         if isinstance(result, Failure):
@@ -150,12 +154,12 @@ class OpCallByKindRule(PartitionRule):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
             if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         node = scope.graph.nodes[index]
         if node.form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
@@ -169,16 +173,16 @@ class OpPredicateRule(PartitionRule):
     """Every call on its own that a predicate accepts (``None``) by its own judgement."""
 
     name: str
-    predicate: Callable[[DataflowGraph, int], str | None]
+    predicate: Callable[[DataflowGraph, NodeIndex], str | None]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [
-            scope.candidate(1 << node.index, nest_labels(self.name, node.op), node.kind)
+            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
             if node.form == "call" and self.predicate(scope.graph, node.index) is None
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         if scope.graph.nodes[index].form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
         reason = self.predicate(scope.graph, index)
@@ -192,7 +196,7 @@ class _Wrapping(PartitionRule):
     name: str
     sub_rule: PartitionRule
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
@@ -246,7 +250,7 @@ class UnionRule(PartitionRule):
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         best: Explanation | None = None
         for rule in self.sub_rules:
             reason = rule.why_not(scope, index)
@@ -283,7 +287,7 @@ class CombineRule(PartitionRule):
             )
         return [c.named(self.name) for c in found]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
@@ -303,7 +307,7 @@ class OnlyValidRule(_Wrapping):
             if c.sub_graph.is_valid(self.config) is None
         ]
 
-    def why_not(self, scope: Scope, index: int) -> Explanation | None:
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         reason = self.sub_rule.why_not(scope, index)
         if reason is not None:
             return reason

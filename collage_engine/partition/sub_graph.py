@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, index_set, members, to_text
+from collage_engine.model.index_set import NO_NODES, first, members, node_set, to_text
 from collage_engine.records.graph import KIND_ORDER, Node, OpKind
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class NestedSubGraph:
         return self.attributes == other.attributes and self.attribute("Composite") is None
 
     @property
-    def order(self) -> tuple[int, IndexSet, tuple[tuple[str, Any], ...]]:
+    def order(self) -> tuple[int, NodeSet, tuple[tuple[str, Any], ...]]:
         return (self.sub_graph.first, self.sub_graph.inside, self.attributes)
 
 
@@ -97,7 +98,7 @@ class SubGraph:
     def __init__(
         self,
         graph: DataflowGraph,
-        inside: IndexSet,
+        inside: NodeSet,
         nested: Iterable[NestedSubGraph] = (),
         kind: OpKind | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class SubGraph:
         self.graph = graph
         self.inside = inside
         self.nested = tuple(sorted(nested, key=lambda n: n.order[:2]))
-        self._border: tuple[tuple[int, ...], ...] | None = None
+        self._border: tuple[tuple[NodeIndex, ...], ...] | None = None
         self._depth = -1
         self._kind = kind
 
@@ -126,25 +127,25 @@ class SubGraph:
     # Border
 
     @property
-    def first(self) -> int:
-        return (self.inside & -self.inside).bit_length() - 1
+    def first(self) -> NodeIndex:
+        return first(self.inside)
 
     @property
-    def last(self) -> int:
-        return self.inside.bit_length() - 1
+    def last(self) -> NodeIndex:
+        return NodeIndex(self.inside.bit_length() - 1)
 
     @property
-    def members(self) -> tuple[int, ...]:
+    def members(self) -> tuple[NodeIndex, ...]:
         return tuple(members(self.inside))
 
-    def _find_border(self) -> tuple[tuple[int, ...], ...]:
+    def _find_border(self) -> tuple[tuple[NodeIndex, ...], ...]:
         if self._border is None:
             graph = self.graph
             nodes, users, leaving = graph.nodes, graph.users, graph.output_set
-            entries: list[int] = []
-            exits: list[int] = []
-            inputs: dict[int, None] = {}
-            outputs: dict[int, None] = {}
+            entries: list[NodeIndex] = []
+            exits: list[NodeIndex] = []
+            inputs: dict[NodeIndex, None] = {}
+            outputs: dict[NodeIndex, None] = {}
             within = self.members
             in_set = set(within)
             for index in within:
@@ -171,22 +172,22 @@ class SubGraph:
         return self._border
 
     @property
-    def entry(self) -> tuple[int, ...]:
+    def entry(self) -> tuple[NodeIndex, ...]:
         """Nodes inside that read a (not inlinable) node outside."""
         return self._find_border()[0]
 
     @property
-    def exit(self) -> tuple[int, ...]:
+    def exit(self) -> tuple[NodeIndex, ...]:
         """Nodes inside that are read outside, or whose value leaves the function."""
         return self._find_border()[1]
 
     @property
-    def input(self) -> tuple[int, ...]:
+    def input(self) -> tuple[NodeIndex, ...]:
         """Nodes outside, not inlinable, that are read inside."""
         return self._find_border()[2]
 
     @property
-    def output(self) -> tuple[int, ...]:
+    def output(self) -> tuple[NodeIndex, ...]:
         """Nodes outside that read a node inside."""
         return self._find_border()[3]
 
@@ -214,7 +215,7 @@ class SubGraph:
         if self._depth < 0:
             nodes = self.graph.nodes
             entries, exits = set(self.entry), set(self.exit)
-            depths: dict[int, int] = {}
+            depths: dict[NodeIndex, int] = {}
             deepest = 0
             for index in members(self.inside):
                 depth = 1 if index in entries else 0
@@ -232,7 +233,7 @@ class SubGraph:
     # Questions
 
     @property
-    def feeds_itself(self) -> int | None:
+    def feeds_itself(self) -> NodeIndex | None:
         """An output node from which a path returns into the sub-graph, if there is one."""
         downstream = self.graph.downstream
         for output in self.output:
@@ -246,7 +247,7 @@ class SubGraph:
             return f"{len(self.exit)} exits, at most {config.max_exits} allowed"
         if config.max_depth and self.depth > config.max_depth:
             return f"depth {self.depth}, at most {config.max_depth} allowed"
-        seen = 0
+        seen = NO_NODES
         for nested in self.nested:
             inside = nested.sub_graph.inside
             if inside & seen:
@@ -302,9 +303,9 @@ class SubGraph:
         nested = NestedSubGraph(self, tuple(sorted(attributes.items())))
         return SubGraph(self.graph, self.inside, (nested,), self._kind)
 
-    def substitute(self, graph: DataflowGraph, indices: Mapping[int, int]) -> SubGraph:
+    def substitute(self, graph: DataflowGraph, indices: Mapping[NodeIndex, NodeIndex]) -> SubGraph:
         """The same sub-graph in another graph, node ``i`` being node ``indices[i]`` there."""
-        inside = index_set(indices[i] for i in members(self.inside))
+        inside = node_set(indices[i] for i in members(self.inside))
         nested = [
             NestedSubGraph(n.sub_graph.substitute(graph, indices), n.attributes)
             for n in self.nested
@@ -312,9 +313,9 @@ class SubGraph:
         return SubGraph(graph, inside, nested)
 
     @property
-    def composites(self) -> tuple[tuple[str, IndexSet], ...]:
+    def composites(self) -> tuple[tuple[str, NodeSet], ...]:
         """(name, index set) of every composite inside, at any level of nesting."""
-        found: list[tuple[str, IndexSet]] = []
+        found: list[tuple[str, NodeSet]] = []
         for nested in self.nested:
             name = nested.attribute("Composite")
             if name is not None:

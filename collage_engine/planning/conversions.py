@@ -1,10 +1,8 @@
-"""Conversions between formats, as the search prices them and a placement shows them.
-
-Imports records and the search only (see ``pipeline.problem``).
-"""
+"""Conversions between formats, as the search prices them and a placement shows them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import Candidate
@@ -16,7 +14,7 @@ from collage_engine.search.problem import Problem
 
 
 def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
-    """Types of the tensor values of each operator, by number: its own, or its projections'."""
+    """Return, by operator number, the types of its values: its own, or its projections'."""
     fields: dict[int, list[TensorType]] = {}
     for node in graph.nodes:
         if node.form == "projection":
@@ -31,8 +29,11 @@ def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
 def wanted_conversions(
     graph: GraphRecord, candidates: Sequence[Candidate]
 ) -> dict[int, tuple[tuple[TensorType, str, str], ...]]:
-    """By operator: every conversion that some cover of the candidates could need, both ways
-    between plain and each other format that someone takes or gives a value in."""
+    """Return, by operator number, every conversion that some cover could need.
+
+    These lead both ways between plain and each other format that a candidate takes or gives the
+    operator's value in, as (type, from format, to format).
+    """
     types = operator_types(graph)
     formats: dict[int, set[str]] = {}
     for candidate in candidates:
@@ -59,9 +60,16 @@ def format_transitions(
     constants: Mapping[str, float],
     launch_us: float,
 ) -> tuple[tuple[int, str, str, float], ...]:
-    """(operator, from, to, µs); what was not measured is left out, and so cannot be done.
+    """Return (operator, from format, to format, microseconds) for the search problem.
 
-    All values of an operator go together; each is a kernel of its own to launch.
+    What was not measured is left out, and so cannot be done. All values of an operator are
+    converted together; each conversion is a kernel of its own to launch.
+
+    Args:
+        graph: The model's graph.
+        candidates: The candidates.
+        constants: What conversions and copies cost here, by name.
+        launch_us: Microseconds of launching a kernel.
     """
     found = []
     for number, conversions in wanted_conversions(graph, candidates).items():
@@ -69,14 +77,17 @@ def format_transitions(
         for kind, source, target in conversions:
             us = _conversion_us(constants, kind, source, target, launch_us)
             sums[source, target] = sums.get((source, target), 0.0) + us + launch_us
-        found += [(number, *pair, us) for pair, us in sums.items() if us == us]
+        found += [(number, *pair, us) for pair, us in sums.items() if not math.isnan(us)]
     return tuple(found)
 
 
 def _conversion_us(
     constants: Mapping[str, float], kind: TensorType, source: str, target: str, launch_us: float
 ) -> float:
-    """NaN where it is not known. Only plain values are copied between device and host."""
+    """Return what a conversion takes in microseconds; NaN where it is not known.
+
+    Only plain values are copied between device and host.
+    """
     if HOST not in (source, target):
         return constants.get(conversion_constant(kind, source, target), float("nan"))
     us = copy_us(constants, kind, target)
@@ -90,8 +101,13 @@ def _conversion_us(
 def input_copies_us(
     graph: GraphRecord, candidates: Sequence[Candidate], constants: Mapping[str, float]
 ) -> dict[str, float]:
-    """By candidate on the host of a device: µs of copying there what it reads of the model's own
-    inputs, which are on the device. The search's conversions are of operators' values only."""
+    """Return, by candidate on the host of a device, what copying the model's inputs there takes.
+
+    The model's inputs are on the device; the search's conversions are of operators' values only.
+
+    Returns:
+        Candidate id to microseconds; empty where nothing runs on a device.
+    """
     if call_constant(TO_HOST) not in constants:
         return {}
     calls = [node for node in graph.nodes if node.form == "call"]
@@ -107,7 +123,7 @@ def input_copies_us(
 
 
 def _parameters(graph: GraphRecord, index: int) -> set[int]:
-    """The model's inputs that a call reads, through tuples and projections."""
+    """Return the model's inputs that a call reads, through tuples and projections."""
     found: set[int] = set()
     waiting = list(graph.nodes[index].inputs)
     while waiting:
@@ -120,7 +136,7 @@ def _parameters(graph: GraphRecord, index: int) -> set[int]:
 
 
 def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, ...]:
-    """What a cover converts, with what the problem says it costs."""
+    """Return what a cover converts, with what the problem says it costs."""
     chosen = {str(c.id): c for c in problem.candidates}
     parts = [chosen[name] for name in cover]
     if not any(part.takes or part.gives for part in parts):

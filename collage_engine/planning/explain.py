@@ -1,4 +1,4 @@
-"""Why a node runs where it does: a document's side of ``search.explain``."""
+"""Why a node of a document runs where it does, with the names that users know."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.search.api import Search, k_best, reuse, solve
-from collage_engine.search.explain import Explanation, Labels, Line, explain_node, us
+from collage_engine.search.explain import ExplainedCandidate, Explanation, Labels, explain_node, us
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.sittings import median_interval
+from collage_engine.search.run_to_run_drift import remeasured_median_interval
 from collage_engine.session.document import Document
 
-MOST = 200
-"""Candidates listed for one node."""
-LISTED = 6
-"""Operators of a candidate that are named one by one."""
+MOST_CANDIDATES = 200
+"""Candidates listed for one node (a count; chosen: more fill screens that nobody reads)."""
+OPERATORS_NAMED = 6
+"""Operators up to which the label of a candidate names them one by one (a count; chosen)."""
 NAMES = {
     "tvm": "TVM",
     "onnxruntime": "ONNX Runtime",
@@ -41,8 +41,18 @@ NAMES = {
 def explain_document(
     document: Document, node: int, previous: Search | None = None
 ) -> tuple[ExplainAnswer, Search | None]:
-    """Candidates that hold the node, with their regrets; the chosen one and its rivals in words;
-    the runner-up placement; why others offer nothing. The search may be used again."""
+    """Explain why a node runs where it does.
+
+    Args:
+        document: The document.
+        node: Number of the operator.
+        previous: The search that the last call returned.
+
+    Returns:
+        The answer: the candidates that hold the node, with their regrets; the chosen one and its
+        alternatives in words; the runner-up placement; why other toolchains have no candidate. And
+        the search for the next call.
+    """
     holding = [c for c in document.candidates if node in c.nodes]
     refusals = {
         instance: reasons[node]
@@ -53,7 +63,7 @@ def explain_document(
     if not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
             words=("Nothing has been measured yet: start a run.",),
-            candidates=tuple(holding[:MOST]),
+            candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
     costs = table_of(document.candidates)
@@ -67,12 +77,12 @@ def explain_document(
     )
     search = reuse(problem, previous)
     answer = solve(problem, previous=search)
-    rivals = k_best(problem, 2, previous=search)
-    second = rivals[1] if len(rivals) > 1 else None
+    ranked = k_best(problem, 2, previous=search)
+    second = ranked[1] if len(ranked) > 1 else None
     labels = labels_of(document)
-    told = explain_node(problem, answer, node, labels, refusals=refusals, runner_up=second)
+    explanation = explain_node(problem, answer, node, labels, refusals=refusals, runner_up=second)
     by_id = {c.id: c for c in document.candidates}
-    order = {str(line.candidate): place for place, line in enumerate(told.lines)}
+    order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
     holding.sort(key=lambda c: order[c.id])
     runner_up = None
     if second is not None:
@@ -87,27 +97,27 @@ def explain_document(
         runner_up = with_conversions(runner_up, problem)
     return ExplainAnswer(
         words=(
-            *_of_the_run(document, node, labels, told.chosen),
-            *told.text[:1],
-            *_again(by_id.get(str(told.chosen)), problem.drift),
-            *told.text[1:],
-            *_calls(by_id.get(str(told.chosen))),
+            *_of_the_run(document, node, labels, explanation.chosen),
+            *explanation.text[:1],
+            *_when_remeasured(by_id.get(str(explanation.chosen)), problem.drift),
+            *explanation.text[1:],
+            *_calls(by_id.get(str(explanation.chosen))),
             *device_words(problem, answer.cover, node),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
-        candidates=tuple(holding[:MOST]),
-        regrets=_regrets(told, holding[:MOST]),
-        chosen=None if told.chosen is None else str(told.chosen),
+        candidates=tuple(holding[:MOST_CANDIDATES]),
+        regrets=_regrets(explanation, holding[:MOST_CANDIDATES]),
+        chosen=None if explanation.chosen is None else str(explanation.chosen),
         runner_up=runner_up,
         not_offered=not_offered,
-        ties=tuple(str(line.candidate) for line in told.lines if line.tie),
+        ties=tuple(str(line.candidate) for line in explanation.lines if line.tie),
     ), search
 
 
 def _of_the_run(
     document: Document, node: int, labels: Labels, chosen: CandidateId | None
 ) -> list[str]:
-    """What the newest run exported for this node, where that is not the search's own cover."""
+    """Say what the newest run exported for this node, where that is not the search's own cover."""
     run = document.runs[-1] if document.runs else None
     if run is None or run.placement is None:
         return []
@@ -138,40 +148,40 @@ def _of_the_run(
     return [text + ". What follows is about the cover with the least estimate."]
 
 
-def _again(chosen: CandidateRecord | None, drift: float) -> list[str]:
-    """Where the chosen candidate's median will lie when it is measured another time."""
+def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
+    """Say where the chosen candidate's median will lie when it is measured another time."""
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
-    low, high = median_interval(chosen.cost.isolated().repeats_us, drift=drift)
+    low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
     how = "Alone and at" if chosen.cost.in_place else "At"
     return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 
 
 def _calls(chosen: CandidateRecord | None) -> list[str]:
-    """Which operators of the chosen candidate are one library call each."""
+    """Say which operators of the chosen candidate are one library call each."""
     if chosen is None or not chosen.composites:
         return []
     library = chosen.instance.library or chosen.instance.toolchain
     return [f"Library calls of {NAMES.get(library, library)} in it: {chosen.calls_text}"]
 
 
-def _regrets(told: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
-    lines: dict[str, Line] = {str(line.candidate): line for line in told.lines}
+def _regrets(explanation: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
+    lines: dict[str, ExplainedCandidate] = {str(line.candidate): line for line in explanation.lines}
     return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
 
 
 def _label(c: CandidateRecord, names: dict[int, str]) -> str:
-    """Its operators; of many their number and where they begin and end, as regions look alike."""
+    """Name a candidate by its operators; by their number and both ends where there are many."""
     words = border_words(c.takes, c.gives)
-    said = c.label.replace("nn.", "")
-    if len(c.nodes) > LISTED:
+    operators = c.label.replace("nn.", "")
+    if len(c.nodes) > OPERATORS_NAMED:
         ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-        said = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
-    return said + (f" ({words})" if words else "")
+        operators = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
+    return operators + (f" ({words})" if words else "")
 
 
 def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
-    """What the cover converts where the node's partition begins or ends."""
+    """Say what the cover converts where the node's partition begins or ends."""
     holder = next((c for c in problem.candidates if str(c.id) in cover and node in c.nodes), None)
     if holder is None:
         return []
@@ -186,7 +196,10 @@ def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels
 
 
 def node_names(graph: GraphRecord) -> dict[int, str]:
-    """Operator number → the ONNX node people know it by, with its operator when it shares it."""
+    """Return, by operator number, the ONNX node that users know it by.
+
+    The name of the operator is added when several operators come from the same ONNX node.
+    """
     calls = [node for node in graph.nodes if node.form == "call"]
     uses: dict[str, int] = {}
     for node in calls:
@@ -204,7 +217,7 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
 
 
 def labels_of(document: Document) -> Labels:
-    """What nodes, candidates and toolchains are called in sentences."""
+    """Return what nodes, candidates and toolchains are called in sentences."""
     instances = {c.instance.id for c in document.candidates} | document.not_offered.keys()
     toolchains = {}
     for instance in sorted(instances):

@@ -1,7 +1,4 @@
-"""What handing a value from one partition to the next costs: constants → the search's pairs.
-
-Imports records only (see ``pipeline.problem``).
-"""
+"""What handing a value from one partition to the next costs, as pairs of the search problem."""
 
 from __future__ import annotations
 
@@ -11,16 +8,20 @@ from collage_engine.records.precision import careful
 from collage_engine.records.toolchain import ToolchainInstance
 
 PAIR = "pair:"
-"""``pair:<from>:<to>`` in the transition constants."""
+"""Prefix of ``pair:<from>:<to>`` among a run's constants, in microseconds."""
 
 
 def hand_overs(
     constants: Mapping[str, float], instances: Iterable[ToolchainInstance]
 ) -> tuple[tuple[str, str, float], ...]:
-    """(from, to, µs) for the pairs of instances in the constants.
+    """Return (from, to, microseconds) for the pairs of instances in the constants.
 
     An instance that leaves some products in float32 came after these were measured: it hands over
-    and takes as the one does that leaves none so.
+    and takes values as the instance does that leaves none in float32.
+
+    Args:
+        constants: A run's constants.
+        instances: The instances of the candidates.
     """
     alike: dict[str, list[str]] = {}
     for instance in sorted(instances, key=lambda i: i.id):
@@ -40,6 +41,6 @@ def hand_overs(
 
 
 def split_pair(name: str) -> tuple[str, str]:
-    """``pair:a:b`` → (a, b); instance ids hold no colon."""
+    """Split ``pair:a:b`` into (a, b); instance ids hold no colon."""
     _, source, target = name.split(":")
     return source, target

@@ -1,4 +1,4 @@
-"""Why there is no placement, in the user's words: their pins, their nodes' names, and reasons."""
+"""Why there is no placement, in the user's words: pins, names of nodes, and reasons."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Infeasible
 
 NotOffered = Mapping[str, Mapping[int, str]]
-"""Toolchain instance → operator number → why it has no candidate for it."""
-LEFT = "no candidate is left for"
-NAMED = 3
-"""Nodes named in a sentence; the others are counted."""
+"""Toolchain instance to operator number to the reason why it has no candidate for it."""
+NONE_LEFT = "no candidate is left for"
+NODES_NAMED = 3
+"""Nodes that a sentence names one by one; the others are counted (chosen)."""
 
 
 def infeasible_details(
     graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
 ) -> dict[str, object]:
-    """What ``place --json`` prints as ``infeasible``: the reason, and the pins and nodes at it."""
+    """Return what ``place --json`` prints as ``infeasible``: the reason, the pins and the nodes.
+
+    Args:
+        graph: The model's graph.
+        pins: The pins of the run.
+        answer: The search's answer, which has no cover.
+        not_offered: Why instances have no candidates.
+    """
     found = answer.infeasible
     assert found is not None
     calls = [node for node in graph.nodes if node.form == "call"]
@@ -28,7 +35,7 @@ def infeasible_details(
         "pins": [_text(pins[k]) for k in found.pins],
         "pin_indices": list(found.pins),
         "nodes": list(found.nodes),
-        "constraints": list(found.constraints),
+        "constraints": list(found.limits),
         "onnx_nodes": list(
             dict.fromkeys(name for n in found.nodes for name in calls[n].onnx_nodes)
         ),
@@ -38,7 +45,11 @@ def infeasible_details(
 def raise_infeasible(
     graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
 ) -> None:
-    """Raise InfeasibleError with a sentence that names the pins or the nodes."""
+    """Raise the error that says why there is no placement; see :func:`infeasible_details`.
+
+    Raises:
+        InfeasibleError: Always, with a sentence that names the pins or the nodes.
+    """
     details = infeasible_details(graph, pins, answer, not_offered)
     raise InfeasibleError(f"no placement exists: {details['reason']}", details)
 
@@ -48,14 +59,14 @@ def _reason(
 ) -> str:
     blamed = [pins[k] for k in found.pins]
     why = _why_nodes(calls, blamed, found.nodes, not_offered)
-    if not blamed and not found.constraints:
+    if not blamed and not found.limits:
         return why or found.reason
     quoted = [f"'{_text(pin)}'" for pin in blamed]
-    if found.constraints:
+    if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
         said = f"the pin {quoted[0]} cannot be honoured"
-        unsaid = not why or why.startswith(LEFT)
+        unsaid = not why or why.startswith(NONE_LEFT)
         if blamed[0].kind == "exactly" and unsaid:
             why = "no candidate is exactly these nodes"
         elif blamed[0].kind == "together" and unsaid:
@@ -68,17 +79,17 @@ def _reason(
 
 
 def _beyond_limits(calls: Sequence[Node], found: Infeasible, pins: Sequence[str]) -> str:
-    """The limits that leave no placement, the pins that matter, the nodes nobody is left for."""
+    """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
     said = found.reason.removesuffix(" under the pins").replace("no cover", "none", 1)
     if pins:
         said += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
-    return f"{said}: {LEFT} {_named(calls, found.nodes)}" if found.nodes else said
+    return f"{said}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else said
 
 
 def _why_nodes(
     calls: Sequence[Node], blamed: Sequence[Pin], nodes: Sequence[int], not_offered: NotOffered
 ) -> str:
-    """Why these nodes have no candidate left; empty when there is nothing to say of them."""
+    """Say why these nodes have no candidate left; empty when there is nothing to say of them."""
     if not nodes:
         return ""
     named = _named(calls, nodes)
@@ -90,16 +101,16 @@ def _why_nodes(
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in not_offered))
         return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
     if len(wanted) > 1:
-        return f"{LEFT} {named}"
+        return f"{NONE_LEFT} {named}"
     reasons = [
         f"{name}: {not_offered[name][node]}"
-        for node in nodes[:NAMED]
+        for node in nodes[:NODES_NAMED]
         for name in instances
         if node in not_offered[name]
     ]
     if not instances or any(node not in not_offered[i] for i in instances for node in nodes[:1]):
         # Some toolchain takes it, so it is the pins, or a cost that is missing.
-        return f"{LEFT} {named}" if blamed else f"no candidate was measured for {named}"
+        return f"{NONE_LEFT} {named}" if blamed else f"no candidate was measured for {named}"
     said = "; ".join(dict.fromkeys(reasons))
     if blamed:
         return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({said})"
@@ -111,14 +122,14 @@ def _is_one_of(instance: str, wanted: set[str]) -> bool:
 
 
 def _named(calls: Sequence[Node], nodes: Sequence[int]) -> str:
-    """``'conv1' (conv2d), 'fc' (matmul) and 7 more nodes``"""
-    said = []
-    for number in nodes[:NAMED]:
+    """Return ``'conv1' (conv2d), 'fc' (matmul) and 7 more nodes``."""
+    named = []
+    for number in nodes[:NODES_NAMED]:
         op = calls[number].op.removeprefix("nn.")
         names = calls[number].onnx_nodes
-        said.append(f"'{names[0]}' ({op})" if names else f"node {number} ({op})")
-    left = len(nodes) - NAMED
-    text = ", ".join(said)
+        named.append(f"'{names[0]}' ({op})" if names else f"node {number} ({op})")
+    left = len(nodes) - NODES_NAMED
+    text = ", ".join(named)
     return f"{text} and {left} more node{'s' if left > 1 else ''}" if left > 0 else text
 
 

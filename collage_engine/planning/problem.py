@@ -1,8 +1,7 @@
-"""Between documents and the search: candidates with costs → a problem, a cover → a placement.
+"""Between documents and the search: candidates with costs become a problem, covers a placement.
 
-Imports records and the search only, so that the process that answers requests can search again
-after a pin without TVM and without the pipeline's child.
-"""
+The room imports records, sessions and the search only, so that the process that answers requests
+can search again after a pin without TVM and without the child that runs the pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from collage_engine.planning.conversions import (
 from collage_engine.planning.devices import with_devices
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.limits import constraints_of, limit_verdicts
+from collage_engine.planning.limits import limit_verdicts, runtime_limits
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, table_of
@@ -35,11 +34,11 @@ from collage_engine.search.problem import (
     ProblemPin,
     Transitions,
 )
-from collage_engine.search.sittings import DRIFT
+from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
 from collage_engine.session.document import Document
 
 RUNNERS_UP = 2
-"""Covers beside the best that are shown, and confirmed end to end."""
+"""Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
 UNDECIDED = (
     "the graph is too wide to find a cover in time, or to prove that there is none: "
@@ -52,12 +51,13 @@ NOT_MEASURED = (
 )
 
 LAUNCH = "launch"
+"""Name, among a run's constants, of what launching a partition costs, in microseconds."""
 DRIFT_CONSTANT = "drift"
-"""Among a run's constants: how far medians of separate sittings differ, a share."""
+"""Name, among a run's constants, of the drift between measuring sessions, a share of the cost."""
 
 
 def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
-    """Producing operators of each operator, by number; through tuples and projections."""
+    """Return the operators that each operator reads, by number, through tuples and projections."""
     number: dict[int, int] = {}
     makers: list[tuple[int, ...]] = []
     result: list[tuple[int, ...]] = []
@@ -73,7 +73,7 @@ def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
 
 
 def output_operators(graph: GraphRecord) -> tuple[int, ...]:
-    """Operators whose value leaves the model, ascending."""
+    """Return the numbers of the operators whose value leaves the model, ascending."""
     number = {n.index: k for k, n in enumerate(n for n in graph.nodes if n.form == "call")}
     found: set[int] = set()
     waiting = list(graph.outputs)
@@ -125,8 +125,8 @@ def make_problem(
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
-        constraints=constraints_of(settings, constants, {c.instance for c in candidates}),
-        drift=constants.get(DRIFT_CONSTANT, DRIFT),
+        limits=runtime_limits(settings, constants, {c.instance for c in candidates}),
+        drift=constants.get(DRIFT_CONSTANT, DEFAULT_DRIFT),
     )
 
 
@@ -179,6 +179,7 @@ def problem_candidate(
 
 
 def problem_pin(pin: Pin) -> ProblemPin:
+    """Return a user's pin as the search wants it."""
     if pin.kind == "on":
         return ProblemPin(nodes=pin.nodes, toolchain=pin.toolchain)
     if pin.kind == "never":
@@ -191,7 +192,7 @@ def problem_pin(pin: Pin) -> ProblemPin:
 
 
 def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
-    """The search's verdicts in the words of the user's pins."""
+    """Return the search's verdicts in the words of the user's pins."""
     found = {verdict.pin: verdict for verdict in answer.verdicts}
     result = []
     for place, pin in enumerate(pins):
@@ -213,7 +214,7 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
 
 
 def _beside_pin(reason: str | None) -> str | None:
-    """``node 4 on onednn: honoured, …`` without what the pin and its state say already."""
+    """Shorten ``node 4 on onednn: honoured, …`` by what the pin and its state say already."""
     head, colon, rest = (reason or "").partition(": ")
     if not colon or not head.startswith(("node ", "nodes ", "exactly node")):
         return reason
@@ -228,7 +229,15 @@ def make_placement(
     estimated_us: float | None,
     percentile: int = 50,
 ) -> Placement:
-    """A cover, in the order it runs, as a placement that was not measured yet."""
+    """Return a cover as a placement that was not measured yet.
+
+    Args:
+        graph: The model's graph.
+        by_id: Id to candidate.
+        cover: Ids of the cover's candidates, in the order in which they run.
+        estimated_us: The cover's cost in microseconds.
+        percentile: The percentile of its times that counts as a candidate's cost.
+    """
     names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
     partitions = []
     for place, identity in enumerate(cover):
@@ -260,8 +269,14 @@ def search_document(
 ) -> tuple[SearchAnswer, Search]:
     """Search on the costs at hand, under the document's pins.
 
-    ``previous`` is what the last call returned second: after a change of pins alone most of it is
-    used again.
+    Args:
+        document: The document.
+        settings: The settings of the search.
+        previous: The search that the last call returned; after a change of pins alone most of it
+            is used again.
+
+    Returns:
+        The answer, and the search for the next call.
     """
     candidates = document.candidates
     if settings.toolchains:
@@ -313,16 +328,16 @@ def search_document(
 
 
 def _is_only_unmeasured(problem: Problem) -> bool:
-    """Whether a problem without a cover has one of candidates that were left unmeasured."""
+    """Tell whether a problem without a cover has one of candidates that were left unmeasured."""
     if all(candidate.state != "unknown" for candidate in problem.candidates):
         return False
-    hoped = tuple(
+    optimistic = tuple(
         msgspec.structs.replace(c, state="measured", cost_us=c.lower_bound_us or 0.0)
         if c.state == "unknown"
         else c
         for c in problem.candidates
     )
-    answer = solve(msgspec.structs.replace(problem, candidates=hoped))
+    answer = solve(msgspec.structs.replace(problem, candidates=optimistic))
     return answer.infeasible is None and answer.cost_us is not None
 
 
@@ -334,26 +349,36 @@ def best_placements(
     search: Search,
     settings: RunSettings,
 ) -> list[Placement]:
-    """The least-cost covers, best first, as placements that were not measured yet."""
+    """Return the least-cost covers, the best first, as placements that were not measured yet.
+
+    Args:
+        graph: The model's graph.
+        by_id: Id to candidate.
+        problem: The search problem.
+        search: A search of it.
+        settings: The settings of the run.
+    """
     return [
         with_conversions(
             make_placement(
                 graph,
                 by_id,
                 costs,
-                [str(i) for i in rival.cover],
-                rival.cost_us,
+                [str(i) for i in ranked.cover],
+                ranked.cost_us,
                 settings.percentile,
             ),
             problem,
         )
-        for rival in k_best(problem, RUNNERS_UP + 1, previous=search)
+        for ranked in k_best(problem, RUNNERS_UP + 1, previous=search)
     ]
 
 
 def with_conversions(placement: Placement, problem: Problem) -> Placement:
-    """The placement with what it converts between its partitions, and, where a run has several
-    devices, why each is where it is."""
+    """Return the placement with what it converts between its partitions.
+
+    Where a run has several devices, each partition also gets the reason why it is where it is.
+    """
     cover = [part.candidate for part in placement.partitions]
     converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
     return with_devices(converted, problem)

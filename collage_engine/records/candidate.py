@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 
@@ -17,13 +18,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Stable within a model: ``<instance id>:<hash of the operator set and the formats>``."""
     instance: ToolchainInstance
-    nodes: tuple[int, ...]
+    nodes: tuple[OperatorNumber, ...]
     """Operator numbers, ascending."""
     label: str
     """Operators joined by ``+``, in order, cut in the middle when long."""
     rule: str = ""
     """Which rule found it (provenance), e.g. ``tvm.combine``, ``region``, ``whole-model``."""
-    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = ()
     """(composite name, operator numbers) that map to one library call each."""
     protected: bool = False
     """Never pruned: FuseOps groups, greedy partitions, regions, the whole model."""
@@ -60,7 +61,7 @@ class CoverPart(msgspec.Struct, frozen=True):
     """An instance and the operators (numbers 0…N−1) it runs as one partition."""
 
     instance: ToolchainInstance
-    operators: tuple[int, ...]
+    operators: tuple[OperatorNumber, ...]
     takes: dict[int, str] = {}
     """Format of an input value by operator number of its producer; absent: plain."""
     gives: dict[int, str] = {}

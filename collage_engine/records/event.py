@@ -8,6 +8,10 @@ import msgspec
 
 from collage_engine.records.cost import Cost
 
+SHOWN = {"shown": True}
+"""``extra`` of log records that say what listeners get as an event too: they go to the log file,
+and not to standard error a second time."""
+
 StageName = Literal[
     "import",
     "enumerate",

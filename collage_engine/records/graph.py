@@ -1,9 +1,8 @@
 """The dataflow graph as plain records.
 
 Nodes are numbered in post-DFS order over *everything* (parameters, constants, calls,
-tuples, projections): that number is the node's ``index``, and index sets are bit sets over
-it. Operator calls are also numbered among themselves, 0…N−1 in the same order: that is the
-*operator number* which placements, pins, sessions, reports and the desktop show.
+tuples, projections): that number is the node's ``index``. Operator calls are also numbered among
+themselves, which is what placements and the desktop show (see ``records.numbering``).
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+
+from collage_engine.records.numbering import NodeIndex
 
 NodeForm = Literal["parameter", "constant", "call", "tuple", "projection", "other"]
 """``other`` takes part in nothing; upstream's graphs number operators and functions too."""
@@ -65,7 +66,7 @@ class TensorType(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One node of the dataflow graph."""
 
-    index: int
+    index: NodeIndex
     form: NodeForm
     op: str = ""
     """Relax operator without ``relax.``: ``nn.conv2d``, ``add``; a constant's, parameter's
@@ -73,7 +74,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attributes: dict[str, Any] = {}
     """Attributes as JSON values: ints, floats, strings, lists of them. Shape and axis arguments
     that Relax passes as expressions are here too (``shape`` of reshape, ``axes``…)."""
-    inputs: tuple[int, ...] = ()
+    inputs: tuple[NodeIndex, ...] = ()
     """Producing nodes in argument order, duplicates kept, constants and parameters included."""
     types: tuple[TensorType, ...] = ()
     """One type; several when the value is a tuple (``is_tuple``)."""
@@ -87,7 +88,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names in the user's file of the ONNX nodes this call came from, absorbed ones included."""
     onnx_value: str | None = None
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
-    post_dominator: int | None = None
+    post_dominator: NodeIndex | None = None
     is_output: bool = False
     """Its value leaves the function."""
     scalar: bool = False
@@ -102,9 +103,9 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A whole dataflow graph, as it is stored and sent."""
 
     nodes: tuple[Node, ...]
-    inputs: tuple[int, ...]
+    inputs: tuple[NodeIndex, ...]
     """Parameters in file order."""
-    outputs: tuple[int, ...]
+    outputs: tuple[NodeIndex, ...]
     """Node of each graph output, in output order (a node may appear twice)."""
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()

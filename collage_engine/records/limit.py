@@ -11,7 +11,7 @@ class LimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment constraint and its price."""
 
     constraint: str
-    """``allow``, ``max_runtimes``, ``max_bytes``, ``licences`` or ``conflicts``."""
+    """``allow``, ``max_runtimes``, ``max_bytes`` or ``licences``."""
     text: str
     """In words: ``at most 1 runtime``."""
     state: VerdictState

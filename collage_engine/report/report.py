@@ -13,6 +13,7 @@ from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.report.numbers import (
     against_text,
@@ -257,7 +258,7 @@ def transition_matrix(document: Document, placement: Placement | None) -> dict[s
     counts = {(a, b): 0 for a in names for b in names}
     nodes = document.graph.nodes
 
-    def producers(index: int) -> list[int]:
+    def producers(index: NodeIndex) -> list[int]:
         node = nodes[index]
         if node.form == "call":
             return [number[index]]

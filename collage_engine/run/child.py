@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import tempfile
 import time
@@ -13,6 +14,8 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
 from collage_engine.records.results import Opened, RunUpdate
+
+_LOG = logging.getLogger(__name__)
 
 ModelKey = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 """A model's file and the input shapes that the user chose."""
@@ -35,12 +38,22 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
     control = RunControl(send)
     signal.signal(signal.SIGUSR1, lambda *_: control.cancelled.set())
     name, arguments = payload
+    began = time.perf_counter()
+    _LOG.info("job %s begins: %s", name, arguments.get("path", ""))
     try:
         with control:
             return _JOBS[name](control=control, **arguments)
+    except CollageError as error:
+        _LOG.info("job %s: %s", name, error)
+        raise
     except OSError as error:
+        _LOG.warning("job %s", name, exc_info=True)
         raise _in_words(error) from error
+    except Exception:
+        _LOG.exception("job %s failed by a defect", name)
+        raise
     finally:
+        _LOG.info("job %s ends after %.1f s", name, time.perf_counter() - began)
         for opened in _open_models.values():
             opened.empty()
 

@@ -105,6 +105,6 @@ def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
     """What the search says a cover costs, whatever the pins; None when a part was not measured."""
     if not all(data.costs.cost(candidate.id).usable for candidate in cover):
         return None
-    problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), constraints=None)
+    problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), limits=None)
     cost = check(problem, [candidate.id for candidate in cover])
     return cost if isinstance(cost, float) else None

@@ -13,6 +13,7 @@ from collage_engine.candidates.inputs import model_tolerance, representative_inp
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.records.candidate import CoverPart
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -50,7 +51,7 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
                 architecture=part.architecture,
                 tuning=part.tuning,
             ),
-            part.nodes,
+            tuple(map(OperatorNumber, part.nodes)),
             part.takes,
             part.gives,
         )

@@ -12,6 +12,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.offer import Offer
@@ -19,6 +20,7 @@ from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyMaker
 from collage_engine.timing.candidate_timing import Measuring
@@ -52,7 +54,7 @@ def measure_selection(
         UsageError: The operators do not exist or cannot be one partition.
     """
     graph = open_model.model.graph
-    operators = tuple(sorted(set(nodes)))
+    operators = tuple(OperatorNumber(number) for number in sorted(set(nodes)))
     _check_convex(graph, operators)
     menu = open_model.menu(settings)
     asked = _asked_for(open_model, menu, operators, toolchains)
@@ -76,7 +78,10 @@ class _Asked:
 
 
 def _asked_for(
-    open_model: OpenModel, menu: Menu, operators: tuple[int, ...], toolchains: Sequence[str]
+    open_model: OpenModel,
+    menu: Menu,
+    operators: tuple[OperatorNumber, ...],
+    toolchains: Sequence[str],
 ) -> _Asked:
     graph = open_model.model.graph
     makers = KeyMaker(graph, open_model.model.constant)
@@ -98,7 +103,7 @@ def _asked_for(
     return asked
 
 
-def _refusal(graph: DataflowGraph, offer: Offer, operators: Sequence[int]) -> str | None:
+def _refusal(graph: DataflowGraph, offer: Offer, operators: Sequence[OperatorNumber]) -> str | None:
     """Why an instance cannot take one of the operators; None when it can take all."""
     for number in operators:
         index = graph.operators[number]
@@ -108,20 +113,20 @@ def _refusal(graph: DataflowGraph, offer: Offer, operators: Sequence[int]) -> st
     return None
 
 
-def _check_convex(graph: DataflowGraph, operators: tuple[int, ...]) -> None:
+def _check_convex(graph: DataflowGraph, operators: tuple[OperatorNumber, ...]) -> None:
     """Raise UsageError unless operators exist and no path leaves them and comes back."""
     if not operators or operators[0] < 0 or operators[-1] >= len(graph.operators):
         raise UsageError("measure.now needs operators of this model")
     calls = call_graph(graph)
-    wanted = sum(1 << operator for operator in operators)
-    between = 0
-    upstream = 0
+    wanted = operator_set(operators)
+    between = NO_OPERATORS
+    upstream = NO_OPERATORS
     for operator in operators:
         between |= calls.downstream[operator]
         upstream |= calls.upstream[operator]
     holes = between & upstream & ~wanted
     if holes:
-        hole = graph.nodes[graph.operators[(holes & -holes).bit_length() - 1]]
+        hole = graph.nodes[graph.operators[first(holes)]]
         raise UsageError(
             f"these nodes cannot be one partition: a path leaves them through {hole.op}"
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"

@@ -19,8 +19,8 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, check
-from collage_engine.search.doubt import Doubt, doubt
 from collage_engine.search.problem import Answer, CandidateId, Problem
+from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty
 
 DRAWS = 60
 """Resampled cost tables at most from which the certainty of a cover is judged; chosen: the shares
@@ -96,7 +96,7 @@ class ProblemData:
 
     def certainty(
         self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
-    ) -> Doubt:
+    ) -> ChoiceUncertainty:
         """How certain a cover is, by resampling the repeats and the run-to-run drift.
 
         Args:
@@ -106,7 +106,7 @@ class ProblemData:
             drift: Run-to-run drift as a share; None: the problem's.
         """
         costs = {c.id: self.costs.cost(c.id) for c in self.candidates}
-        return doubt(
+        return choice_uncertainty(
             problem,
             answer,
             repeats={name: cost.repeats_us for name, cost in costs.items() if cost.repeats_us},

@@ -1,6 +1,6 @@
-"""An independent judge of covers: is it one, and what does it cost?
+"""An independent check of covers: is it one, and what does it cost?
 
-Shares nothing with the search but the problem's definition: it reads the problem anew, checks
+It shares nothing with the search but the problem's definition: it reads the problem anew, checks
 disjointness, coverage, acyclicity and pins, and adds the costs up as the definition in
 :mod:`collage_engine.search.problem` says, in floating point with :func:`math.fsum`.
 """
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 def check_cover(
     problem: Problem, cover: Sequence[CandidateId], *, pins: bool = True
 ) -> float | str:
-    """The cover's cost in microseconds, or the sentence that says why it is none.
+    """Return a cover's cost in microseconds, or the sentence that says why it is none.
 
-    ``pins`` False leaves the problem's pins and limits on runtimes out of account.
+    Args:
+        problem: The problem.
+        cover: Ids of its candidates.
+        pins: Whether the problem's pins and limits on runtimes are checked too.
     """
     known = {str(c.id): c for c in problem.candidates}
     chosen: list[ProblemCandidate] = []
@@ -51,13 +54,9 @@ def check_cover(
         if node.id not in owner:
             return f"node {node.id} is in no candidate of the cover"
     if pins:
-        for index, pin in enumerate(problem.pins):
-            for candidate in chosen:
-                if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate):
-                    return f"candidate {candidate.id} breaks pin {index}"
-        broken = _breaks_limit(problem, chosen)
-        if broken is not None:
-            return broken
+        violation = _violated_pin(problem, chosen) or _violated_limit(problem, chosen)
+        if violation is not None:
+            return violation
     cycle = _cycle(problem, owner, len(chosen))
     if cycle is not None:
         names = ", ".join(str(chosen[part].id) for part in cycle)
@@ -65,9 +64,18 @@ def check_cover(
     return _cost(problem, chosen, owner)
 
 
-def _breaks_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
-    """Which limit on runtimes the cover breaks, in words; None when it keeps to all."""
-    limits = problem.constraints
+def _violated_pin(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
+    """Return in words which pin the cover breaks; None when it honours all."""
+    for index, pin in enumerate(problem.pins):
+        for candidate in chosen:
+            if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate):
+                return f"candidate {candidate.id} breaks pin {index}"
+    return None
+
+
+def _violated_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
+    """Return in words which limit on runtimes the cover breaks; None when it keeps to all."""
+    limits = problem.limits
     if limits is None:
         return None
     used: set[str] = set()
@@ -87,9 +95,6 @@ def _breaks_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | Non
             for licence in runtime.licences:
                 if licence not in limits.licences:
                     return f"{name} is under {licence}, which is not allowed"
-    for one, other in limits.conflicts:
-        if one in used and other in used:
-            return f"{one} and {other} cannot share a process"
     return None
 
 
@@ -106,7 +111,7 @@ def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:
 
 
 def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | None:
-    """Partitions that no order can run (a superset of a cycle); None when there is an order."""
+    """Return partitions that no order can run, a superset of a cycle; None if one can."""
     needs: list[set[int]] = [set() for _ in range(parts)]
     for node in problem.nodes:
         for producer in node.inputs:

@@ -1,9 +1,9 @@
-"""Merging touching partitions of one toolchain: proposals, never merged unmeasured.
+"""Proposals to merge adjacent partitions of one toolchain.
 
-Upstream's MaxCoalesce merges after the search, sums the costs and may make partitions that
+TVM's Collage merges after the search (MaxCoalesce), sums the costs and may make partitions that
 overlap or wait for each other. Here a merge is a *proposal*: a node set for a toolchain, valid
-(convex) and acyclic in the cover it comes from. Made a candidate, measured and searched again, it
-is chosen when it is better.
+(convex) and acyclic in the cover it comes from. It becomes a candidate, is measured, and is chosen
+by the next search when it is better; nothing is merged unmeasured.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import Problem, ProblemCandidate
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that should be measured."""
+MOST_PROPOSALS = 256
+"""Proposals at most (a count; chosen: each of them costs a measurement)."""
+
+
+class MergeProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A merge of partitions that should be measured as a candidate."""
 
     nodes: tuple[int, ...]
     """Ascending."""
     toolchain: str
     takes: dict[int, str] = {}
-    """As its parts do, for what comes from outside."""
+    """Formats of the inputs from outside, as its parts take them."""
     gives: dict[int, str] = {}
+    """Formats of the values that leave it, as its parts give them."""
     parts: tuple[CandidateId, ...]
     """The candidates it merges."""
 
@@ -37,19 +42,25 @@ def coalesce(
     covers: Iterable[Sequence[CandidateId]],
     *,
     may_merge: Callable[[tuple[int, ...], str], bool] = lambda nodes, toolchain: True,
-    limit: int = 256,
-) -> list[Proposal]:
-    """Merges of touching partitions of one toolchain in these covers.
+    limit: int = MOST_PROPOSALS,
+) -> list[MergeProposal]:
+    """Propose merges of adjacent partitions of one toolchain in these covers.
 
-    Every pair that touches, and what is left when merging goes on until nothing more can be
+    Every adjacent pair is proposed, and what is left when merging goes on until nothing more can be
     merged. Sets that the toolchain already has as a candidate (measured or not) are left out.
-    ``may_merge`` can refuse (too large, not supported).
+
+    Args:
+        problem: The problem.
+        covers: Covers of it.
+        may_merge: Tells of nodes and toolchain whether they may be merged; it can refuse what is
+            too large or not supported.
+        limit: The most proposals.
     """
     known = {str(c.id): c for c in problem.candidates}
     have = {
         (frozenset(c.nodes), c.toolchain, *_sorted(c.takes, c.gives)) for c in problem.candidates
     }
-    found: dict[tuple[object, ...], Proposal] = {}
+    found: dict[tuple[object, ...], MergeProposal] = {}
     for cover in covers:
         quotient = _Quotient(problem, [known[str(name)] for name in cover])
         for group in quotient.merges(may_merge):
@@ -58,7 +69,7 @@ def coalesce(
             takes, gives = quotient.border(parts, nodes)
             key = (nodes, parts[0].toolchain, *_sorted(takes, gives))
             if key not in have and key not in found:
-                found[key] = Proposal(
+                found[key] = MergeProposal(
                     nodes=tuple(sorted(nodes)),
                     toolchain=parts[0].toolchain,
                     takes=takes,
@@ -75,7 +86,7 @@ def _sorted(takes: dict[int, str], gives: dict[int, str]) -> tuple[object, ...]:
 
 
 class _Quotient:
-    """Partitions of a cover and who feeds whom."""
+    """The quotient graph of a cover: its partitions and which feeds which."""
 
     def __init__(self, problem: Problem, parts: list[ProblemCandidate]) -> None:
         self.parts = parts
@@ -90,7 +101,7 @@ class _Quotient:
     def border(
         self, parts: list[ProblemCandidate], nodes: frozenset[int]
     ) -> tuple[dict[int, str], dict[int, str]]:
-        """What the merged parts take and give, each value in the format its part has it in.
+        """Return what merged parts take and give, each value in the format of its part.
 
         A value that two parts take in different formats is taken as the first one does: the
         other conversion becomes the toolchain's own.
@@ -109,7 +120,7 @@ class _Quotient:
         return takes, gives
 
     def merges(self, may_merge: Callable[[tuple[int, ...], str], bool]) -> list[set[int]]:
-        """Groups of partitions that can be one: all touching pairs, then the maximal ones."""
+        """Return groups of partitions that can be merged: adjacent pairs, then maximal ones."""
         groups = [{at} for at in range(len(self.parts))]
         of = list(range(len(self.parts)))
         pairs = [
@@ -146,7 +157,7 @@ class _Quotient:
     def _detour(
         self, start: set[int], goal: set[int], of: list[int], groups: list[set[int]]
     ) -> bool:
-        """Whether a path leads from one group to the other through a third."""
+        """Tell whether a path leads from one group to the other through a third."""
         direct = start | goal
         stack = [u for at in start for u in self.users[at] if u not in direct]
         seen: set[int] = set()

@@ -1,10 +1,9 @@
-"""Which device every node is on, and why: a pin, a neighbour, the default, the cost, or because
-nothing elsewhere takes it.
+"""Which device every node is on, and why.
 
-Device pins rule candidates out; the search then chooses, with copies as transitions. What is said
-here is read off the answer: nothing is decided, so planning again with what was inferred as pins
-changes nothing.
-"""
+The reason is a pin, a neighbour, the default, the cost, or that nothing on another device takes it.
+Device pins rule candidates out; the search then chooses, with copies as transitions. What is
+inferred here is read off the answer: nothing is decided, so planning again with what was inferred
+as pins changes nothing."""
 
 from __future__ import annotations
 
@@ -21,24 +20,27 @@ if TYPE_CHECKING:
 Why = Literal["pin", "neighbour", "default", "only", "cost"]
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The device of a node."""
 
     node: int
     device: str
     why: Why
     """``pin``: a device pin holds the node. ``neighbour``: it is not pinned, but joined to a pinned
-    node of this device by its partition or by values that need no copy. ``default``: it is where
-    everything is that nothing moves. ``only``: nothing on another device takes it. ``cost``: it
-    costs least there, copies included."""
+    node of this device by its partition or by values that need no copy. ``default``: it is on the
+    default device. ``only``: nothing on another device takes it. ``cost``: it costs least there,
+    copies included."""
     because: tuple[int, ...]
     """``pin``: indices of the pins. ``neighbour``: the nodes on the way to the pinned one."""
 
 
-def infer_devices(problem: Problem, answer: Answer, default: str = HOST) -> dict[int, Place]:
-    """The device of every node of the answer's cover, with its reason; empty without a cover.
+def infer_devices(problem: Problem, answer: Answer, default: str = HOST) -> dict[int, NodeDevice]:
+    """Return the device of every node of the answer's cover, with its reason.
 
-    ``default``: the device of what nothing moves.
+    Args:
+        problem: The problem.
+        answer: Its answer; without a cover nothing is inferred.
+        default: The device of what no pin and no cost moves elsewhere.
     """
     known = {str(c.id): c for c in problem.candidates}
     owner = {n: known[str(name)] for name in answer.cover for n in known[str(name)].nodes}
@@ -50,12 +52,7 @@ def infer_devices(problem: Problem, answer: Answer, default: str = HOST) -> dict
         if pin.device is not None:
             for node in pin.nodes:
                 pinned.setdefault(node, []).append(index)
-    near: dict[int, set[int]] = {node: set() for node in owner}
-    for entry in problem.nodes:
-        for producer in entry.inputs:
-            near[entry.id].add(producer)
-            near[producer].add(entry.id)
-    towards = _towards(pinned, owner, device, near)
+    towards = _towards(pinned, owner, device, _neighbours(problem))
     takers: dict[int, set[str]] = {node: set() for node in owner}
     for candidate in problem.candidates:
         if candidate.state != "invalid":
@@ -72,8 +69,18 @@ def infer_devices(problem: Problem, answer: Answer, default: str = HOST) -> dict
         else:
             elsewhere = takers[node] - {device[node]}
             why = "default" if device[node] == default else "cost" if elsewhere else "only"
-        places[node] = Place(node=node, device=device[node], why=why, because=because)
+        places[node] = NodeDevice(node=node, device=device[node], why=why, because=because)
     return places
+
+
+def _neighbours(problem: Problem) -> dict[int, set[int]]:
+    """Return the producers and consumers of every node."""
+    near: dict[int, set[int]] = {node.id: set() for node in problem.nodes}
+    for node in problem.nodes:
+        for producer in node.inputs:
+            near[node.id].add(producer)
+            near[producer].add(node.id)
+    return near
 
 
 def _towards(
@@ -82,7 +89,7 @@ def _towards(
     device: dict[int, str],
     near: dict[int, set[int]],
 ) -> dict[int, int]:
-    """Per node that is joined to a pinned one without leaving the device: the next on the way."""
+    """Return, per node that is joined to a pinned one on its device, the next node on the way."""
     members: dict[str, list[int]] = {}
     for node, candidate in owner.items():
         members.setdefault(str(candidate.id), []).append(node)
@@ -107,8 +114,8 @@ def _way(node: int, towards: dict[int, int]) -> tuple[int, ...]:
     return tuple(way)
 
 
-def as_pins(places: dict[int, Place]) -> tuple[ProblemPin, ...]:
-    """What was inferred as pins, one per device: planning under them changes nothing."""
+def as_pins(places: dict[int, NodeDevice]) -> tuple[ProblemPin, ...]:
+    """Return what was inferred as pins, one per device; planning under them changes nothing."""
     nodes: dict[str, list[int]] = {}
     for place in places.values():
         nodes.setdefault(place.device, []).append(place.node)

@@ -1,7 +1,6 @@
 """Why a node runs where it does, in words and as data.
 
-Pure functions of a problem, its answer and labels: nothing is searched or measured here. Labels
-say how nodes, candidates and toolchains are called; what has none goes by its id.
+These are pure functions of a problem, its answer and labels: nothing is searched or measured here.
 """
 
 from __future__ import annotations
@@ -11,49 +10,57 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.search.doubt import overlap, spread_of
 from collage_engine.search.problem import CandidateId
+from collage_engine.search.uncertainty import is_tie, spread_of
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
-    from collage_engine.search.rivals import Rival
+    from collage_engine.search.ranked_covers import RankedCover
 
 
-MOST_RIVALS = 6
-RIVALS = (
+MOST_ALTERNATIVES = 6
+"""Alternatives that the text of an explanation names (a count; chosen)."""
+ALTERNATIVES = (
     "What else could hold it, and what the best placement of the whole graph with that takes more:"
 )
+"""The sentence before the alternatives of a node."""
+NAMES_IN_LABEL = 6
+"""Operators that the label of a candidate names one by one (a count; chosen)."""
 
 
 class Labels(msgspec.Struct, frozen=True, kw_only=True):
-    """What things are called."""
+    """What nodes, candidates and toolchains are called; what has no name goes by its id."""
 
     nodes: Mapping[int, str] = {}
     candidates: Mapping[CandidateId, str] = {}
     toolchains: Mapping[str, str] = {}
 
     def node(self, node: int) -> str:
+        """Return the name of a node."""
         return self.nodes.get(node, f"node {node}")
 
     def candidate(self, candidate: ProblemCandidate) -> str:
+        """Return the name of a candidate."""
         known = self.candidates.get(candidate.id)
         if known is not None:
             return known
         names = [self.nodes.get(n, str(n)) for n in candidate.nodes]
-        return (
-            "+".join(names) if len(names) <= 6 else f"{'+'.join(names[:5])}+{len(names) - 5} more"
-        )
+        if len(names) <= NAMES_IN_LABEL:
+            return "+".join(names)
+        shown = NAMES_IN_LABEL - 1
+        return f"{'+'.join(names[:shown])}+{len(names) - shown} more"
 
-    def placed(self, candidate: ProblemCandidate) -> str:
-        """The candidate and where it begins, for readers who look elsewhere."""
+    def located(self, candidate: ProblemCandidate) -> str:
+        """Return the name of a candidate and of the node where it begins."""
         name, first = self.candidate(candidate), self.nodes.get(min(candidate.nodes))
         return name if first is None or first in name else f"{name} at {first}"
 
     def toolchain(self, name: str) -> str:
+        """Return the name of a toolchain."""
         return self.toolchains.get(name, name)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that holds the node, and why it was or was not chosen."""
 
     candidate: CandidateId
@@ -76,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     node: int
     chosen: CandidateId | None
-    lines: tuple[Line, ...]
+    lines: tuple[ExplainedCandidate, ...]
     """The chosen candidate, then the others by regret."""
     text: tuple[str, ...]
     """The story in sentences."""
@@ -89,46 +96,52 @@ def explain_node(
     labels: Labels | None = None,
     *,
     refusals: Mapping[str, str] | None = None,
-    runner_up: Rival | None = None,
+    runner_up: RankedCover | None = None,
 ) -> Explanation:
-    """Why ``node`` runs where it does.
+    """Explain why a node runs where it does.
 
-    ``refusals``: toolchain to the reason why it offers nothing for the node. ``runner_up``: the
-    second-best cover, to say what it does differently.
+    Args:
+        problem: The problem.
+        answer: Its answer.
+        node: Id of the node.
+        labels: What things are called.
+        refusals: Toolchain to the reason why it has no candidate for the node.
+        runner_up: The second-best cover, to say what it does differently.
     """
     labels = labels or Labels()
     holding = [c for c in problem.candidates if node in c.nodes]
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
-    lines = tuple(sorted((_line(problem, answer, c, labels) for c in holding), key=_by_regret))
-    said: list[str] = []
+    explained = [_explained(problem, answer, c, labels) for c in holding]
+    lines = tuple(sorted(explained, key=_by_regret))
+    text: list[str] = []
     if chosen is None:
         why = answer.infeasible.reason if answer.infeasible else "no cover was found"
-        said.append(f"{labels.node(node)} is not placed: {why}")
+        text.append(f"{labels.node(node)} is not placed: {why}")
     else:
-        said.append(_headline(chosen, holding, answer, labels))
-        others = [line.text for line in lines if not line.chosen][:MOST_RIVALS]
+        text.append(_headline(chosen, holding, answer, labels))
+        others = [line.text for line in lines if not line.chosen][:MOST_ALTERNATIVES]
         if others:
-            said.append(RIVALS)
-        said += others
-    said += [
+            text.append(ALTERNATIVES)
+        text += others
+    text += [
         f"{labels.toolchain(name)} offers nothing here: {reason}"
         for name, reason in (refusals or {}).items()
     ]
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
-            said.append(f"pin {verdict.pin}: {verdict.reason}")
+            text.append(f"pin {verdict.pin}: {verdict.reason}")
     if runner_up is not None:
-        said.append(explain_rival(problem, answer, runner_up, labels, node))
+        text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     return Explanation(
         node=node,
         chosen=chosen.id if chosen else None,
         lines=lines,
-        text=tuple(said),
+        text=tuple(text),
     )
 
 
-def _by_regret(line: Line) -> tuple[int, float, str]:
+def _by_regret(line: ExplainedCandidate) -> tuple[int, float, str]:
     if line.chosen:
         return 0, 0.0, ""
     if line.regret_us is not None:
@@ -141,7 +154,7 @@ def _by_regret(line: Line) -> tuple[int, float, str]:
 def _headline(
     chosen: ProblemCandidate, holding: Sequence[ProblemCandidate], answer: Answer, labels: Labels
 ) -> str:
-    """``oneDNN runs conv+bias+relu: 41 µs, 12 µs less than ONNX Runtime``"""
+    """Return ``oneDNN runs conv+bias+relu: 41 µs, 12 µs less than ONNX Runtime``."""
     name = labels.toolchain(chosen.toolchain)
     text = f"{name} runs {labels.candidate(chosen)}: {us(chosen.cost_us)}"
     others = [
@@ -169,7 +182,7 @@ def _headline(
 
 
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
-    """Why a candidate with a lower cost of its own was not chosen."""
+    """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
     if regret is not None:
         return f"the best cover with it costs {us(regret)} more, for what it hands over"
@@ -179,58 +192,37 @@ def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     return "it is in no cover (a pin, or its neighbours, rule it out)"
 
 
-def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels: Labels) -> Line:
-    cover = {str(name): name for name in answer.cover}
-    chosen = str(candidate.id) in cover
+def _explained(
+    problem: Problem, answer: Answer, candidate: ProblemCandidate, labels: Labels
+) -> ExplainedCandidate:
     regret = answer.regrets.get(candidate.id)
     bound = answer.regret_bounds.get(candidate.id)
+    name = f"{labels.toolchain(candidate.toolchain)}'s {labels.candidate(candidate)}"
+    chosen = str(candidate.id) in {str(each) for each in answer.cover}
     tie = False
-    who = f"{labels.toolchain(candidate.toolchain)}'s {labels.candidate(candidate)}"
     if candidate.state == "invalid":
-        text = f"{who} cannot run: {candidate.reason or 'invalid'}"
+        text = f"{name} cannot run: {candidate.reason or 'invalid'}"
     elif candidate.state == "unknown":
-        if bound is not None:
-            text = f"{who} was not measured; it loses by ≥ {us(bound)}"
-            if bound == 0:
-                text = f"{who} was not measured and could be as good"
-            elif candidate.reason:
-                text += f" ({candidate.reason})"
-        else:
-            text = f"{who} was not measured" + (f": {candidate.reason}" if candidate.reason else "")
+        text = _unmeasured_in_words(name, candidate, bound)
     elif chosen:
-        text = f"{who} is chosen: {us(candidate.cost_us)}"
-    elif regret is None:
-        text = (
-            f"{who} loses by ≥ {us(bound)}"
-            if bound is not None
-            else f"{who} is in no cover{' under the pins' if problem.pins else ''}"
+        text = f"{name} is chosen: {us(candidate.cost_us)}"
+    elif regret is not None:
+        tie, text = _loss_in_words(
+            f"{name} ({us(candidate.cost_us)})", candidate, regret, problem, answer
         )
+    elif bound is not None:
+        text = f"{name} loses by ≥ {us(bound)}"
     else:
-        owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
-        ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-        tie = overlap(ours, candidate, regret, problem.drift)
-        alone = f" ({us(candidate.cost_us)})"
-        if regret == 0:
-            text = f"{who}{alone} is in a cover that costs exactly as much: a tie"
-        elif overlap(ours, candidate, regret):
-            text = (
-                f"{who}{alone} loses by {us(regret)}; the repeats scatter by more than that: a tie"
-            )
-        elif tie:
-            text = (
-                f"{who}{alone} loses by {us(regret)}; measured at another time, it may win: a tie"
-            )
-        else:
-            text = f"{who}{alone} loses by {us(regret)}"
-    measured = candidate.state == "measured" and candidate.spread_us is not None
-    return Line(
+        text = f"{name} is in no cover{' under the pins' if problem.pins else ''}"
+    has_spread = candidate.state == "measured" and candidate.spread_us is not None
+    return ExplainedCandidate(
         candidate=candidate.id,
         toolchain=candidate.toolchain,
         nodes=candidate.nodes,
         state=candidate.state,
         chosen=chosen,
         cost_us=candidate.cost_us,
-        spread_us=spread_of(candidate) if measured else None,
+        spread_us=spread_of(candidate) if has_spread else None,
         regret_us=regret,
         regret_at_least_us=bound,
         tie=tie,
@@ -238,40 +230,76 @@ def _line(problem: Problem, answer: Answer, candidate: ProblemCandidate, labels:
     )
 
 
-def explain_rival(
+def _unmeasured_in_words(name: str, candidate: ProblemCandidate, bound: float | None) -> str:
+    """Say what is known of an unmeasured candidate; ``bound``: its regret is at least that."""
+    if bound is None:
+        return f"{name} was not measured" + (f": {candidate.reason}" if candidate.reason else "")
+    if bound == 0:
+        return f"{name} was not measured and could be as good"
+    text = f"{name} was not measured; it loses by ≥ {us(bound)}"
+    return text + (f" ({candidate.reason})" if candidate.reason else "")
+
+
+def _loss_in_words(
+    name: str, candidate: ProblemCandidate, regret: float, problem: Problem, answer: Answer
+) -> tuple[bool, str]:
+    """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
+    cover = {str(each) for each in answer.cover}
+    owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
+    ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
+    tie = is_tie(ours, candidate, regret, problem.drift)
+    if regret == 0:
+        return tie, f"{name} is in a cover that costs exactly as much: a tie"
+    text = f"{name} loses by {us(regret)}"
+    if is_tie(ours, candidate, regret):
+        return tie, f"{text}; the repeats scatter by more than that: a tie"
+    if tie:
+        return tie, f"{text}; measured at another time, it may win: a tie"
+    return tie, text
+
+
+def explain_ranked_cover(
     problem: Problem,
     answer: Answer,
-    rival: Rival,
+    other: RankedCover,
     labels: Labels | None = None,
     node: int | None = None,
 ) -> str:
-    """What another cover does differently, and what that costs; ``node``: which the reader looks
-    at, to say so where it runs in the other cover as it does in this."""
+    """Say what another cover does differently, and what that costs.
+
+    Args:
+        problem: The problem.
+        answer: Its answer.
+        other: The other cover.
+        labels: What things are called.
+        node: The node that the reader looks at, to say so where it runs in the other cover as it
+            does in this.
+    """
     labels = labels or Labels()
     known = {str(c.id): c for c in problem.candidates}
     ours = {str(name) for name in answer.cover}
-    theirs = {str(name) for name in rival.cover}
+    theirs = {str(name) for name in other.cover}
     gone = [known[name] for name in sorted(ours - theirs, key=lambda n: min(known[n].nodes))]
     come = [known[name] for name in sorted(theirs - ours, key=lambda n: min(known[n].nodes))]
     if not come:
         return "the runner-up is the same cover"
 
-    def told(parts: list[ProblemCandidate]) -> str:
-        said = [f"{labels.toolchain(c.toolchain)}'s {labels.placed(c)}" for c in parts[:3]]
-        return ", ".join(said) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
+    def listed(parts: list[ProblemCandidate]) -> str:
+        names = [f"{labels.toolchain(c.toolchain)}'s {labels.located(c)}" for c in parts[:3]]
+        return ", ".join(names) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
 
-    cost = f"costs {us(rival.regret_us)} more" if rival.regret_us > 0 else "costs the same"
+    cost = f"costs {us(other.regret_us)} more" if other.regret_us > 0 else "costs the same"
     if node is not None and not any(node in c.nodes for c in come):
         name = labels.node(node)
         return (
             f"the runner-up of the whole graph has the same at {name}; elsewhere it has "
-            f"{told(come)} instead of {told(gone)}: {cost}"
+            f"{listed(come)} instead of {listed(gone)}: {cost}"
         )
-    return f"the runner-up has {told(come)} instead of {told(gone)}: {cost}"
+    return f"the runner-up has {listed(come)} instead of {listed(gone)}: {cost}"
 
 
 def us(amount: float | None) -> str:
-    """Microseconds with as many digits as matter: 0.42 µs, 41 µs, 1.32 ms, 25.3 ms."""
+    """Return microseconds with as many digits as matter: 0.42 µs, 41 µs, 1.32 ms, 25.3 ms."""
     if amount is None:
         return "unknown"
     if amount >= 10_000:

@@ -1,4 +1,4 @@
-"""What a limit on runtimes costs, or which limits leave no cover."""
+"""What each limit on runtimes costs, or which limits leave no cover."""
 
 from __future__ import annotations
 
@@ -6,76 +6,100 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from collage_engine.search.constraints import Limits, branch
+from collage_engine.search.limited_search import RuntimeSets, branch_and_bound
 from collage_engine.search.limits import (
-    ConstraintName,
-    Constraints,
-    ConstraintVerdict,
-    in_words,
+    LimitName,
+    RuntimeLimits,
+    RuntimeLimitVerdict,
+    limits_in_words,
+    without_limit,
 )
 from collage_engine.search.problem import Infeasible
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
-    from collage_engine.search.search import Found, Search
+    from collage_engine.search.search import Search
+    from collage_engine.search.solver import Solution
 
 
-def verdicts_within(
-    search: Search, pins: Sequence[ProblemPin], found: Found
-) -> tuple[ConstraintVerdict, ...]:
-    """What every limit costs: the least cover with it less the least without it, others kept."""
-    limits = search.limits
-    if limits is None or found.least is None:
+def verdicts_of_limits(
+    search: Search, pins: Sequence[ProblemPin], solution: Solution
+) -> tuple[RuntimeLimitVerdict, ...]:
+    """Return what every limit costs.
+
+    That is the least cost with it less the least without it, pins and other limits kept.
+
+    Args:
+        search: A search of the problem.
+        pins: The pins that hold.
+        solution: The least-cost cover under all pins and limits.
+    """
+    sets = search.runtime_sets
+    if sets is None or solution.cost is None:
         return ()
     verdicts = []
-    for kind, text in in_words(limits.constraints).items():
-        rest = Limits(search.problem, without(limits.constraints, kind))
-        free = branch(search, rest, list(pins))[0] if found.optimal else None
-        price: float | None = None
-        share = ""
-        if free is not None and free.optimal and found.optimal and free.least is not None:
-            price = search.difference_us(found.least, free.least)
-            total = search.to_us(free.least)
-            share = f" ({100 * price / total:.1f} %)" if total > 0 else ""
-        if price is None:
-            told = "honoured; the graph is too wide to say what it costs exactly"
-        elif price > 0:
-            told = f"honoured, costs {price:.3g} us{share}"
-        else:
-            told = "honoured, costs nothing"
+    for name, text in limits_in_words(sets.limits).items():
+        price, outcome = _price_of(search, sets, name, pins, solution)
         verdicts.append(
-            ConstraintVerdict(
-                constraint=kind,
+            RuntimeLimitVerdict(
+                limit=name,
                 text=text,
                 state="honoured",
                 price_us=price,
-                reason=f"{text}: {told}",
+                reason=f"{text}: {outcome}",
             )
         )
     return tuple(verdicts)
 
 
-def blamed(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
-    """The limits (and pins) that leave no cover; None when there is none without limits either."""
-    limits = search.limits
-    if limits is None or search.find_shut(pins, [], False).least is None:
+def _price_of(
+    search: Search,
+    sets: RuntimeSets,
+    name: LimitName,
+    pins: Sequence[ProblemPin],
+    solution: Solution,
+) -> tuple[float | None, str]:
+    """Return what a limit costs in microseconds, None when it is not known, and that in words."""
+    assert solution.cost is not None
+    free: Solution | None = None
+    if solution.optimal:
+        rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
+        free = branch_and_bound(search.restricted(pins), rest).best
+    if free is None or not free.optimal or free.cost is None:
+        return None, "honoured; the graph is too wide to say what it costs exactly"
+    price = search.difference_us(solution.cost, free.cost)
+    if price <= 0:
+        return price, "honoured, costs nothing"
+    total = search.to_us(free.cost)
+    share = f" ({100 * price / total:.1f} %)" if total > 0 else ""
+    return price, f"honoured, costs {price:.3g} us{share}"
+
+
+def infeasible_limits(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
+    """Return a minimal set of limits, and of pins, that leave no cover.
+
+    The set is found by deletion: every limit, then every pin, that can go without there being a
+    cover then goes.
+
+    Args:
+        search: A search of the problem, which has no cover under these pins and its limits.
+        pins: The pins that hold.
+
+    Returns:
+        What contradicts each other; None when there is no cover without limits either.
+    """
+    sets = search.runtime_sets
+    if sets is None or search.restricted(pins)([]).cost is None:
         return None
+    texts = limits_in_words(sets.limits)
 
-    texts = in_words(limits.constraints)
-
-    def feasible(kinds: Sequence[ConstraintName], some: Sequence[ProblemPin]) -> bool:
-        kept = limits.constraints
-        for kind in texts:
-            if kind not in kinds:
-                kept = without(kept, kind)
-        best, _, _, decided = branch(search, Limits(search.problem, kept), list(some))
-        return best is not None or not decided
+    def feasible(kept: Sequence[LimitName], some: Sequence[ProblemPin]) -> bool:
+        fewer = RuntimeSets(search.problem, _only(sets.limits, kept))
+        return branch_and_bound(search.restricted(some), fewer).feasible
 
     core = list(texts)
-    for kind in texts:
-        rest = [k for k in core if k != kind]
+    for name in texts:
+        rest = [k for k in core if k != name]
         if not feasible(rest, pins):
             core = rest
     chosen = list(range(len(pins)))
@@ -83,49 +107,51 @@ def blamed(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
         fewer = [i for i in chosen if i != index]
         if not feasible(core, [pins[i] for i in fewer]):
             chosen = fewer
-    kept = limits.constraints
-    for kind in texts:
-        if kind not in core:
-            kept = without(kept, kind)
-    masks = list(islice(Limits(search.problem, kept).largest(), 2))
+    kept = _only(sets.limits, core)
+    remaining = RuntimeSets(search.problem, kept)
+    masks = list(islice(remaining.maximal_sets(), 2))
     nodes: list[int] = []
     if len(masks) == 1:
-        nodes = search.uncovered(search.allowed([pins[i] for i in chosen], limits.shut(masks[0])))
+        allowed = search.allowed([pins[i] for i in chosen], remaining.excluded(masks[0]))
+        nodes = search.solver.uncovered(allowed)
     return Infeasible(
-        reason=f"no cover keeps to {' and '.join(_told(kind, texts, kept) for kind in core)}"
+        reason=f"no cover keeps to {' and '.join(_with_context(k, texts, kept) for k in core)}"
         + (" under the pins" if chosen else ""),
         pins=tuple(chosen),
         nodes=tuple(nodes),
-        constraints=tuple(core),
+        limits=tuple(core),
     )
 
 
-def _told(
-    kind: ConstraintName, texts: Mapping[ConstraintName, str], constraints: Constraints
-) -> str:
-    """A limit that nothing keeps to, with what there is instead, where that helps."""
-    most, least = constraints.max_bytes, constraints.base_bytes
-    if kind == "max_bytes" and most is not None and least > most:
-        return f"{texts[kind]} (the weights alone take {least / 1e6:.4g} MB)"
-    known = sorted({licence for each in constraints.runtimes.values() for licence in each.licences})
-    if kind == "licences" and known:
-        return f"{texts[kind]} (here there are {', '.join(known)})"
-    return texts[kind]
+def _only(limits: RuntimeLimits, kept: Sequence[LimitName]) -> RuntimeLimits:
+    """Return the same limits with these ones alone."""
+    for name in limits_in_words(limits):
+        if name not in kept:
+            limits = without_limit(limits, name)
+    return limits
 
 
-def refused(constraints: Constraints, found: Infeasible) -> tuple[ConstraintVerdict, ...]:
-    """Verdicts of limits where there is no cover."""
+def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: RuntimeLimits) -> str:
+    """Return a limit that nothing keeps to in words, with what there is instead."""
+    most, least = limits.max_bytes, limits.base_bytes
+    if name == "max_bytes" and most is not None and least > most:
+        return f"{texts[name]} (the weights alone take {least / 1e6:.4g} MB)"
+    known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
+    if name == "licences" and known:
+        return f"{texts[name]} (here there are {', '.join(known)})"
+    return texts[name]
+
+
+def verdicts_without_cover(
+    limits: RuntimeLimits, infeasible: Infeasible
+) -> tuple[RuntimeLimitVerdict, ...]:
+    """Return the verdicts of limits where there is no cover."""
     return tuple(
-        ConstraintVerdict(
-            constraint=kind,
+        RuntimeLimitVerdict(
+            limit=name,
             text=text,
-            state="infeasible" if kind in found.constraints else "pending",
-            reason=found.reason if kind in found.constraints else None,
+            state="infeasible" if name in infeasible.limits else "pending",
+            reason=infeasible.reason if name in infeasible.limits else None,
         )
-        for kind, text in in_words(constraints).items()
+        for name, text in limits_in_words(limits).items()
     )
-
-
-def without(constraints: Constraints, kind: ConstraintName) -> Constraints:
-    """The same without one limit."""
-    return msgspec.structs.replace(constraints, **{kind: () if kind == "conflicts" else None})

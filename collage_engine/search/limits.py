@@ -8,10 +8,10 @@ limit that is given:
 * ``allow``: it uses none but these;
 * ``max_runtimes``: it uses at most so many;
 * ``max_bytes``: ``base_bytes`` and the ``bytes`` of the runtimes it uses are at most so many;
-* ``licences``: every licence of every runtime it uses is among these;
-* ``conflicts``: it does not use both runtimes of a pair (they cannot share a process).
+* ``licences``: every licence of every runtime it uses is among these.
 
-``runtimes`` says what each brings; one that is not listed brings no bytes and no licence.
+``runtimes`` says what each brings; one that is not listed brings no bytes and no licence. In JSON
+documents the limits of a problem stand under the name ``constraints``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 
-ConstraintName = Literal["allow", "max_runtimes", "max_bytes", "licences", "conflicts"]
+LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,38 +34,40 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     licences: tuple[str, ...] = ()
 
 
-class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on the set of runtimes that a cover uses."""
 
     allow: tuple[str, ...] | None = None
     max_runtimes: int | None = None
     max_bytes: int | None = None
     licences: tuple[str, ...] | None = None
-    conflicts: tuple[tuple[str, str], ...] = ()
     runtimes: dict[str, Runtime] = {}
     base_bytes: int = 0
     """What an artifact holds whatever the cover: its weights."""
     needs: dict[str, tuple[str, ...]] = {}
-    """Toolchain as candidates write it → runtimes, where not just itself."""
+    """Toolchain as candidates write it to its runtimes, where that is not just itself."""
 
     def __hash__(self) -> int:
         return hash(msgspec.json.encode(self, order="deterministic"))
 
     def runtimes_of(self, toolchain: str) -> tuple[str, ...]:
+        """Return the runtimes that a candidate of this toolchain needs."""
         known = self.needs.get(toolchain)
         return (toolchain.partition("[")[0],) if known is None else known
 
     def bytes_of(self, runtimes: Iterable[str]) -> int:
+        """Return the size in bytes of an artifact with these runtimes."""
         return self.base_bytes + sum(self.runtimes.get(r, Runtime()).bytes for r in runtimes)
 
     def licences_of(self, runtime: str) -> tuple[str, ...]:
+        """Return the licences of a runtime."""
         return self.runtimes.get(runtime, Runtime()).licences
 
 
-class ConstraintVerdict(msgspec.Struct, frozen=True, kw_only=True):
+class RuntimeLimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a limit."""
 
-    constraint: ConstraintName
+    limit: LimitName = msgspec.field(name="constraint")
     text: str
     """In words: ``at most 1 runtime``."""
     state: Literal["honoured", "infeasible", "pending"]
@@ -74,52 +76,52 @@ class ConstraintVerdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def broken(constraints: Constraints, used: Iterable[str]) -> list[ConstraintName]:
-    """Which limits a cover that uses these runtimes breaks."""
+def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> list[LimitName]:
+    """Return the limits that a cover with these runtimes violates."""
     names = set(used)
-    found: list[ConstraintName] = []
-    if constraints.allow is not None and not names <= set(constraints.allow):
-        found.append("allow")
-    if constraints.max_runtimes is not None and len(names) > constraints.max_runtimes:
-        found.append("max_runtimes")
-    if constraints.max_bytes is not None and constraints.bytes_of(names) > constraints.max_bytes:
-        found.append("max_bytes")
-    if constraints.licences is not None and any(
-        set(constraints.licences_of(name)) - set(constraints.licences) for name in names
+    violated: list[LimitName] = []
+    if limits.allow is not None and not names <= set(limits.allow):
+        violated.append("allow")
+    if limits.max_runtimes is not None and len(names) > limits.max_runtimes:
+        violated.append("max_runtimes")
+    if limits.max_bytes is not None and limits.bytes_of(names) > limits.max_bytes:
+        violated.append("max_bytes")
+    if limits.licences is not None and any(
+        set(limits.licences_of(name)) - set(limits.licences) for name in names
     ):
-        found.append("licences")
-    if any(set(pair) <= names for pair in constraints.conflicts):
-        found.append("conflicts")
-    return found
+        violated.append("licences")
+    return violated
 
 
-def in_words(constraints: Constraints) -> dict[ConstraintName, str]:
-    """The limits that are given, each in words."""
-    found: dict[ConstraintName, str] = {}
-    if constraints.allow is not None:
-        found["allow"] = f"only the runtimes {', '.join(constraints.allow) or '(none)'}"
-    if constraints.max_runtimes is not None:
-        most = constraints.max_runtimes
-        found["max_runtimes"] = f"at most {counted(most, 'runtime')}"
-    if constraints.max_bytes is not None:
-        found["max_bytes"] = f"at most {constraints.max_bytes / 1e6:.4g} MB"
-    if constraints.licences is not None:
-        found["licences"] = f"only the licences {', '.join(constraints.licences) or '(none)'}"
-    if constraints.conflicts:
-        pairs = "; ".join(f"{a} and {b}" for a, b in constraints.conflicts)
-        found["conflicts"] = f"not in one process: {pairs}"
-    return found
+def limits_in_words(limits: RuntimeLimits) -> dict[LimitName, str]:
+    """Return the limits that are given, each in words."""
+    texts: dict[LimitName, str] = {}
+    if limits.allow is not None:
+        texts["allow"] = f"only the runtimes {', '.join(limits.allow) or '(none)'}"
+    if limits.max_runtimes is not None:
+        texts["max_runtimes"] = f"at most {counted(limits.max_runtimes, 'runtime')}"
+    if limits.max_bytes is not None:
+        texts["max_bytes"] = f"at most {limits.max_bytes / 1e6:.4g} MB"
+    if limits.licences is not None:
+        texts["licences"] = f"only the licences {', '.join(limits.licences) or '(none)'}"
+    return texts
 
 
-def check_constraints(constraints: Constraints) -> None:
-    """Raise UsageError where the limits make no sense."""
+def without_limit(limits: RuntimeLimits, name: LimitName) -> RuntimeLimits:
+    """Return the same limits without this one."""
+    return msgspec.structs.replace(limits, **{name: None})
+
+
+def check_limits(limits: RuntimeLimits) -> None:
+    """Check that the limits make sense.
+
+    Raises:
+        UsageError: A number is negative; the sentence names the field.
+    """
     for name in ("max_runtimes", "max_bytes", "base_bytes"):
-        value = getattr(constraints, name)
+        value = getattr(limits, name)
         if value is not None and value < 0:
             raise UsageError(f"constraints.{name}: {value} is negative")
-    for name, runtime in constraints.runtimes.items():
+    for name, runtime in limits.runtimes.items():
         if runtime.bytes < 0:
             raise UsageError(f"constraints.runtimes.{name}.bytes: {runtime.bytes} is negative")
-    for index, (one, other) in enumerate(constraints.conflicts):
-        if one == other:
-            raise UsageError(f"constraints.conflicts[{index}]: {one} conflicts with itself")

@@ -1,4 +1,4 @@
-"""Pins as what they are to the search: each forbids some candidates.
+"""Pins as the search sees them: each forbids some candidates.
 
 A pin holds for partitions that contain any of its nodes, so whether a candidate may be chosen
 depends on that candidate alone, and several pins forbid what any of them forbids.
@@ -14,9 +14,12 @@ from collage_engine.search.problem import (
     toolchain_matches,
 )
 
+NODES_NAMED = 8
+"""Nodes that a sentence names one by one; the others are counted (chosen)."""
+
 
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
-    """Indices of the candidates that a pin rules out."""
+    """Return the indices of the candidates that a pin rules out."""
     wanted = set(pin.nodes)
     return [
         index
@@ -26,7 +29,13 @@ def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
 
 
 def honours(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bool:
-    """Whether a candidate that holds some of the pin's nodes (``wanted``) may be chosen."""
+    """Tell whether a candidate may be chosen under a pin.
+
+    Args:
+        candidate: A candidate that holds some of the pin's nodes.
+        pin: The pin.
+        wanted: The pin's nodes.
+    """
     name = candidate.toolchain
     if pin.toolchain is not None and not toolchain_matches(pin.toolchain, name):
         return False
@@ -40,10 +49,12 @@ def honours(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> b
 
 
 def describe(pin: ProblemPin) -> str:
-    """A pin in words: ``nodes 3, 4 on onednn``."""
-    nodes = ("node " if len(pin.nodes) == 1 else "nodes ") + ", ".join(map(str, pin.nodes[:8]))
-    if len(pin.nodes) > 8:
-        nodes += f" and {len(pin.nodes) - 8} more"
+    """Return a pin in words: ``nodes 3, 4 on onednn``."""
+    nodes = ("node " if len(pin.nodes) == 1 else "nodes ") + ", ".join(
+        map(str, pin.nodes[:NODES_NAMED])
+    )
+    if len(pin.nodes) > NODES_NAMED:
+        nodes += f" and {len(pin.nodes) - NODES_NAMED} more"
     if pin.not_toolchain is not None:
         return f"{nodes} not on {pin.not_toolchain}"
     if pin.device is not None:

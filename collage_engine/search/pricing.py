@@ -1,14 +1,15 @@
 """Costs as exact integers, and what a live value still has to be paid for.
 
-A cost is ``units * scale + settle``: microseconds in units of 1e-9 us, and in the low part what
-settles exact ties (priority, then number of partitions). One integer compares like the pair, so
-least cost and tie-breaking are one addition and one comparison.
+A cost is ``units * scale + tie_break``: microseconds in units of 1e-9 us, and in the low part what
+decides between exact ties (priority, then number of partitions). One integer compares like the
+pair, so least cost and tie-breaking are one addition and one comparison.
 
 A live value (covered, with uncovered consumers) is described by what each further demand on it
 would cost. Its *atoms* are the things that can be charged: being handed to toolchain t, being
 converted to format f. A :class:`Prices` holds the price of every atom as the value is now: what
-was paid, and what costs nothing, is 0. Two toolchains whose values cost the same from here on are
-thus one state. What the rest of a cover demands of a value is a bit mask over its atoms.
+was paid, and what costs nothing, is 0. Two toolchains whose values cost the same from here on thus
+give one and the same label. What the rest of a cover demands of a value is a bit mask over its
+atoms.
 """
 
 from __future__ import annotations
@@ -16,24 +17,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 UNIT_PER_US = 10**9
+"""Internal units in a microsecond (chosen: sums of 1e15 us stay exact, and 1e-9 us is far below
+what any clock resolves)."""
 IMPOSSIBLE = 1 << 200
-"""The price of a conversion that cannot be done; sums above it stay above it."""
+"""The price, in internal units, of a conversion that cannot be done (chosen: far above the sum of
+all finite costs of any problem, so that a sum with it stays above every possible cost)."""
 
 
 def units(us: float) -> int:
-    """Microseconds as whole units."""
+    """Convert microseconds to whole internal units."""
     return round(us * UNIT_PER_US)
 
 
-def to_us(amount: int) -> float:
-    return amount / UNIT_PER_US
-
-
 class Prices(dict[int, int]):
-    """Prices of a value's atoms; ``self[mask]`` is the cost of demanding these atoms.
+    """Prices of a value's atoms; ``self[mask]`` is the cost of demanding the atoms of a mask.
 
-    Interned by :class:`PriceBook`: equal prices are the same object, so identity is equality and
-    states hash fast.
+    A :class:`PriceBook` interns them: equal prices are the same object, so that identity is
+    equality and labels hash fast.
     """
 
     __slots__ = ("book", "handovers", "paid", "prices")
@@ -46,7 +46,7 @@ class Prices(dict[int, int]):
         self.book = book
         self.prices = prices
         self.handovers = handovers
-        """The first so many atoms are handovers, the rest conversions."""
+        """The first so many atoms are hand-overs, the others are conversions."""
         self.paid: dict[tuple[int, int], tuple[int, Prices]] = {}
         self[0] = 0
 
@@ -56,9 +56,14 @@ class Prices(dict[int, int]):
         return total
 
     def pay(self, mask: int, keep: int) -> tuple[int, Prices]:
-        """Charge for these atoms: the cost, and the prices after, of the atoms in ``keep``.
+        """Charge for the atoms of a mask.
 
-        ``keep`` holds the atoms that consumers still to be covered can demand.
+        Args:
+            mask: The demanded atoms.
+            keep: The atoms that consumers still to be covered can demand.
+
+        Returns:
+            The cost, and the prices afterwards of the atoms in ``keep``.
         """
         known = self.paid.get((mask, keep))
         if known is None:
@@ -69,24 +74,25 @@ class Prices(dict[int, int]):
 
 
 class PriceBook:
-    """Interns prices, and bounds how much worse off one is than another."""
+    """Interns prices, and bounds how much worse off one of them is than another."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, tuple[int, ...]], Prices] = {}
         self._excess: dict[tuple[Prices, Prices, int], int] = {}
 
     def intern(self, prices: tuple[int, ...], handovers: int) -> Prices:
+        """Return the one :class:`Prices` object of these prices."""
         key = (handovers, prices)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Prices(self, prices, handovers)
-        return found
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Prices(self, prices, handovers)
+        return known
 
     def excess(self, one: Prices, other: Prices, consumers: int) -> int:
-        """Most that ``consumers`` more consuming nodes can cost ``one`` above ``other``.
+        """Return the most that ``consumers`` more consuming nodes can cost ``one`` above ``other``.
 
-        Each consuming node demands one handover and one format at most, so at most that many of
-        the largest differences of either sort count.
+        Each consuming node demands at most one hand-over and one format, so at most that many of
+        the largest differences of either kind count.
         """
         if one is other:
             return 0
@@ -95,13 +101,13 @@ class PriceBook:
         if known is None:
             more = [max(0, a - b) for a, b in zip(one.prices, other.prices, strict=True)]
             cut = one.handovers
-            known = self._excess[key] = _largest(more[:cut], consumers) + _largest(
+            known = self._excess[key] = _sum_of_largest(more[:cut], consumers) + _sum_of_largest(
                 more[cut:], consumers
             )
         return known
 
 
-def _largest(amounts: Iterable[int], count: int) -> int:
+def _sum_of_largest(amounts: Iterable[int], count: int) -> int:
     return sum(sorted(amounts, reverse=True)[:count])
 
 
@@ -114,26 +120,26 @@ class Value:
         self.consumers = consumers
         """Positions of the nodes that consume it."""
         self.atoms = atoms
-        """("to", toolchain) and ("as", format) to atom, handovers first."""
-        self.handovers = sum(1 for sort, _ in atoms if sort == "to")
+        """("to", toolchain) and ("as", format) to the number of the atom, hand-overs first."""
+        self.handovers = sum(1 for kind, _ in atoms if kind == "to")
         self.node_atoms: dict[int, int] = {}
         """Consumer to the atoms that a partition holding it may demand."""
         self.sources: list[Prices] = []
-        """Distinct prices it can be produced with."""
+        """The distinct prices it can be produced with."""
         self._gap: dict[tuple[int, int, bool], int] = {}
 
-    def gap(self, one: int, other: int, fresh: bool) -> int:
-        """Most that demanding the atoms ``one`` can cost above demanding ``other``.
+    def gap(self, one: int, other: int, unconsumed: bool) -> int:
+        """Return the most that demanding the atoms ``one`` can cost above demanding ``other``.
 
-        Some atoms may have been paid already, so only the atoms of ``one`` alone count; a
-        *fresh* value, which nobody has consumed yet, has exactly one of its sources' prices.
+        Some atoms may have been paid already, so only the atoms of ``one`` alone count; a value
+        that nobody has consumed yet has exactly one of its sources' prices.
         """
         if one == other:
             return 0
-        key = (one, other, fresh)
+        key = (one, other, unconsumed)
         known = self._gap.get(key)
         if known is None:
-            if fresh:  # a source that makes ``other`` impossible is no reason to keep it
+            if unconsumed:  # a source that makes ``other`` impossible is no reason to keep it
                 possible = [s for s in self.sources if s[other] < IMPOSSIBLE]
                 known = max((s[one] - s[other] for s in possible), default=-IMPOSSIBLE)
             else:

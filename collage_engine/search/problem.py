@@ -23,8 +23,8 @@ graph (partitions as nodes) has no cycle. It costs the sum of
    be done, so covers that need it do not exist. Graph outputs are wanted ``plain``; a partition
    that wants ``plain`` too shares that conversion. What happens inside a partition is its own.
 
-All costs are finite, at least 0 and at most 1e15 us. They are summed exactly, in units of 1e-9
-us, so that equal is equal. Covers of exactly equal cost are settled by ``priority``: least sum,
+All costs are finite, at least 0 and at most 1e15 us. They are summed exactly, in units of 1e-9 us,
+so that equal is equal. Between covers of exactly equal cost ``priority`` decides: the least sum,
 over nodes, of the place of the node's toolchain in that list (one that is not listed comes after
 all that are); then fewer partitions; then the order of the candidates in the problem.
 
@@ -34,14 +34,14 @@ an instance of it: ``onnxruntime`` also takes ``onnxruntime[level=basic]``), ``n
 more, no less; with ``toolchain``: of that one), ``together`` (one partition holds them all,
 others welcome), ``unsplit`` (together, for the two ends of an edge).
 
-**Constraints** (optional) limit which runtimes the cover uses: only some, at most so many, bytes,
-licences, pairs that cannot share a process. :mod:`collage_engine.search.limits` says exactly what
-each means; ``cost_us``, regrets and verdicts then are of the covers that keep to all of them, and
-``constraints`` in the answer says what each costs.
+**Limits** (optional; ``constraints`` in JSON) say which runtimes the cover may use: only some, at
+most so many, at most so many bytes, only some licences. :mod:`collage_engine.search.limits` says
+exactly what each means; ``cost_us``, regrets and verdicts then are of the covers that keep to all
+of them, and ``constraints`` in the answer says what each costs.
 
-**Drift** (optional) is how far apart medians of one piece of work lie that were measured at two
-times, besides their spreads, as a share. It takes part in what is shown as a tie, and in the
-probabilities of :mod:`collage_engine.search.doubt`; never in the choice.
+**Drift** (optional) is how far apart medians of the same work lie that were measured at two times,
+besides their spreads, as a share. It takes part in what is shown as a tie, and in the probabilities
+of :mod:`collage_engine.search.uncertainty`; never in the choice.
 
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
 under the pins; null when it is in no cover. ``regret_bounds`` has what is only known to be at
@@ -56,16 +56,14 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine.records.typed import decode
-from collage_engine.search.limits import (
-    ConstraintName,
-    Constraints,
-    ConstraintVerdict,
-)
+from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
 
 PLAIN = "plain"
+"""The format of a value for which nothing else is said."""
 HOST = "cpu"
+"""The device of a candidate for which nothing else is said."""
 CandidateId = int | str
-State = Literal["measured", "invalid", "unknown"]
+CostState = Literal["measured", "invalid", "unknown"]
 Kind = Literal[
     "elementwise",
     "broadcast",
@@ -94,7 +92,7 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     nodes: tuple[int, ...]
     toolchain: str
     cost_us: float | None = None
-    state: State = "measured"
+    state: CostState = "measured"
     spread_us: float | tuple[float, float] | None = None
     """One number: the cost lies within ± that. Two: its 20th and 80th percentile."""
     lower_bound_us: float | None = None
@@ -105,17 +103,17 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Transitions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What running and handing on costs besides the candidates."""
+    """What launching partitions and handing values over costs besides the candidates."""
 
     launch_us: float = 0.0
     pairs: tuple[tuple[str, str, float], ...] = ()
-    """(from toolchain, to toolchain, us)"""
+    """(from toolchain, to toolchain, us)."""
     formats: tuple[tuple[int, str, str, float], ...] = ()
-    """(node, from format, to format, us)"""
+    """(node, from format, to format, us)."""
 
 
 class ProblemPin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A demand on the partitions that hold these nodes."""
+    """A user's constraint on the partitions that hold these nodes."""
 
     nodes: tuple[int, ...]
     toolchain: str | None = None
@@ -135,9 +133,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     transitions: Transitions = Transitions()
     priority: tuple[str, ...] = ()
     pins: tuple[ProblemPin, ...] = ()
-    constraints: Constraints | None = None
+    limits: RuntimeLimits | None = msgspec.field(default=None, name="constraints")
     drift: float = 0.0
-    """How far apart medians of separate sittings lie besides their spreads, a share: for ties."""
+    """How far apart medians of separate measuring sessions lie besides their spreads, as a share of
+    the cost. It widens what counts as a tie."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,13 +151,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no cover: a minimal set of pins and limits that contradict each other, or
-    nodes."""
+    """Why there is no cover: nodes, or a minimal contradictory set of pins and limits."""
 
     reason: str
     pins: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
-    constraints: tuple[ConstraintName, ...] = ()
+    limits: tuple[LimitName, ...] = msgspec.field(default=(), name="constraints")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,21 +172,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     regret_bounds: dict[CandidateId, float] = {}
     """The regret is at least this."""
     verdicts: tuple[Verdict, ...] = ()
-    constraints: tuple[ConstraintVerdict, ...] = ()
+    limit_verdicts: tuple[RuntimeLimitVerdict, ...] = msgspec.field(default=(), name="constraints")
     states: int = 0
     seconds: float = 0.0
     infeasible: Infeasible | None = None
 
     @property
     def gap_us(self) -> float | None:
-        """How much better than ``cover`` a cover could still be; 0 when optimal."""
+        """How much less than ``cover`` a cover could still cost, in us; 0 when optimal."""
         if self.cost_us is None or self.lower_bound_us is None:
             return None
         return max(0.0, self.cost_us - self.lower_bound_us)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as JSON values, in the public format."""
-        data = decode(msgspec.json.encode(self))
+        """Return the answer as JSON values, in the public format."""
+        data: dict[str, Any] = decode(msgspec.json.encode(self))
         if self.infeasible is None:
             del data["infeasible"]
             return {**data, "gap_us": self.gap_us}
@@ -197,5 +195,5 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def toolchain_matches(wanted: str, toolchain: str) -> bool:
-    """Whether a pin's toolchain means this candidate's: equal, or an instance of it."""
+    """Tell whether a pin's toolchain means a candidate's: it is the same or an instance of it."""
     return toolchain == wanted or toolchain.startswith(wanted + "[")

@@ -1,23 +1,22 @@
 """The second level: improving on what whole placements take, measured end to end.
 
-Costs of candidates measured alone do not add up exactly (caches, threads, what a runtime does
-between partitions). Starting from the best covers, more covers are built and measured whole:
+Isolated costs of candidates do not add up exactly (caches, threads, what a runtime does between
+partitions). Starting from the best covers, more covers are built and measured whole:
 
-* :class:`~collage_engine.search.local_search.LocalSearch` (default) learns from each of them.
-  Corrections to the costs (of every candidate, of each toolchain's candidates in proportion, of
-  each toolchain's partitions, one constant) get Gaussian priors; the measured covers give the
+* :class:`~collage_engine.search.bayesian_proposer.BayesianProposer` (default) learns from each of
+  them. Corrections to the costs (of every candidate, of each toolchain's candidates in proportion,
+  of each toolchain's partitions, one constant) get Gaussian priors; the measured covers give the
   posterior (Bayesian linear regression). The search itself, at the corrected costs, proposes the
   next cover, in turn at the expected corrections (its k best covers, the first one not measured
   yet) and at corrections drawn from the posterior (Thompson sampling), which tries what is still
-  uncertain. At first, every other cover leans on one toolchain, which tells most of what that
-  takes in place. Where one can look inside a cover that was measured, it learns from every
-  partition's time.
-* :class:`~collage_engine.search.evolve.Evolution` is the paper's method, for comparison.
+  uncertain. At first, every other cover uses one toolchain wherever it can, which tells most of
+  what that takes in a model. Where a cover can be profiled, it learns from every partition's time.
+* Any other :class:`CoverProposer` can be used; the benchmarks compare an evolutionary search.
 
 The result is the best cover by measurement, the start included. The few that look best, by what
-the method makes of all measurements, are measured once more, as is the start; only one that is
-better then replaces it: never worse than the start. A run can be resumed from its trials; those
-are not measured again.
+the proposer makes of all measurements, are measured once more, as is the start; only one that is
+better then replaces it: the result is never worse than the start. A run can be resumed from its
+measured covers; those are not measured again.
 """
 
 from __future__ import annotations
@@ -30,19 +29,27 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from collage_engine.records.cost import Cost
-from collage_engine.search.local_search import LocalSearch
-from collage_engine.search.trials import Cover, Trial, error_of, estimate, key_of
+from collage_engine.search.bayesian_proposer import BayesianProposer
+from collage_engine.search.measured_covers import (
+    Cover,
+    MeasuredCover,
+    cover_key,
+    estimated_cost,
+    median_standard_error,
+)
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import CandidateId, Problem
 
-__all__ = ["Cover", "LocalSearch", "Measure", "Method", "Refinement", "Trial", "refine"]
-
 Measure = Callable[[Cover], Cost]
+"""Measures a cover whole."""
 Inside = Callable[[Cover], Mapping["CandidateId", float]]
-"""What the partitions of a cover took, in microseconds, when it was measured; as far as known."""
-CONTENDERS = 3
-"""Covers that are measured once more in the end."""
+"""Returns what the partitions of a cover took, in microseconds, when it was measured; as far as
+known."""
+CONFIRMED_COVERS = 3
+"""Covers that are measured once more in the end, besides the start (a count; chosen)."""
+REPEATED_PROPOSALS = 50
+"""Proposals in a row that were measured already after which refinement ends (a count; chosen)."""
 
 
 class Refinement(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,33 +57,38 @@ class Refinement(msgspec.Struct, frozen=True, kw_only=True):
 
     cover: Cover
     us: float | None
-    """Measured; None when nothing could be measured."""
+    """Its measured latency; None when nothing could be measured."""
     start_us: float | None
-    """Of the best start cover."""
-    trials: tuple[Trial, ...]
-    """Everything measured, in order: pass it back to resume."""
+    """Measured latency of the best start cover."""
+    trials: tuple[MeasuredCover, ...]
+    """Everything that was measured, in order: pass it back to resume."""
     additive_error_before_us: float | None
-    """Measured less estimated, of the start."""
+    """Measured less estimated latency of the start."""
     additive_error_after_us: float | None
+    """Measured less estimated latency of the cover."""
     optimality_loss_us: float | None
     """Estimate of the cover less the least cost proved possible."""
     seconds: float
 
     def apparent_loss_us(self, best_baseline_us: float) -> float | None:
-        """Measured latency less that of the best baseline; negative is a gain."""
+        """Return the measured latency less that of the best baseline; negative is a gain."""
         return None if self.us is None else self.us - best_baseline_us
 
 
-class Method(Protocol):
+class CoverProposer(Protocol):
     """Proposes covers to measure, and learns what they took."""
 
     def propose(self) -> Cover | None:
-        """The next cover to measure; None when it knows no more."""
+        """Return the next cover to measure; None when it knows no more."""
 
-    def learn(self, trial: Trial) -> None: ...
+    def learn(self, measured: MeasuredCover) -> None:
+        """Take a measured cover into account."""
 
-    def expected(self, trial: Trial) -> float:
-        """What a measured cover takes, by all that was measured; infinite for one that failed."""
+    def expected(self, measured: MeasuredCover) -> float:
+        """Return what a measured cover takes by all that was measured, in microseconds.
+
+        It is infinite for one that failed.
+        """
         ...
 
 
@@ -85,123 +97,185 @@ def refine(
     start: Sequence[Sequence[CandidateId]],
     measure: Measure,
     *,
-    method: Method | None = None,
+    method: CoverProposer | None = None,
     trials: int = 100,
     time_budget_s: float | None = None,
-    resume: Iterable[Trial] = (),
+    resume: Iterable[MeasuredCover] = (),
     stop: Callable[[], bool] = lambda: False,
-    on_trial: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[MeasuredCover], None] = lambda measured: None,
     confirm: bool = True,
     lower_bound_us: float | None = None,
     inside: Inside | None = None,
 ) -> Refinement:
-    """Measure up to ``trials`` new covers within the time and return the best cover.
+    """Measure new covers within the budget and return the best cover.
 
-    ``start``: covers, best estimate first; they are measured first. ``method`` defaults to
-    :class:`LocalSearch`. ``stop`` is asked before each measurement.
+    Args:
+        problem: The problem.
+        start: Covers, the best estimate first; they are measured first.
+        measure: Measures a cover.
+        method: Proposes covers; by default a :class:`BayesianProposer`.
+        trials: The most covers to measure.
+        time_budget_s: The most time, in seconds; None: no limit.
+        resume: What an earlier refinement has measured.
+        stop: Is asked before each measurement.
+        on_trial: Is told of each measured cover.
+        confirm: Whether the best covers and the start are measured once more in the end.
+        lower_bound_us: The least cost proved possible, for ``optimality_loss_us``.
+        inside: Tells what partitions took, where covers are profiled.
+
+    Raises:
+        ValueError: ``start`` is empty, or what is measured is not a cover.
     """
-    began = time.monotonic()
     if not start:
         raise ValueError("refinement needs a cover to start from")
-    method = LocalSearch(problem) if method is None else method
-    done: dict[frozenset[str], Trial] = {}
-    log: list[Trial] = []
-    for old in resume:
-        done.setdefault(key_of(old.cover), old)
-        log.append(old)
-        method.learn(old)
-    budget = trials
-
-    def spent() -> bool:
-        late = time_budget_s is not None and time.monotonic() - began > time_budget_s
-        return budget <= 0 or late or stop()
-
-    def run(cover: Cover) -> Trial:
-        nonlocal budget
-        budget -= 1
-        trial = _measured(problem, cover, measure, inside)
-        done.setdefault(key_of(cover), trial)
-        log.append(trial)
-        method.learn(trial)
-        on_trial(trial)
-        return trial
-
-    for cover in start:
-        if key_of(tuple(cover)) not in done and not spent():
-            run(tuple(cover))
-    idle = 0
-    while not spent() and idle < 50:
-        proposed = method.propose()
-        if proposed is None:
-            break
-        if key_of(proposed) in done:
-            idle += 1
-            method.learn(done[key_of(proposed)])
-            continue
-        idle = 0
-        run(proposed)
-    starts = [done[key_of(tuple(c))] for c in start if key_of(tuple(c)) in done]
-    first = _best(starts)
-    best = _best(done.values())
+    proposer = BayesianProposer(problem) if method is None else method
+    run = _Refining(problem, measure, proposer, inside, on_trial, trials, time_budget_s, stop)
+    run.resume(resume)
+    run.measure_start(start)
+    run.follow_proposals()
+    first, best = run.best_of_start(start), run.best()
     if best is None:
-        best = first = Trial(
-            cover=tuple(start[0]), us=None, estimate_us=estimate(problem, start[0])
+        best = first = MeasuredCover(
+            cover=tuple(start[0]), us=None, estimate_us=estimated_cost(problem, start[0])
         )
     elif first is not None and confirm and not stop():
-        ranked = sorted((t for t in done.values() if t.us is not None), key=method.expected)
-        contenders = [t for t in ranked if t is not first][:CONTENDERS]
-        if best not in contenders and best is not first:
-            contenders[-1:] = [best]
-        best, first = _confirmed(problem, contenders, first, measure, log)
+        best, first = run.confirm(best, first)
     return Refinement(
         cover=best.cover,
         us=best.us,
         start_us=None if first is None else first.us,
-        trials=tuple(log),
-        additive_error_before_us=_error(first),
-        additive_error_after_us=_error(best),
+        trials=tuple(run.log),
+        additive_error_before_us=_additive_error(first),
+        additive_error_after_us=_additive_error(best),
         optimality_loss_us=(
             None if lower_bound_us is None else max(0.0, best.estimate_us - lower_bound_us)
         ),
-        seconds=time.monotonic() - began,
+        seconds=time.monotonic() - run.began,
     )
 
 
-def _confirmed(
-    problem: Problem,
-    contenders: Sequence[Trial],
-    first: Trial,
-    measure: Measure,
-    log: list[Trial],
-) -> tuple[Trial, Trial]:
-    """The best and the start, on fresh measurements, since the luckiest of many looks best. The
-    start stays unless another is better by more than both their errors."""
-    again = [_measured(problem, t.cover, measure, None) for t in (first, *contenders)]
-    log += again
-    old, new = again[0], _best(again[1:])
-    if new is None or new.us is None:
-        return (first, first) if old.us is None else (old, old)
-    unsure = math.hypot(new.error_us or 0.0, old.error_us or 0.0)
-    if old.us is not None and old.us <= new.us + unsure:
-        return old, old
-    return new, old
+class _Refining:
+    """One refinement: what was measured so far, and the budget that is left."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        measure: Measure,
+        proposer: CoverProposer,
+        inside: Inside | None,
+        on_trial: Callable[[MeasuredCover], None],
+        trials: int,
+        time_budget_s: float | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.began = time.monotonic()
+        self.problem = problem
+        self.measure = measure
+        self.proposer = proposer
+        self.inside = inside
+        self.on_trial = on_trial
+        self.trials_left = trials
+        self.time_budget_s = time_budget_s
+        self.stop = stop
+        self.done: dict[frozenset[str], MeasuredCover] = {}
+        self.log: list[MeasuredCover] = []
+
+    def resume(self, earlier: Iterable[MeasuredCover]) -> None:
+        """Take over what an earlier refinement has measured."""
+        for measured in earlier:
+            self.done.setdefault(cover_key(measured.cover), measured)
+            self.log.append(measured)
+            self.proposer.learn(measured)
+
+    def measure_start(self, start: Sequence[Sequence[CandidateId]]) -> None:
+        """Measure the covers to start from."""
+        for cover in start:
+            if cover_key(tuple(cover)) not in self.done and not self._is_spent():
+                self._run(tuple(cover))
+
+    def follow_proposals(self) -> None:
+        """Measure what the proposer proposes until the budget is spent or it knows no more."""
+        repeated = 0
+        while repeated < REPEATED_PROPOSALS and not self._is_spent():
+            cover = self.proposer.propose()
+            if cover is None:
+                return
+            known = self.done.get(cover_key(cover))
+            if known is not None:
+                repeated += 1
+                self.proposer.learn(known)
+                continue
+            repeated = 0
+            self._run(cover)
+
+    def best(self) -> MeasuredCover | None:
+        """Return the fastest measured cover; None when none could run."""
+        return _fastest(self.done.values())
+
+    def best_of_start(self, start: Sequence[Sequence[CandidateId]]) -> MeasuredCover | None:
+        """Return the fastest cover of those it started from."""
+        keys = [cover_key(tuple(cover)) for cover in start]
+        return _fastest(self.done[key] for key in keys if key in self.done)
+
+    def confirm(
+        self, best: MeasuredCover, first: MeasuredCover
+    ) -> tuple[MeasuredCover, MeasuredCover]:
+        """Measure the start and the covers that look best again, since the luckiest looks best.
+
+        The start stays unless another is better by more than both their errors.
+
+        Args:
+            best: The fastest measured cover.
+            first: The fastest start cover.
+
+        Returns:
+            The best cover and the start, on fresh measurements.
+        """
+        ranked = sorted(
+            (m for m in self.done.values() if m.us is not None), key=self.proposer.expected
+        )
+        others = [m for m in ranked if m is not first][:CONFIRMED_COVERS]
+        if best not in others and best is not first:
+            others[-1:] = [best]
+        again = [self._measured(m.cover, None) for m in (first, *others)]
+        self.log += again
+        old, new = again[0], _fastest(again[1:])
+        if new is None or new.us is None:
+            return (first, first) if old.us is None else (old, old)
+        unsure = math.hypot(new.error_us or 0.0, old.error_us or 0.0)
+        if old.us is not None and old.us <= new.us + unsure:
+            return old, old
+        return new, old
+
+    def _is_spent(self) -> bool:
+        late = self.time_budget_s is not None and time.monotonic() - self.began > self.time_budget_s
+        return self.trials_left <= 0 or late or self.stop()
+
+    def _run(self, cover: Cover) -> None:
+        self.trials_left -= 1
+        measured = self._measured(cover, self.inside)
+        self.done.setdefault(cover_key(cover), measured)
+        self.log.append(measured)
+        self.proposer.learn(measured)
+        self.on_trial(measured)
+
+    def _measured(self, cover: Cover, inside: Inside | None) -> MeasuredCover:
+        cost = self.measure(cover)
+        return MeasuredCover(
+            cover=cover,
+            us=cost.median_us if cost.usable else None,
+            estimate_us=estimated_cost(self.problem, cover),
+            reason=cost.reason,
+            error_us=median_standard_error(cost.repeats_us) if cost.usable else None,
+            inside=dict(inside(cover)) if inside is not None and cost.usable else {},
+        )
 
 
-def _measured(problem: Problem, cover: Cover, measure: Measure, inside: Inside | None) -> Trial:
-    cost = measure(cover)
-    return Trial(
-        cover=cover,
-        us=cost.median_us if cost.usable else None,
-        estimate_us=estimate(problem, cover),
-        reason=cost.reason,
-        error_us=error_of(cost.repeats_us) if cost.usable else None,
-        inside=dict(inside(cover)) if inside is not None and cost.usable else {},
-    )
+def _fastest(measured: Iterable[MeasuredCover]) -> MeasuredCover | None:
+    return min((m for m in measured if m.us is not None), key=lambda m: m.us or 0.0, default=None)
 
 
-def _best(trials: Iterable[Trial]) -> Trial | None:
-    return min((t for t in trials if t.us is not None), key=lambda t: t.us or 0.0, default=None)
-
-
-def _error(trial: Trial | None) -> float | None:
-    return None if trial is None or trial.us is None else trial.us - trial.estimate_us
+def _additive_error(measured: MeasuredCover | None) -> float | None:
+    if measured is None or measured.us is None:
+        return None
+    return measured.us - measured.estimate_us

@@ -6,6 +6,7 @@ TVM, a model file or a toolchain is done by the pipeline in a child process (``p
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 import uuid
@@ -23,12 +24,15 @@ from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session, save_session
+
+_LOG = logging.getLogger(__name__)
 
 Listener = Callable[[str, Event], None]
 
@@ -89,13 +93,13 @@ class Engine:
 
         from collage_engine.machine.device import device
 
-        if params.version != p.VERSION:
+        if params.version != SERVICE_PROTOCOL:
             raise ProtocolError(
                 f"the client speaks protocol version {params.version}, this engine "
-                f"({__version__}) speaks {p.VERSION}: install the same version on both sides"
+                f"({__version__}) speaks {SERVICE_PROTOCOL}: install the same version on both sides"
             )
         return p.HelloAnswer(
-            version=p.VERSION, engine=__version__, device=device(), host=platform.node()
+            version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:
@@ -195,9 +199,7 @@ class Engine:
         except CollageError as error:
             done = Done(state="failed", reason=str(error))
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
+            _LOG.exception("the run failed by a defect")
             done = Done(state="failed", reason=f"the engine failed: {error!r}")
         finally:
             opened.running = None

@@ -3,7 +3,7 @@
 JSON-RPC 2.0, one JSON document a line, UTF-8. Requests and answers carry the structs below as
 ``params`` and ``result``. Nothing refers to a path of one machine except ``ModelOpen.path``,
 ``SessionOpen.path`` and ``SessionSave.path``, which are the engine's own and have by-value
-alternatives. ``VERSION`` changes when a client of the old one would misunderstand.
+alternatives. ``SERVICE_PROTOCOL`` changes when a client of the old one would misunderstand.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device, ToolchainState
-
-VERSION = 1
+from collage_engine.records.versions import SERVICE_PROTOCOL
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """``hello``: the first request; an engine of another version answers with an error."""
 
-    version: int = VERSION
+    version: int = SERVICE_PROTOCOL
     client: str = ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -14,6 +15,8 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import Cancelled, CollageError
+
+_LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """How long a cancelled job may take to end by itself before its process is killed."""
@@ -123,6 +126,7 @@ class PipelineClient:
         if pid is None:
             ticket.kill.set()  # it is only being started
             return
+        _LOG.info("the job under way is asked to end")
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGUSR1)
         timer = threading.Timer(GRACE_S, ticket.kill.set)

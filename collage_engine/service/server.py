@@ -8,6 +8,7 @@ costs and log lines are never dropped, of ``progress`` only the newest is sent.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -23,6 +24,8 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
+
+_LOG = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
 """At most 20 batches of notifications a second."""
@@ -157,9 +160,7 @@ class Server:
             )
         except Exception as error:
             # A defect of ours: the client gets a sentence, the log gets the trace.
-            import traceback
-
-            traceback.print_exc()
+            _LOG.exception("request %s failed by a defect", method)
             self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
 
     def _fail(
@@ -191,9 +192,19 @@ class Server:
                 pass
 
 
-def main() -> int:
-    """``collage serve`` and ``python -m collage_engine.service``."""
+def main(verbosity: int = 0) -> int:
+    """``collage serve`` and ``python -m collage_engine.service``.
+
+    Args:
+        verbosity: How much of the log standard error shows, see ``machine.logs.configure``.
+    """
     import os
+
+    from collage_engine.machine import logs
+
+    # The desktop keeps the engine's standard error: a defect's trace belongs there.
+    logs.configure(verbosity, "collage serve", quietly=logging.ERROR)
+    _LOG.info("the engine serves")
 
     # Libraries print to file descriptor 1 as they please; the protocol keeps a private copy of
     # it, and whatever they print joins the log on standard error.

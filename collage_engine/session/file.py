@@ -23,10 +23,8 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import decode
+from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
-
-FORMAT_VERSION = 1
-"""Raised when an older explorer would misunderstand the file."""
 
 T = TypeVar("T")
 
@@ -52,7 +50,7 @@ def _write(document: Document, path: str) -> None:
     db.conn.execute("pragma synchronous = off")
     db.table("meta").insert_all(
         [
-            {"key": "format", "value": str(FORMAT_VERSION)},
+            {"key": "format", "value": str(SESSION_FORMAT)},
             {"key": "engine", "value": __version__},
             {"key": "model", "value": _json(document.model)},
             {"key": "settings", "value": _json(document.settings)},
@@ -231,11 +229,10 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
     except (sqlite3.Error, KeyError, ValueError) as error:
         raise SessionError(f"{path} is not a Collage session file") from error
     note = None
-    if version != FORMAT_VERSION:
-        newer = "a newer" if version > FORMAT_VERSION else "an older"
+    if version > SESSION_FORMAT:
         note = (
-            f"{path.name} was written by {newer} Collage Explorer (session format {version}, this "
-            f"one writes {FORMAT_VERSION}); it is open for reading only, save a copy to change it"
+            f"{path.name} was written by a newer Collage Explorer (session format {version}, this "
+            f"one writes {SESSION_FORMAT}); it is open for reading only, save a copy to change it"
         )
     try:
         document = _decode(connection, meta)
@@ -244,7 +241,7 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
             raise
         raise SessionError(
             f"{path} has session format {version} and cannot be understood by this explorer, "
-            f"which reads format {FORMAT_VERSION}: open it with the version that wrote it "
+            f"which reads format {SESSION_FORMAT}: open it with the version that wrote it "
             f"({meta.get('engine', 'unknown')})"
         ) from error
     return document, note

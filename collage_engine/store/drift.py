@@ -7,13 +7,15 @@ drift of the next one; until there is enough of it, no less than the default.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Sequence
 
 from collage_engine.records.errors import MeasureError
-from collage_engine.search.sittings import BUSY_DRIFT, drift_of, missing
-from collage_engine.store.keys import PROTOCOL_VERSION
-from collage_engine.store.store import Store
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, drift_tolerance_bound, required_drift
+from collage_engine.store.store import Store, StoreReader
+
+_LOG = logging.getLogger(__name__)
 
 KEPT = 24
 """Sittings remembered, the latest."""
@@ -30,17 +32,20 @@ def learn(
     """Keep what another sitting showed; all that is known then, by sitting."""
     known = recall(store, threads)
     if twice:
-        known = [*known, [missing(ours, theirs) for ours, theirs in twice]][-KEPT:]
-        with contextlib.suppress(MeasureError):
+        known = [*known, [required_drift(ours, theirs) for ours, theirs in twice]][-KEPT:]
+        try:
             store.put_constant(_name(threads), known)
+        except MeasureError as error:
+            _LOG.warning("the run-to-run drift is not kept: %s", error)
     return known
 
 
-def recall(store: Store, threads: int) -> list[list[float]]:
+def recall(store: StoreReader, threads: int) -> list[list[float]]:
     """What sittings have shown on this machine, by sitting."""
     try:
         return store.constant(_name(threads)) or []
-    except MeasureError:
+    except MeasureError as error:
+        _LOG.warning("the run-to-run drift is not known: %s", error)
         return []
 
 
@@ -57,10 +62,10 @@ def drift(known: Sequence[Sequence[float]], default: float) -> float:
     every = [one for sitting in known for one in sitting]
     if not every:
         return default
-    learnt = drift_of(every)
+    learnt = drift_tolerance_bound(every)
     quiet = default < BUSY_DRIFT
     return learnt if quiet and enough(known) else max(learnt, default)
 
 
 def _name(threads: int) -> str:
-    return f"drift, {threads} threads, protocol {PROTOCOL_VERSION}"
+    return f"drift, {threads} threads, protocol {MEASURING_PROTOCOL}"

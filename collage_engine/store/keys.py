@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import border_formats, layout_blind
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.versions import MEASURING_PROTOCOL
 
 if TYPE_CHECKING:
     import numpy as np
-
-PROTOCOL_VERSION = 4
-"""Raise it when the way of measuring changes so that old costs no longer compare."""
 
 SMALL_INTEGERS = 16
 """Integer constants up to this size act as attributes (axes, shapes, indices): by value."""
@@ -50,7 +49,7 @@ class KeyMaker:
 
     def form(
         self,
-        nodes: IndexSet,
+        nodes: NodeSet,
         takes: Mapping[int, str] | None = None,
         gives: Mapping[int, str] | None = None,
     ) -> str:
@@ -62,10 +61,7 @@ class KeyMaker:
         nodes = graph.close(nodes)
         inputs, outputs = graph.boundary(nodes)
         leaving = set(outputs)
-        read = 0
-        for index in members(nodes):
-            for source in graph.nodes[index].inputs:
-                read |= 1 << source
+        read = node_set(s for index in members(nodes) for s in graph.nodes[index].inputs)
         dead_ends = members(nodes & ~read)
         roots = list(dict.fromkeys((*outputs, *dead_ends)))
         merkle = self._merkle(nodes) if len(roots) > 1 else {}
@@ -145,7 +141,7 @@ class KeyMaker:
             return ""
         return "=" + repr(self._constant(index).tolist())
 
-    def _merkle(self, nodes: IndexSet) -> dict[int, bytes]:
+    def _merkle(self, nodes: NodeSet) -> dict[int, bytes]:
         """A hash per node of all that it is computed from inside: orders several outputs."""
         found: dict[int, bytes] = {}
         for index in members(nodes):
@@ -170,7 +166,7 @@ def _format(formats: Mapping[int, str], index: int) -> str:
 
 def canonical_form(
     graph: DataflowGraph,
-    nodes: IndexSet,
+    nodes: NodeSet,
     constant: Callable[[int], np.ndarray] | None = None,
 ) -> str:
     """The canonical form of one set; use a ``KeyMaker`` for many."""
@@ -189,7 +185,7 @@ class KeyContext:
     """Toolchain name → its library's version."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Toolchain name → hash of its folder's sources."""
-    protocol: int = PROTOCOL_VERSION
+    protocol: int = MEASURING_PROTOCOL
     host: str = ""
     """Of the processor beside it, which runs what is on no device; empty: it is the device."""
 

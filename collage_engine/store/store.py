@@ -1,19 +1,19 @@
 """Measurements kept across models, runs and days: one SQLite file in the user's cache folder.
 
 Several engines may use it at once (write-ahead log). Every measurement is committed at once,
-so an engine that is killed loses none.
+so an engine that is killed loses none. ``StoreReader`` cannot change anything; ``Store`` can.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -21,48 +21,58 @@ from collage_engine.machine.folders import cache_folder
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.files import atomic_file
-from collage_engine.records.locks import locked
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
+from collage_engine.records.versions import STORE_EXPORT
+from collage_engine.store.database import in_words, is_damage, open_database
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+_LOG = logging.getLogger(__name__)
+
 FILE_NAME = "measurements.db"
 CHUNK = 500
-"""Keys per query; SQLite limits the number of parameters."""
+"""Keys per query; chosen below SQLite's default limit of 999 parameters, as each key counts twice
+where a model has results of its own."""
 
 
-class Store:
+class StoreReader:
     """Costs by key, and named constants of this machine. Safe to use from several threads.
 
     Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is
-    no store, comes from a newer version, cannot be written, or the disk is full.
+    no store, or comes from a newer version. Where there is no file, nothing is known.
+
+    Args:
+        path: The file; by default the one in the user's cache folder.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else cache_folder() / FILE_NAME
         self._lock = threading.RLock()
-        self._database: Any = None
+        self._database: Database | None = None
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ reading
-
     def get(self, key: str, model: str = "") -> Cost | None:
+        """The stored cost of one key; see ``get_many``."""
         return self.get_many([key], model).get(key)
 
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """The stored costs among these keys, marked ``from_store``.
 
-        What holds for one model only is left out unless ``model`` is that model's hash.
+        Args:
+            keys: Measurement keys (``KeyContext.key``).
+            model: A model's hash: results that hold for this model only count too.
         """
         wanted = list(dict.fromkeys(keys))
         found: dict[str, Cost] = {}
-        with self._using(write=False) as database:
+        with self._reading() as database:
             if database is None:
                 return found
             for start in range(0, len(wanted), CHUNK):
@@ -78,7 +88,7 @@ class Store:
 
     def measurements(self) -> Iterator[Measurement]:
         """Everything measured, by key."""
-        with self._using(write=False) as database:
+        with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
             yield Measurement(
@@ -94,39 +104,35 @@ class Store:
 
     def constant(self, name: str) -> Any | None:
         """A machine constant (peaks, launches, hand-over costs): a JSON value, or None."""
-        with self._using(write=False) as database:
+        with self._reading() as database:
             if database is None:
                 return None
             rows = database.execute("select value from constants where name = ?", [name]).fetchall()
         return json.loads(rows[0][0]) if rows else None
 
-    def rows(self, table: str, keys: Iterable[str]) -> dict[str, str]:
-        """Values by key from a side table (tuning records); none where there is no such table."""
+    def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
+        """What tuning kept under these keys, as JSON text (``TuningRecords``)."""
         wanted = list(keys)
         found: dict[str, str] = {}
-        with self._using(write=False) as database:
-            if database is None or not database[table].exists():
-                return found
-            for start in range(0, len(wanted), CHUNK):
+        with self._reading() as database:
+            for start in range(0, len(wanted) if database is not None else 0, CHUNK):
                 part = wanted[start : start + CHUNK]
                 marks = ",".join("?" * len(part))
-                query = f"select key, value from {table} where key in ({marks})"
+                query = f"select key, value from tuning where key in ({marks})"
+                assert database is not None
                 found.update(database.execute(query, part).fetchall())
         return found
 
-    def has_row(self, table: str, column: str, value: str) -> bool:
-        with self._using(write=False) as database:
-            if database is None or not database[table].exists():
-                return False
-            return bool(database[table].count_where(f"{column} = ?", [value]))
-
-    def put_row(self, table: str, row: Mapping[str, Any]) -> None:
-        """Keep a row of a side table, which is made when it is not there."""
-        with self._using(write=True) as database, database.conn:
-            database[table].upsert(dict(row), pk="key")
+    def has_tuning(self, context: str) -> bool:
+        """Whether anything was tuned in a context (``tuning_records.context_hash``)."""
+        with self._reading() as database:
+            return database is not None and bool(
+                database["tuning"].count_where("context = ?", [context])
+            )
 
     def info(self) -> StoreInfo:
-        with self._using(write=False) as database:
+        """What the store holds, in numbers."""
+        with self._reading() as database:
             if database is None:
                 return StoreInfo(path=str(self.path), exists=False)
 
@@ -150,7 +156,62 @@ class Store:
                 newest=newest,
             )
 
-    # ------------------------------------------------------------------ writing
+    def export(self, path: str | Path) -> int:
+        """Write all measurements as JSON lines; their number. Constants stay: they are local."""
+        target = Path(path)
+        count = 0
+        try:
+            with atomic_file(target) as new, new.open("wb") as stream:
+                head = {"collage_store": STORE_EXPORT, "exported_at": now_text()}
+                stream.write(json.dumps(head).encode() + b"\n")
+                for measurement in self.measurements():
+                    stream.write(msgspec.json.encode(measurement) + b"\n")
+                    count += 1
+        except OSError as error:
+            raise MeasureError(f"{target} cannot be written: {error.strerror}") from error
+        return count
+
+    # -- the file ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the file; the next question opens it again."""
+        with self._lock:
+            database, self._database = self._database, None
+            if database is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    database.conn.close()
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.path, *(Path(f"{self.path}{end}") for end in ("-wal", "-shm")))
+
+    def _open(self) -> Database:
+        return open_database(self.path, writes=False)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Database | None]:
+        """The open database; None where there is no file yet."""
+        with self._lock, self._in_words():
+            if self._database is None and self.path.exists():
+                self._database = self._open()
+            yield self._database
+
+    @contextlib.contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Raise errors of SQLite and of the system as sentences."""
+        try:
+            yield
+        except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+            if is_damage(error):
+                self.close()
+            raise in_words(error, self.path) from error
+
+
+class Store(StoreReader):
+    """A store that can also be changed.
+
+    Every method raises ``MeasureError`` as those of ``StoreReader``, and when the file cannot be
+    written or the disk is full.
+    """
 
     def put(self, measurement: Measurement) -> None:
         """Keep one measurement, replacing an older one of the same key."""
@@ -159,13 +220,26 @@ class Store:
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Keep measurements in one transaction."""
         rows = [_row(m) for m in measurements]
-        with self._using(write=True) as database, database.conn:
-            database["measurements"].upsert_all(rows, pk="key")
+        with self._writing() as database, database.conn:
+            database.table("measurements").upsert_all(rows, pk="key")
 
     def put_constant(self, name: str, value: Any) -> None:
+        """Keep a constant of this machine, any JSON value, replacing an older one."""
         row = {"name": name, "value": json.dumps(value), "measured_at": now_text()}
-        with self._using(write=True) as database, database.conn:
-            database["constants"].upsert(row, pk="name")
+        with self._writing() as database, database.conn:
+            database.table("constants").upsert(row, pk="name")
+
+    def put_tuning(self, key: str, value: str, *, context: str = "", workload: str = "") -> None:
+        """Keep what tuning found, as JSON text, replacing an older one."""
+        row = {
+            "key": key,
+            "context": context,
+            "workload": workload,
+            "value": value,
+            "stored_at": now_text(),
+        }
+        with self._writing() as database, database.conn:
+            database.table("tuning").upsert(row, pk="key")
 
     def clear(self) -> int:
         """Remove everything; the number of measurements removed. Heals a damaged file."""
@@ -178,39 +252,18 @@ class Store:
                 self._remove_file()
                 return 0
             # Emptied, not deleted: another engine may have it open and would write to nowhere.
-            with self._using(write=True) as database:
+            with self._writing() as database:
                 with database.conn:
-                    database.execute("delete from measurements")
-                    database.execute("delete from constants")
-                    if database["tuning"].exists():
-                        database.execute("delete from tuning")
+                    for table in ("measurements", "constants", "tuning"):
+                        database.execute(f"delete from {table}")
                 database.vacuum()
             return removed
 
     def _remove_file(self) -> None:
         self.close()
-        try:
+        with self._in_words():
             for path in self._files():
                 path.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._explain(error) from error
-
-    # ------------------------------------------------------------------ exchange
-
-    def export(self, path: str | Path) -> int:
-        """Write all measurements as JSON lines; their number. Constants stay: they are local."""
-        target = Path(path)
-        count = 0
-        try:
-            with atomic_file(target) as new, new.open("wb") as stream:
-                head = {"collage_store": SCHEMA_VERSION, "exported_at": now_text()}
-                stream.write(json.dumps(head).encode() + b"\n")
-                for measurement in self.measurements():
-                    stream.write(msgspec.json.encode(measurement) + b"\n")
-                    count += 1
-        except OSError as error:
-            raise MeasureError(f"{target} cannot be written: {error.strerror}") from error
-        return count
 
     def import_(self, path: str | Path) -> int:
         """Merge an exported file; of two measurements of one key the newer stays.
@@ -226,8 +279,8 @@ class Store:
             version = json.loads(lines[0])["collage_store"]
         except (ValueError, IndexError, TypeError, KeyError):
             raise MeasureError(f"{source} is no export of a measurement store") from None
-        if version != SCHEMA_VERSION:
-            raise MeasureError(f"{source} has format {version}; this version reads 1")
+        if version != STORE_EXPORT:
+            raise MeasureError(f"{source} has format {version}; this version reads {STORE_EXPORT}")
         arriving: dict[tuple[str, str], Measurement] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
@@ -246,102 +299,16 @@ class Store:
         self.put_many(taken)
         return len(taken)
 
-    # ------------------------------------------------------------------ the file
-
-    def close(self) -> None:
-        with self._lock:
-            database, self._database = self._database, None
-            if database is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    database.conn.close()
-
-    def _files(self) -> tuple[Path, ...]:
-        return (self.path, *(Path(f"{self.path}{end}") for end in ("-wal", "-shm")))
+    def _open(self) -> Database:
+        return open_database(self.path, writes=True)
 
     @contextlib.contextmanager
-    def _using(self, *, write: bool) -> Iterator[Any]:
-        """The open database; None when only read and there is no file yet."""
-        with self._lock:
-            try:
-                if self._database is None:
-                    if not write and not self.path.exists():
-                        yield None
-                        return
-                    self._database = self._open()
-                yield self._database
-            except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
-                raise self._explain(error) from error
-
-    def _open(self) -> Any:
-        from sqlite_utils import Database
-
-        existed = self.path.exists()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        writable = os.access(self.path if existed else self.path.parent, os.W_OK)
-        mode = "rwc" if writable else "ro"
-        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
-        try:
-            version = connection.execute("pragma user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise MeasureError(
-                    f"the measurement store {self.path} was written by a newer version of this "
-                    "program; update it, or choose another folder with COLLAGE_CACHE_DIR"
-                )
-            if version == 0:
-                # Going over to a WAL fails at once, whatever the timeout, while another does too.
-                with locked(self.path.with_name(self.path.name + ".lock")):
-                    self._create(connection)
-            if writable:
-                # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
-                connection.execute("pragma synchronous=normal")
-            return Database(connection)
-        except BaseException:
-            connection.close()
-            raise
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        names = {r[0] for r in connection.execute("select name from sqlite_master").fetchall()}
-        if names - {"measurements", "constants", "by_toolchain"}:
-            raise MeasureError(f"{self.path} is no measurement store but some other database")
-        connection.execute("pragma journal_mode=wal")
-        connection.executescript(
-            f"""
-            begin immediate;
-            create table if not exists measurements (
-                key text primary key, label text, toolchain text, instance text, threads integer,
-                device text, fingerprint text, versions text, model text,
-                one_model integer,
-                state text, median_us real, low_us real, high_us real, cold_us real,
-                count integer, max_rel_error real, reason text, measured_at text, cost text);
-            create table if not exists constants (
-                name text primary key, value text, measured_at text);
-            create index if not exists by_toolchain on measurements (toolchain);
-            pragma user_version={SCHEMA_VERSION};
-            commit;
-            """
-        )
-
-    def _explain(self, error: Exception) -> MeasureError:
-        text = str(error)
-        name = f"the measurement store {self.path}"
-        if isinstance(error, OSError):
-            return MeasureError(f"{name} cannot be used: {error.strerror or text}")
-        if "readonly" in text or "unable to open" in text:
-            return MeasureError(
-                f"{name} cannot be written; check its permissions, or choose another folder "
-                "with COLLAGE_CACHE_DIR"
-            )
-        if "full" in text:
-            return MeasureError(f"{name} cannot grow: the disk is full")
-        if "locked" in text:
-            return MeasureError(f"{name} is locked by another program")
-        if isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError)):
-            self.close()
-            return MeasureError(
-                f"{name} is damaged ({text}); move the file away or run 'collage store clear'"
-            )
-        return MeasureError(f"{name}: {text}")
+    def _writing(self) -> Iterator[Database]:
+        """The open database, made if there is none yet."""
+        with self._lock, self._in_words():
+            if self._database is None:
+                self._database = self._open()
+            yield self._database
 
 
 def _row_key(key: str, model: str) -> str:
@@ -349,7 +316,7 @@ def _row_key(key: str, model: str) -> str:
     return f"{key}@{model}"
 
 
-def _row(measurement: Measurement) -> Mapping[str, Any]:
+def _row(measurement: Measurement) -> dict[str, Any]:
     """Columns for readers with any SQLite tool; ``cost`` holds the whole record."""
     cost = msgspec.structs.replace(
         measurement.cost,
@@ -386,12 +353,17 @@ def _row(measurement: Measurement) -> Mapping[str, Any]:
 def remembered(store: Store | None, name: str, make: Callable[[], Any]) -> Any:
     """A constant from the store, or made now and kept. A store that fails is no obstacle."""
     if store is not None:
-        with contextlib.suppress(MeasureError):
+        try:
             known = store.constant(name)
+        except MeasureError as error:
+            _LOG.warning("the constant %r is not read: %s", name, error)
+        else:
             if known is not None:
                 return known
     made = make()
     if store is not None:
-        with contextlib.suppress(MeasureError):
+        try:
             store.put_constant(name, made)
+        except MeasureError as error:
+            _LOG.warning("the constant %r is not kept: %s", name, error)
     return made

@@ -10,10 +10,7 @@ import msgspec
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.records.typed import decode
 from collage_engine.store.keys import KeyContext
-from collage_engine.store.measurement import now_text
 from collage_engine.store.store import Store
-
-TABLE = "tuning"
 
 
 def context_hash(context: KeyContext, toolchain: str) -> str:
@@ -53,7 +50,7 @@ class TuningRecords:
 
     def any(self) -> bool:
         """Whether anything was ever tuned under these versions, on this device."""
-        return self._store.has_row(TABLE, "context", self._context)
+        return self._store.has_tuning(self._context)
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
         """What candidates have to tune, by measurement key, where it was listed before. What is
@@ -71,17 +68,9 @@ class TuningRecords:
         return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()
 
     def _read(self, names: dict[str, str]) -> dict[str, str]:
-        found = self._store.rows(TABLE, names)
+        found = self._store.tuning_values(names)
         return {names[key]: value for key, value in found.items()}
 
     def _write(self, key: str, workload: str, value: str) -> None:
-        self._store.put_row(
-            TABLE,
-            {
-                "key": key,
-                "context": self._context if workload else "",
-                "workload": workload,
-                "value": value,
-                "stored_at": now_text(),
-            },
-        )
+        context = self._context if workload else ""
+        self._store.put_tuning(key, value, context=context, workload=workload)

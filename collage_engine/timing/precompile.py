@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.model.index_set import IndexSet
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 
@@ -34,7 +34,7 @@ def make_ready(
     ``Cancelled`` when the user stops it.
     """
     graph = open_model.model.graph
-    wanted: dict[ToolchainInstance, list[IndexSet]] = defaultdict(list)
+    wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
     for candidate in candidates:
         if not costs.known(candidate.id):
             wanted[candidate.instance].append(graph.to_indices(candidate.nodes))

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.format import PLAIN, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.precision import full_places
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 
@@ -47,9 +48,9 @@ class Function:
     symbol: str
     model: ImportedModel
     graph: DataflowGraph
-    nodes: IndexSet
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    nodes: NodeSet
+    inputs: tuple[NodeIndex, ...]
+    outputs: tuple[NodeIndex, ...]
     instance: ToolchainInstance
     spin: bool = False
     """Whether the runtime's threads may spin between calls (a property of the placement)."""
@@ -59,7 +60,7 @@ class Function:
     """Graph index of an output → its format; absent: plain."""
 
     @property
-    def members(self) -> tuple[int, ...]:
+    def members(self) -> tuple[NodeIndex, ...]:
         return tuple(members(self.nodes))
 
     @property
@@ -133,7 +134,9 @@ class Toolchain(ABC):
         return ()
 
     @abstractmethod
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         """None when it can run this call; else the reason, a short phrase that names the cause."""
 
     @abstractmethod
@@ -141,8 +144,8 @@ class Toolchain(ABC):
         """The rule tree that proposes its candidates."""
 
     def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
-    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
         """Composites (name, operator numbers) it makes of a set of calls that it supports.
 
         None: the set is no candidate of this instance. Empty: the rules' composites stand.
@@ -167,7 +170,7 @@ class Toolchain(ABC):
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,
-        sets: Sequence[IndexSet],
+        sets: Sequence[NodeSet],
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:

@@ -19,7 +19,8 @@ from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
-from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 from collage_engine.transitions.hand_overs import EVERYONE
@@ -64,7 +65,7 @@ def conversion_constants(
         context.tvm_version,
         context.target,
         context.fingerprint,
-        PROTOCOL_VERSION,
+        MEASURING_PROTOCOL,
     ]
     place = "conversions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known: dict[str, float] = dict(store.constant(place) or {}) if store is not None else {}

@@ -23,7 +23,8 @@ from collage_engine.machine.pool import call_in_child
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.errors import MeasureError
-from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 
 JOB = "collage_engine.transitions.copies:run_job"
@@ -54,7 +55,7 @@ def copy_constants(
 
     ``MeasureError`` when they cannot be measured.
     """
-    about = [context.fingerprint, PROTOCOL_VERSION]
+    about = [context.fingerprint, MEASURING_PROTOCOL]
     name = "copies:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known = store.constant(name) if store is not None else None
     if known is None:

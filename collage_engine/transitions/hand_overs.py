@@ -27,7 +27,8 @@ from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import CollageError, MeasureError
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.store.keys import PROTOCOL_VERSION, KeyContext
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 
@@ -83,7 +84,7 @@ def transition_constants(
         context.tvm_version,
         context.target,
         context.fingerprint,
-        PROTOCOL_VERSION,
+        MEASURING_PROTOCOL,
     ]
     name = "transitions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known = store.constant(name) if store is not None else None

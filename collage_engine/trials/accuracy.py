@@ -7,7 +7,7 @@ amplify them), so it is measured:
 1. The fastest cover of all is built and run on every sample. Within the tolerance: done.
 2. Else every candidate's error is weighed by how far the model carries errors from where its
    outputs are (``lowering.sensitivity``). The cover's error over the root of its burden
-   (``search.tolerance``) says how good that is for this model, and with that, which burden should
+   (``search.error_bound``) says how good that is for this model, and with that, which burden should
    just keep the tolerance. The fastest cover of that burden is built and run.
 3. Its error, right or wrong, is a better estimate in turn, within the bracket of the largest
    burden that kept the tolerance and the smallest that did not. So the bracket closes, in at
@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from collage_engine.search.check import check_cover
+from collage_engine.search.error_bound import CoverWithinBound, ErrorBoundedSearch
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.tolerance import Bounded, BurdenedSearch
 
 TRIES = 7
 """Covers built for their error, the one in float32 not counted."""
@@ -135,22 +135,22 @@ class _Procedure:
         return msgspec.structs.replace(problem, candidates=tuple(kept))
 
     def run(self, weigh: Weigh) -> Kept:
-        free = BurdenedSearch(self.problem, {}).fastest()
+        free = ErrorBoundedSearch(self.problem, {}).fastest()
         first = self._try(free) if free is not None else None
-        full: Bounded | None = None
+        full: CoverWithinBound | None = None
         kept_us = first.cost_us if first is not None and self._keeps(first) else math.inf
         if self.refused_us < kept_us or (first is not None and not self._keeps(first)):
             wider = weigh()
             self.errors, self.reduced = wider.errors, frozenset(wider.reduced)
             self.problem = self._admitted(wider.problem)
             full = self._full()
-            search = BurdenedSearch(self.problem, wider.arriving)
+            search = ErrorBoundedSearch(self.problem, wider.arriving)
             best = search.fastest()
             if best is not None and (first is None or self._keeps(first)):
                 first = self._try(best)
             known = {c.id for c in self.problem.candidates}
             if first is not None and not self._keeps(first) and known.issuperset(first.cover):
-                first = replace(first, burden=search.burden(first.cover))
+                first = replace(first, burden=search.squared_error(first.cover))
                 self._bisect(search, first, full)
         full = full or self._full()
         careful = self._try(full, counted=False) if full is not None else None
@@ -161,14 +161,18 @@ class _Procedure:
     def _keeps(self, tried: Tried) -> bool:
         return tried.max_rel_error is not None and tried.max_rel_error <= self.tolerance
 
-    def _full(self) -> Bounded | None:
+    def _full(self) -> CoverWithinBound | None:
         """The fastest cover without reduced precision."""
         if not self.reduced:
             return None
         rest = tuple(c for c in self.problem.candidates if c.id not in self.reduced)
-        return BurdenedSearch(msgspec.structs.replace(self.problem, candidates=rest), {}).fastest()
+        return ErrorBoundedSearch(
+            msgspec.structs.replace(self.problem, candidates=rest), {}
+        ).fastest()
 
-    def _bisect(self, search: BurdenedSearch, first: Tried, full: Bounded | None) -> None:
+    def _bisect(
+        self, search: ErrorBoundedSearch, first: Tried, full: CoverWithinBound | None
+    ) -> None:
         """Covers between the fastest, which breaks the tolerance, and those that keep it."""
         over, under = first.burden, 0.0
         kept = [t.cost_us for t in self.tried.values() if self._keeps(t)]
@@ -202,7 +206,7 @@ class _Procedure:
         # A little above the exact bound: rounding must not keep out what keeps it just so.
         return tried.burden * (self.tolerance / tried.max_rel_error) ** 2 * (1 + 1e-9)
 
-    def _try(self, cover: Bounded, *, counted: bool = True) -> Tried:
+    def _try(self, cover: CoverWithinBound, *, counted: bool = True) -> Tried:
         key = frozenset(cover.cover)
         known = self.tried.get(key)
         if known is not None:
@@ -214,7 +218,7 @@ class _Procedure:
         self.tried[key] = Tried(
             cover=cover.cover,
             cost_us=cover.cost_us,
-            burden=cover.burden,
+            burden=cover.squared_error,
             max_rel_error=error,
             reason=found if isinstance(found, str) else None,
         )

@@ -20,6 +20,7 @@ from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate, CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
@@ -41,7 +42,12 @@ def cover_of(
         part.candidate: part.candidate.rpartition(":")[0] for part in placement.partitions
     }
     return tuple(
-        CoverPart(instances[by_candidate[p.candidate]], p.nodes, p.takes, p.gives)
+        CoverPart(
+            instances[by_candidate[p.candidate]],
+            tuple(map(OperatorNumber, p.nodes)),
+            p.takes,
+            p.gives,
+        )
         for p in placement.partitions
     )
 
@@ -106,7 +112,7 @@ def _refused(calls: CallGraph, offer: Offer) -> str | None:
 
 
 def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
-    everything = tuple(range(calls.size))
+    everything = tuple(map(OperatorNumber, range(calls.size)))
     contenders = []
     for offer in menu.offers:
         instance = offer.instance

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
+from collage_engine.records.numbering import OperatorNumber
 
 FLOOR_US = 5.0
 """Errors of partitions shorter than this count no more than theirs would."""
@@ -143,10 +144,7 @@ def nonnegative_least_squares(rows: np.ndarray, wanted: np.ndarray) -> np.ndarra
 
 def moved_bytes(graph: DataflowGraph, operators: Iterable[int]) -> tuple[int, int]:
     """Bytes of a partition's weights, and of the values across its border."""
-    nodes: IndexSet = 0
-    for operator in operators:
-        nodes |= 1 << graph.operators[operator]
-    nodes = graph.close(nodes)
+    nodes = graph.close(graph.to_indices(map(OperatorNumber, operators)))
     inputs, outputs = graph.boundary(nodes)
 
     def size(index: int) -> int:

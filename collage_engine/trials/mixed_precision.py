@@ -20,6 +20,7 @@ import msgspec
 
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyMaker
@@ -36,18 +37,18 @@ SMALLEST = 1e-3
 KeyOf = Callable[[str, ToolchainInstance], str]
 
 
-def products_of(model: ImportedModel) -> dict[int, int]:
+def products_of(model: ImportedModel) -> dict[OperatorNumber, NodeIndex]:
     """Operator number → graph index of the model's products."""
     graph = model.graph
     return {
         number: index
-        for number, index in enumerate(graph.operators)
+        for index, number in graph.operator_number.items()
         if graph.nodes[index].op in PRODUCTS
     }
 
 
 def burdens(
-    products: Mapping[int, int],
+    products: Mapping[OperatorNumber, NodeIndex],
     records: Sequence[CandidateRecord],
     errors: Mapping[str, float],
     factors: Mapping[int, float],
@@ -69,7 +70,9 @@ def burdens(
     }
 
 
-def efforts(products: Mapping[int, int], records: Sequence[CandidateRecord]) -> dict[int, float]:
+def efforts(
+    products: Mapping[OperatorNumber, NodeIndex], records: Sequence[CandidateRecord]
+) -> dict[int, float]:
     """What each product takes at least in float32 (µs): half of that is lost by leaving it so.
 
     The bound by bytes and operations of the smallest candidate around it; a measured time would

@@ -19,10 +19,10 @@ from collage_engine.machine.worker import Worker
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, CollageError, MeasureError
-from collage_engine.search.local_search import LocalSearch
+from collage_engine.search.bayesian_proposer import BayesianProposer
+from collage_engine.search.measured_covers import Cover, MeasuredCover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import Cover, Refinement, Trial, refine
-from collage_engine.search.trials import key_of
+from collage_engine.search.refine import Refinement, refine
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.runner import ConfirmSettings, Field
 
@@ -99,8 +99,8 @@ class EndToEnd:
     def measure(self, cover: Cover) -> Cost:
         """What the cover takes whole; invalid with the reason when it cannot be built or run. One
         that was measured before is measured more exactly."""
-        again = key_of(cover) in self._measured
-        self._measured.add(key_of(cover))
+        again = cover_key(cover) in self._measured
+        self._measured.add(cover_key(cover))
         outcome = self._opened(cover)
         if outcome.reason is not None:
             return invalid(outcome.reason)
@@ -128,7 +128,7 @@ class EndToEnd:
     def inside(self, cover: Cover) -> Mapping[CandidateId, float]:
         """What the partitions of a cover took when it was measured whole, in µs, all of them and
         what is between them together that time; nothing where it could not be looked into."""
-        return self._inside.get(key_of(cover), {})
+        return self._inside.get(cover_key(cover), {})
 
     def _look(self, cover: Cover, outcome: ContenderResult, times: Sequence[float]) -> None:
         built = outcome.built
@@ -154,7 +154,7 @@ class EndToEnd:
             name: (p.instance.id, tuple(p.operators))
             for name, p in zip(cover, self._parts_of(cover), strict=True)
         }
-        self._inside[key_of(cover)] = {
+        self._inside[cover_key(cover)] = {
             name: found[key] for name, key in wanted.items() if found.get(key)
         }
 
@@ -187,7 +187,7 @@ def refine_covers(
     start: Sequence[Sequence[CandidateId]],
     measured_whole: EndToEnd,
     budget_s: float,
-    on_trial: Callable[[Trial], None],
+    on_trial: Callable[[MeasuredCover], None],
     lower_bound_us: float | None,
     control: RunControl,
     same: Mapping[CandidateId, str] | None = None,
@@ -201,7 +201,7 @@ def refine_covers(
             problem,
             start,
             measured_whole.measure,
-            method=LocalSearch(problem, same=same),
+            method=BayesianProposer(problem, same=same),
             inside=measured_whole.inside,
             time_budget_s=budget_s,
             stop=control.cancelled.is_set,

@@ -19,6 +19,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import FLOAT32, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -174,7 +175,7 @@ def factors_of(
     return downstream(graph, factor)
 
 
-def _named(graph: DataflowGraph, index: int) -> int:
+def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
     """The value itself, or where the user's model has none of it (a convolution before its bias is
     added) the next one that it has."""
     while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:

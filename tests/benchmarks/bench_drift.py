@@ -1,17 +1,16 @@
-"""Whether stated intervals hold: candidates measured again in sittings of their own.
+"""Whether stated intervals hold: candidates measured again in sessions of their own.
 
-    python -m tests.benchmarks.bench_drift [MODEL …] [--sets N] [--sittings N] [--apart S]
+    python -m tests.benchmarks.bench_drift [MODEL …] [--sets N] [--sessions N] [--apart S]
 
-A sitting is a measuring process of its own, some time after the one before. Node sets are drawn by
-lot from those with several rivals; all candidates on them are measured in every sitting. Then, for
-ordered pairs of sittings: does the interval that the one's repeats state (``median_interval``) hold
-the other's median? Printed: the share at the default drift, at several assumed ones, and at what
-the machine has learnt as runs learn it (``pipeline.drift``): from one half of the candidates, each
-sitting of the first half of them against the one before, held against the *other* half of the
-candidates in pairs with at least one of the *later* sittings; and the halves of the candidates the
-other way round. 90 % is what is promised. Also printed: how slow the speed probe found the
-machine, how much the medians themselves differ, and its load.
-"""
+A session is a measuring process of its own, some time after the one before. Node sets are drawn by
+lot from those with several candidates; all candidates on them are measured in every session. Then,
+for ordered pairs of sessions: does the interval that the one's repeats state
+(``remeasured_median_interval``) hold the other's median? Printed: the share at the default drift,
+at several assumed ones, and at what the machine has learnt as runs learn it (``store.drift``): from
+one half of the candidates, each session of the first half of them against the one before, held
+against the *other* half of the candidates in pairs with at least one of the *later* sessions; and
+the halves of the candidates the other way round. 90 % is what is promised. Also printed: how slow
+the speed probe found the machine, how much the medians themselves differ, and its load."""
 
 from __future__ import annotations
 
@@ -31,7 +30,11 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.sittings import DRIFT, median_interval, missing
+from collage_engine.search.run_to_run_drift import (
+    DEFAULT_DRIFT,
+    remeasured_median_interval,
+    required_drift,
+)
 from collage_engine.store.drift import drift
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
@@ -41,10 +44,10 @@ from tests.benchmarks.place import model_file
 LEVEL = 0.9
 
 
-def sittings(
+def sessions(
     name: str, sets: int, count: int, apart_s: float, settings: RunSettings, folder: Path
 ) -> list[dict[str, Cost]]:
-    """Key to cost, per sitting."""
+    """Key to cost, per session."""
     workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
@@ -57,7 +60,7 @@ def sittings(
                 time.sleep(apart_s)
             with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
                 measurer = measuring.measurer()
-                measurer.store = None  # every sitting for itself
+                measurer.store = None  # every session for itself
                 costs = measurer.measure(groups[:sets]).costs
                 if workspace.store is not None and workspace.store.constant(PROBE_CONSTANT) is None:
                     workspace.store.put_constant(PROBE_CONSTANT, measurer.probe_reference)
@@ -71,7 +74,7 @@ def held(pairs: Sequence[tuple[Cost, Cost]], drift: float) -> float:
     """Share of pairs in which the first's interval holds the second's median."""
     inside = 0
     for first, second in pairs:
-        low, high = median_interval(first.repeats_us, level=LEVEL, drift=drift)
+        low, high = remeasured_median_interval(first.repeats_us, level=LEVEL, drift=drift)
         inside += low <= (second.median_us or math.nan) <= high
     return inside / len(pairs)
 
@@ -80,22 +83,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["encoder", "light_squeezenet"])
     parser.add_argument("--sets", type=int, default=12)
-    parser.add_argument("--sittings", type=int, default=8)
-    parser.add_argument("--apart", type=float, default=0.0, help="seconds between sittings")
+    parser.add_argument("--sessions", type=int, default=8)
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between sessions")
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     settings = RunSettings(threads=chosen.threads)
-    assumed = (0.0, 0.05, 0.1, DRIFT)
+    assumed = (0.0, 0.05, 0.1, DEFAULT_DRIFT)
     print(
-        "| model | candidates | load | slowness | median ratio of sittings | "
+        "| model | candidates | load | slowness | median ratio of sessions | "
         + " | ".join(f"held at {d:.0%}" for d in assumed)
         + " | learnt in one half and earlier | held in the other, later | and the other way round |"
     )
     print("|" + "---|" * (8 + len(assumed)))
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.models:
-            taken = sittings(
-                name, chosen.sets, chosen.sittings, chosen.apart, settings, Path(folder)
+            taken = sessions(
+                name, chosen.sets, chosen.sessions, chosen.apart, settings, Path(folder)
             )
             tell(name, taken, assumed)
 
@@ -109,10 +112,10 @@ def tell(name: str, taken: Sequence[Mapping[str, Cost]], assumed: Sequence[float
     learnt, later = [], []
     for part in (0, 1):
         known = [
-            [missing(a[k].repeats_us, b[k].repeats_us) for k in keys[part::2]]
+            [required_drift(a[k].repeats_us, b[k].repeats_us) for k in keys[part::2]]
             for a, b in itertools.pairwise(taken[:middle])
         ]
-        learnt.append(drift(known, DRIFT))
+        learnt.append(drift(known, DEFAULT_DRIFT))
         later.append(
             [
                 (taken[i][k], taken[j][k])

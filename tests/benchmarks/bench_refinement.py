@@ -39,16 +39,16 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
-from collage_engine.search.evolve import Evolution
-from collage_engine.search.local_search import LocalSearch
+from collage_engine.search.bayesian_proposer import BayesianProposer
+from collage_engine.search.measured_covers import Cover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import Method, refine
-from collage_engine.search.trials import Cover, key_of
+from collage_engine.search.refine import CoverProposer, refine
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.refinement import EndToEnd
 from tests.benchmarks.place import model_file
+from tests.support.evolution import Evolution
 
 PIECE = 4
 ROUNDS = 25
@@ -119,7 +119,7 @@ def compare(
             asked: set[frozenset[str]] = set()
 
             def measure(cover: Cover) -> Cost:
-                key = key_of(cover)
+                key = cover_key(cover)
                 if key in asked:  # to confirm it
                     return whole.measure(cover)
                 asked.add(key)
@@ -129,8 +129,8 @@ def compare(
 
             return measure
 
-        methods: dict[str, Callable[[int], Method]] = {
-            "local search": lambda seed: LocalSearch(problem, seed=seed, same=same),
+        methods: dict[str, Callable[[int], CoverProposer]] = {
+            "local search": lambda seed: BayesianProposer(problem, seed=seed, same=same),
             "evolution": lambda seed: Evolution(problem, start, seed=seed),
         }
         winners: dict[tuple[str, int], list[Cover]] = {
@@ -149,13 +149,13 @@ def compare(
                         inside=whole.inside,
                     )
                     winners[label, trials].append(found.cover)
-            every = {key_of(c): c for c in (start, *itertools.chain(*winners.values()))}
+            every = {cover_key(c): c for c in (start, *itertools.chain(*winners.values()))}
             taken = dict(zip(every, whole.together(list(every.values()), ROUNDS), strict=True))
         finally:
             whole.close()
         for trials in budgets:
             ours = {label: winners[label, trials] for label in methods}
-            tell(name, trials, taken, key_of(start), ours)
+            tell(name, trials, taken, cover_key(start), ours)
         print(
             f"| | {len(known)} covers measured, {time.monotonic() - began:.0f} s | | | | |",
             flush=True,
@@ -173,7 +173,7 @@ def tell(
     winners: Mapping[str, Sequence[Cover]],
 ) -> None:
     """One line per method, and one for both."""
-    keys = {label: [key_of(c) for c in covers] for label, covers in winners.items()}
+    keys = {label: [cover_key(c) for c in covers] for label, covers in winners.items()}
     for label, ours in keys.items():
         each = [1 - ratio(taken[key], taken[start]) for key in ours]
         low, high = interval([(taken[key], taken[start]) for key in ours])

@@ -23,7 +23,7 @@ import msgspec
 
 from collage_engine.search.api import Search, solve
 from collage_engine.search.problem import ProblemPin
-from collage_engine.search.reading import read_problem
+from collage_engine.search.problem_json import read_problem
 from tests.support.search_graphs import SHAPES, problem_on, wide
 
 
@@ -42,7 +42,7 @@ def row(shape: str, size: int, pairs: bool, cpu: bool) -> dict[str, object]:
     answer = solve(problem, previous=search)
     searching, working = clock() - begun, time.process_time() - busy
     again = None
-    if answer.optimal and not search.wide:
+    if answer.optimal and not search.solver.too_wide:
         other = {c.id: c for c in problem.candidates}[answer.cover[len(answer.cover) // 2]]
         pin = ProblemPin(nodes=other.nodes[:1], not_toolchain=other.toolchain)
         pinned = msgspec.structs.replace(problem, pins=(pin,))
@@ -107,8 +107,9 @@ def random_checks(count: int, first_seed: int) -> None:
 
 def refinement(rounds: int) -> None:
     """Gain over the start by measured latency of a simulated machine, at equal measurements."""
-    from collage_engine.search.evolve import Evolution
-    from collage_engine.search.refine import LocalSearch, Method, refine
+    from collage_engine.search.bayesian_proposer import BayesianProposer
+    from collage_engine.search.refine import CoverProposer, refine
+    from tests.support.evolution import Evolution
     from tests.unit.test_search_refine import machine, truth
 
     for shape in ("residual", "transformer"):
@@ -117,8 +118,8 @@ def refinement(rounds: int) -> None:
             start = solve(problem, with_bounds=False).cover
             before = truth(problem, seed, start)
             said = []
-            methods: dict[str, Method] = {
-                "local": LocalSearch(problem),
+            methods: dict[str, CoverProposer] = {
+                "local": BayesianProposer(problem),
                 "evolution": Evolution(problem, start),
             }
             for name, method in methods.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from collage_engine.service.protocol import VERSION
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ class Client:
 @pytest.fixture
 def client(tmp_path):
     found = Client(tmp_path)
-    found.call("hello", version=VERSION, client="test")
+    found.call("hello", version=SERVICE_PROTOCOL, client="test")
     yield found
     found.close()
 

@@ -15,7 +15,7 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search import refine
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.reading import problem_from
+from collage_engine.search.problem_json import problem_from
 from collage_engine.trials.refinement import EndToEnd, refine_covers
 from tests.support.artifact_cases import MNIST
 

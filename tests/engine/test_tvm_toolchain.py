@@ -139,8 +139,10 @@ def test_many_wide_convolutions_are_computed_channels_last() -> None:
     assert channels_last.worthwhile(module["main"])
     lowered = lower_module(module, cpu(2))
     assert lowered.layout == "channels last"
-    schedules = sorted(k.schedule for k in lowered.kernels.values())
-    assert schedules == ["conv winograd", "pointwise", "pointwise"]
+    convolution, *others = sorted(k.schedule for k in lowered.kernels.values())
+    # Which method is expected to be faster depends on the processor's caches.
+    assert convolution in ("conv channels", "conv winograd")
+    assert others == ["pointwise", "pointwise"]
 
 
 def test_few_or_grouped_convolutions_keep_their_layout() -> None:

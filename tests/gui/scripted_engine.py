@@ -33,6 +33,7 @@ from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.event import Done, Log, Progress, Stage
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.toolchain import Device
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
 
 
@@ -108,7 +109,7 @@ class Engine:
         self.write({"jsonrpc": "2.0", "id": id_, "result": result})
 
     def hello(self, params):
-        if self.options.speaks != p.VERSION:
+        if self.options.speaks != SERVICE_PROTOCOL:
             return {
                 "version": self.options.speaks,
                 "engine": "0.0",
@@ -120,7 +121,7 @@ class Engine:
             sys.stdout.buffer.flush()
             print("a library wrote this to standard error", file=sys.stderr, flush=True)
         return p.HelloAnswer(
-            version=p.VERSION,
+            version=SERVICE_PROTOCOL,
             engine="scripted",
             host="scripted-host",
             device=Device(
@@ -419,7 +420,7 @@ def main() -> None:
     parser.add_argument("--hang")
     parser.add_argument("--late", action="append", default=[])
     parser.add_argument("--flood", type=int, default=0)
-    parser.add_argument("--speaks", type=int, default=p.VERSION)
+    parser.add_argument("--speaks", type=int, default=SERVICE_PROTOCOL)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--fail")
     parser.add_argument("--once")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, index_set, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.candidate import CandidatePartition, nest_labels, union_labels
 from collage_engine.partition.combiners import (
     AllSimple,
@@ -37,6 +37,7 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph, node_kind
 from collage_engine.records.errors import CollageError
 from collage_engine.records.graph import KIND_ORDER
+from collage_engine.records.numbering import NodeSet
 
 
 class UpstreamAbort(CollageError):
@@ -112,14 +113,14 @@ class ConstantArgument(CombinerRule):
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         candidate = pool.found[new]
         nodes = pool.graph.nodes
-        constants = index_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
+        constants = node_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
         if constants:
             glue = SubGraph(pool.graph, constants, kind="elementwise")
             yield candidate.union(CandidatePartition(glue))
 
 
-def lexicographic(bits: IndexSet, size: int) -> int:
-    """Sort key of upstream's ``IndexSet`` order: at the first difference, the set bit first."""
+def lexicographic(bits: NodeSet, size: int) -> int:
+    """Sort key of upstream's ``NodeSet`` order: at the first difference, the set bit first."""
     return -int(f"{bits:0{size}b}"[::-1], 2)
 
 
@@ -253,7 +254,7 @@ def _glue(graph: DataflowGraph, found: CandidateSet, form: str) -> None:
         if form == "projection":
             sets = [1 << i for i in sub_graph.output if graph.nodes[i].form == form]
         else:
-            constants = index_set(i for i in sub_graph.input if graph.nodes[i].form == form)
+            constants = node_set(i for i in sub_graph.input if graph.nodes[i].form == form)
             sets = [constants] if constants else []
         for nodes in sets:
             found.add(candidate.union(CandidatePartition(SubGraph(graph, nodes))))

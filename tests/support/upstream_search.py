@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.combiners import (
     A_TO_A,
     A_TO_B,
@@ -35,6 +34,7 @@ from collage_engine.partition.rules import (
 )
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_label
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.upstream_collage import (
     CandidateSet,
@@ -142,7 +142,7 @@ def structure(sub_graph: SubGraph) -> tuple[object, ...]:
 
 @dataclass
 class _State:
-    covered: IndexSet
+    covered: NodeSet
     cost: float = float("inf")
     before: _State | None = None
     candidate: UpstreamCandidate | None = None
@@ -207,8 +207,8 @@ def _dijkstra(
     everything = (1 << size) - 1
     start = _State(0, 0.0)
     states = {0: start}
-    queue: list[tuple[float, int, IndexSet]] = [(0.0, 0, 0)]
-    settled: set[IndexSet] = set()
+    queue: list[tuple[float, int, NodeSet]] = [(0.0, 0, 0)]
+    settled: set[NodeSet] = set()
     while queue:
         _, _, covered = heapq.heappop(queue)
         if covered in settled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from collage_engine.machine.pool import call_in_child
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 
 
@@ -30,6 +32,10 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
             os.kill(os.getpid(), signal.SIGSEGV)
         case "crash-silently":
             return ctypes.string_at(0)
+        case "log":
+            logging.getLogger("collage_engine.tests").log(what["level"], "%s", what["text"])
+            if what.get("below"):
+                call_in_child(f"{__name__}:do", {**what, "below": False, "text": "grandchild"})
         case "exit":
             print("giving up", file=sys.stderr, flush=True)
             os._exit(what["status"])

@@ -83,7 +83,7 @@ class State:
         return make_problem(GRAPH.record, self.records, self.pins, {}, self.settings)
 
     def doubt(self, *_: object) -> Any:
-        return SimpleNamespace(right={})
+        return SimpleNamespace(probability={})
 
 
 class Covers:

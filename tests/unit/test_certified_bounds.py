@@ -11,7 +11,7 @@ from collage_engine.bounds.conv_windows import Window
 from collage_engine.bounds.work import WINOGRAD, WorkCounter
 from collage_engine.machine.peaks import Level, Peaks
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import index_set
+from collage_engine.model.index_set import node_set
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
@@ -118,16 +118,16 @@ def test_a_packed_layout_counts_nothing():
 def test_only_what_is_needed_whole_counts():
     chain = [value(0, 4, 8), call(1, "nn.relu", (0,), 4, 8)]
     whole = graph(*chain, call(2, "tanh", (1,), 4, 8))
-    assert WorkCounter(whole).of(index_set([1, 2])).read_bytes == 128
+    assert WorkCounter(whole).of(node_set([1, 2])).read_bytes == 128
     part = graph(*chain, call(2, "strided_slice", (1,), 1, 8))
-    work = WorkCounter(part).of(index_set([1, 2]))
+    work = WorkCounter(part).of(node_set([1, 2]))
     assert work.read_bytes == 0 and work.write_bytes == 0
     assert WorkCounter(part).of(1 << 1).read_bytes == 128, "alone it has to compute all"
 
 
 def test_a_shared_input_is_read_once_and_inner_values_not_at_all():
     g = graph(value(0, 100), call(1, "nn.relu", (0,), 100), call(2, "add", (0, 1), 100))
-    work = WorkCounter(g).of(index_set([1, 2]))
+    work = WorkCounter(g).of(node_set([1, 2]))
     assert work.read_bytes == 400 and work.write_bytes == 400
 
 
@@ -145,7 +145,7 @@ def test_what_rounds_to_eight_bits_may_be_computed_in_whole_numbers():
         value(2, 8, 16, form="constant"),
         call(3, "matmul", (1, 2), 4, 16),
     )
-    inside = WorkCounter(g).of(index_set([1, 3]))
+    inside = WorkCounter(g).of(node_set([1, 3]))
     assert inside.operations == {"int8": 1024.0} and inside.read_bytes == 32 + 128
     assert WorkCounter(g).of(1 << 3).operations == {"float32": 1024.0}
 
@@ -218,5 +218,5 @@ def test_a_pooling_reads_whole_what_its_windows_cover(stride: int, out: int, rea
     )
     # The result is written by an operator that is needed whole, so that the pooling is, too.
     after = call(2, "nn.relu", (1,), 1, 1, out, out)
-    work = WorkCounter(graph(value(0, 1, 1, 8, 8), pool, after)).of(index_set([1, 2]))
+    work = WorkCounter(graph(value(0, 1, 1, 8, 8), pool, after)).of(node_set([1, 2]))
     assert work.read_bytes == 4 * read

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from collage_engine.lowering.compile_cuda import DeviceTimer, copies_wanted
+from collage_engine.lowering.compile_cuda import copies_wanted
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
+from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.records.errors import MeasureError
 
 

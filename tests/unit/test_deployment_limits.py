@@ -67,7 +67,7 @@ def test_an_unknown_runtime_is_wrong_usage():
 
 @pytest.fixture
 def toolchains(monkeypatch, tmp_path):
-    """Two toolchains with libraries of 3 and 5 bytes, one without; the first two conflict."""
+    """Two toolchains with libraries of 3 and 5 bytes, one without."""
 
     def library(name, count, licence):
         path = tmp_path / f"lib{name}.so"
@@ -80,14 +80,12 @@ def toolchains(monkeypatch, tmp_path):
         "ort": SimpleNamespace(
             runtime_libraries=lambda: (library("ort", 3, "MIT"),),
             licence="MIT",
-            conflicts=("dnn", "absent"),
         ),
         "dnn": SimpleNamespace(
             runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
             licence="",
-            conflicts=(),
         ),
-        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0", conflicts=()),
+        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0"),
     }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)
@@ -99,7 +97,6 @@ def test_what_runtimes_bring_is_found(toolchains):
         "weights-bytes": 100.0,
         "runtime-bytes:ort": 3.0,
         "runtime-licence:ort:MIT": 1.0,
-        "runtime-conflict:dnn:ort": 1.0,
         "runtime-bytes:dnn": 5.0,
         "runtime-licence:dnn:BSD-3-Clause": 1.0,
         "runtime-licence:dnn:Apache-2.0": 1.0,
@@ -110,48 +107,45 @@ def test_what_runtimes_bring_is_found(toolchains):
 
 def test_settings_and_facts_become_constraints(toolchains):
     facts = runtime_facts(toolchains, 100) | {"launch": 0.3, "pair:tvm:ort": 1.0}
-    found = limits.constraints_of(
+    found = limits.runtime_limits(
         RunSettings(max_runtimes=2, max_artifact_bytes=104, licences=("bsd", "Apache-2.0")), facts
     )
     assert found is not None
     assert found.base_bytes == 100 and found.bytes_of(["ort", "dnn"]) == 108
     assert found.licences is not None and "BSD-3-Clause" in found.licences
     assert "MIT" not in found.licences
-    assert found.conflicts == (("dnn", "ort"),)
     by_library = ToolchainInstance(toolchain="tvm", config=(("library", "dnn"),))
-    found = limits.constraints_of(RunSettings(max_runtimes=1), facts, [by_library])
+    found = limits.runtime_limits(RunSettings(max_runtimes=1), facts, [by_library])
     assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}
 
 
 def test_without_limits_there_are_no_constraints():
-    assert limits.constraints_of(RunSettings(), {"launch": 0.3}) is None
+    assert limits.runtime_limits(RunSettings(), {"launch": 0.3}) is None
 
 
 def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     facts = runtime_facts(toolchains, 100)
-    constraints = limits.constraints_of(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
+    constraints = limits.runtime_limits(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
     ort, tvm = ToolchainInstance(toolchain="ort"), ToolchainInstance(toolchain="tvm")
     dnn = ToolchainInstance(toolchain="dnn")
-    assert limits.barred([CoverPart(ort, (0,)), CoverPart(ort, (1,))], constraints) is None
-    assert limits.barred([CoverPart(ort, (0,)), CoverPart(tvm, (1,))], constraints) == (
+    assert limits.export_refusal([CoverPart(ort, (0,)), CoverPart(ort, (1,))], constraints) is None
+    assert limits.export_refusal([CoverPart(ort, (0,)), CoverPart(tvm, (1,))], constraints) == (
         "beyond the limits: 2 runtimes"
     )
-    said = limits.barred([CoverPart(ort, (0,)), CoverPart(dnn, (1,))], constraints)
-    assert said == (
-        "beyond the limits: 2 runtimes; 0.000108 MB; dnn and ort cannot share a process"
-    )
+    said = limits.export_refusal([CoverPart(ort, (0,)), CoverPart(dnn, (1,))], constraints)
+    assert said == ("beyond the limits: 2 runtimes; 0.000108 MB")
     facts = runtime_facts(toolchains, 100)
-    constraints = limits.constraints_of(RunSettings(licences=("MIT",)), facts)
-    assert limits.barred([CoverPart(dnn, (0,))], constraints) == (
+    constraints = limits.runtime_limits(RunSettings(licences=("MIT",)), facts)
+    assert limits.export_refusal([CoverPart(dnn, (0,))], constraints) == (
         "beyond the limits: dnn brings Apache-2.0, BSD-3-Clause"
     )
-    constraints = limits.constraints_of(
+    constraints = limits.runtime_limits(
         RunSettings(licences=("MIT",), allow_runtimes=("tvm",)), facts
     )
-    assert limits.barred([CoverPart(dnn, (0,))], constraints) == (
+    assert limits.export_refusal([CoverPart(dnn, (0,))], constraints) == (
         "beyond the limits: dnn is not among the runtimes"
     )
-    assert limits.barred([CoverPart(dnn, (0,))], None) is None
+    assert limits.export_refusal([CoverPart(dnn, (0,))], None) is None
 
 
 def test_infeasible_limits_are_said_with_the_nodes():
@@ -170,9 +164,7 @@ def test_infeasible_limits_are_said_with_the_nodes():
         inputs=(),
         outputs=(0,),
     )
-    found = Infeasible(
-        reason="no cover keeps to at most 1 MB", nodes=(0,), constraints=("max_bytes",)
-    )
+    found = Infeasible(reason="no cover keeps to at most 1 MB", nodes=(0,), limits=("max_bytes",))
     details = infeasible_details(graph, (), Answer(infeasible=found), {})
     assert details["reason"] == (
         "none keeps to at most 1 MB: no candidate is left for 'conv1' (conv2d)"

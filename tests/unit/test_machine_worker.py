@@ -187,7 +187,7 @@ def test_whole_family_dies_with_the_parent(tmp_path):
     script = (
         "from collage_engine.machine.worker import Worker\n"
         f"w = Worker({DO!r})\n"
-        "def tell(pids): print(*pids, w._process.pid, flush=True)\n"
+        "def tell(pids): print(*pids, w.warden_pid, flush=True)\n"
         "w.call({'do': 'family'}, on_message=tell)\n"
     )
     parent = subprocess.Popen(
@@ -232,7 +232,7 @@ def test_both_ways_of_finding_descendants_agree(worker):
 
     family: list[int] = []
     worker.call({"do": "family", "s": 0}, on_message=family.extend)
-    warden = worker._process.pid
+    warden = worker.warden_pid
     quick = set(processes.descendants(warden))
     table, slow, todo = processes._children_table(), set(), [warden]
     while todo:

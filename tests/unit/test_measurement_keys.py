@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import index_set
+from collage_engine.model.index_set import node_set
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext, KeyMaker, canonical_form
@@ -47,7 +47,7 @@ def call(i: int, op: str, *inputs: int, kind: TensorType = F, **attributes) -> N
 
 
 def calls(g: DataflowGraph) -> int:
-    return index_set(g.operators)
+    return node_set(g.operators)
 
 
 def form(*nodes: Node, outputs: tuple[int, ...] = ()) -> str:
@@ -67,9 +67,9 @@ def test_does_not_depend_on_numbering_names_or_surroundings():
         call(6, "relu", 5),
         call(7, "tanh", 6),
     )
-    assert canonical_form(g, index_set([5, 6])) == small
-    assert canonical_form(g, index_set([3, 5, 6])) == small, "closed or not is the same set"
-    assert canonical_form(g, index_set([6, 7])) != small
+    assert canonical_form(g, node_set([5, 6])) == small
+    assert canonical_form(g, node_set([3, 5, 6])) == small, "closed or not is the same set"
+    assert canonical_form(g, node_set([6, 7])) != small
 
 
 def test_differences_that_matter():
@@ -207,6 +207,6 @@ def test_a_form_costs_time_in_proportion_to_its_nodes_and_parts_are_made_once():
     began = time.perf_counter()
     for start in range(1, 390):
         for length in (1, 2, 4, 8):
-            maker.form(index_set(range(start, start + length)))
+            maker.form(node_set(range(start, start + length)))
     print(f"1556 forms in {time.perf_counter() - began:.3f} s")
     assert len(maker._parts) == 396, "one part per node, however many sets hold it"

@@ -18,7 +18,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import needed as lazily
 from collage_engine.run.stages.needed import LOT, Needed
 from collage_engine.search.api import solve
-from collage_engine.search.bounds import LazyResult
+from collage_engine.search.lazy_measuring import LazyResult
 from collage_engine.search.problem import Problem
 from collage_engine.timing.measurer import CandidateGroup
 
@@ -137,7 +137,7 @@ def test_why_nothing_is_certain_is_told_as_it_was(
         cost_us=100.0,
         lower_bound_us=97.5,
     )
-    monkeypatch.setattr(lazily, "lazy", lambda *_, **__: result)
+    monkeypatch.setattr(lazily, "measure_lazily", lambda *_, **__: result)
     needed._deadline = 0.0 if late else math.inf
     needed.certified = needed._settle()
     words = needed.words()

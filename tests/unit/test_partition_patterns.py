@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.model.index_set import index_set
+from collage_engine.model.index_set import node_set
 from collage_engine.partition.patterns import (
     Failure,
     Match,
@@ -34,22 +34,22 @@ def conv_pattern(**attributes):
 def test_whole_chain_with_bindings() -> None:
     found = match(conv_graph(), conv_pattern(), 5)
     assert isinstance(found, Match)
-    assert found.nodes == index_set([1, 2, 3, 4, 5])  # Constants asked for are inside.
+    assert found.nodes == node_set([1, 2, 3, 4, 5])  # Constants asked for are inside.
     assert found.bindings == {"data": 0, "weight": 1, "bias": 3}
 
 
 def test_optional_parts() -> None:
     found = match(conv_graph(), conv_pattern(), 4)
-    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4])
+    assert isinstance(found, Match) and found.nodes == node_set([1, 2, 3, 4])
     found = match(conv_graph(), conv_pattern(), 2)
-    assert isinstance(found, Match) and found.nodes == index_set([1, 2])
+    assert isinstance(found, Match) and found.nodes == node_set([1, 2])
 
 
 def test_scalar_constants_stay_outside() -> None:
     b = GraphBuilder()
     graph = b.build(b.call("multiply", b.parameter(), b.constant()))
     found = match(graph, op("multiply", anything(), constant(scalar=True)), 2)
-    assert isinstance(found, Match) and found.nodes == index_set([2])
+    assert isinstance(found, Match) and found.nodes == node_set([2])
 
 
 def test_attributes() -> None:
@@ -90,8 +90,8 @@ def test_commutative_and_all_matches() -> None:
     graph = b.build(added)
     pattern = op("add", op("nn.conv2d", anything(), constant()), anything())
     assert {m.nodes for m in all_matches(graph, pattern, added)} == {
-        index_set([w, left, added]),
-        index_set([w, right, added]),
+        node_set([w, left, added]),
+        node_set([w, right, added]),
     }
     swapped = op("add", constant(), op("nn.conv2d", anything(), constant()))
     assert isinstance(match(conv_graph(), swapped, 4), Match)
@@ -134,7 +134,7 @@ def test_tuples() -> None:
     graph = b.build(joined)
     source = anything("source")
     found = match(graph, op("concat", TupleOf((op("exp", source), op("abs", source)))), joined)
-    assert isinstance(found, Match) and found.nodes == index_set([1, 2, 3, 4])
+    assert isinstance(found, Match) and found.nodes == node_set([1, 2, 3, 4])
     part = op("exp", source, name="part")
     failed = match(graph, op("concat", TupleOf((part, part))), joined)
     assert isinstance(failed, Failure) and failed.node == second

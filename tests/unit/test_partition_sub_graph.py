@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import index_set
+from collage_engine.model.index_set import node_set
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from tests.support import upstream_graphs as graphs
 from tests.support.graphs import GraphBuilder, chain
@@ -17,11 +17,11 @@ from tests.support.graphs import GraphBuilder, chain
 def make(graph: DataflowGraph, parts: dict[str, list[int]]) -> SubGraph:
     """A function of all nodes with a nested composite for each labelled part."""
     nested = [
-        SubGraph(graph, index_set(nodes)).with_attributes({"Composite": label}).nested[0]
+        SubGraph(graph, node_set(nodes)).with_attributes({"Composite": label}).nested[0]
         for label, nodes in parts.items()
         if label
     ]
-    inside = index_set(i for nodes in parts.values() for i in nodes)
+    inside = node_set(i for nodes in parts.values() for i in nodes)
     return SubGraph(graph, inside, nested).with_attributes({"Compiler": "foo"})
 
 
@@ -122,8 +122,8 @@ class TestBorder:
 
     def test_depth_is_the_longest_path(self) -> None:
         graph = graphs.labelled()
-        assert SubGraph(graph, index_set(range(3, 12))).depth == 7
-        reason = SubGraph(graph, index_set(range(3, 12))).is_valid(SubGraphConfig(max_depth=6))
+        assert SubGraph(graph, node_set(range(3, 12))).depth == 7
+        reason = SubGraph(graph, node_set(range(3, 12))).is_valid(SubGraphConfig(max_depth=6))
         assert reason == "depth 7, at most 6 allowed"
 
     def test_empty_is_refused(self) -> None:

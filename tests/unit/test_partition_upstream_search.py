@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeSet
 from tests.support import upstream_graphs as graphs
 from tests.support.graphs import GraphBuilder, instance
 from tests.support.upstream_collage import (
@@ -204,7 +205,7 @@ class TestPass:
         upstream = collage_partition(graph, specs(*case.depths), MockEstimator(costs))
         estimator = MockEstimator(costs)
         calls = call_graph(graph)
-        offered: dict[IndexSet, float] = {}
+        offered: dict[NodeSet, float] = {}
         for spec in specs(*case.depths):
             for candidate in spec.candidates(graph):
                 operators = calls.from_nodes(candidate.sub_graph.inside)
@@ -213,7 +214,7 @@ class TestPass:
         assert least_cover(graph, offered) <= upstream.cost + 1e-9
 
 
-def least_cover(graph: DataflowGraph, offered: dict[IndexSet, float]) -> float:
+def least_cover(graph: DataflowGraph, offered: dict[NodeSet, float]) -> float:
     """Cost of the cheapest acyclic disjoint cover, by dynamic programming over what is done."""
     calls = call_graph(graph)
     needs = {o: sum(1 << s for s in sources) for o, sources in enumerate(calls.inputs)}
@@ -289,7 +290,7 @@ class TestUpstreamDefects:
         right = b.call("nn.relu", r)
         graph = graphs.finish(b, left, right)
         spec = tvm_spec(T, 1)
-        merged = max_coalesce(spec.candidates(graph))
+        merged = max_coalesce(upstream_candidates(spec, graph))
         assert [c.sub_graph.members for c in merged] == [(3, 4), (3, 6)]
 
     def test_d4_coalesce_makes_a_cycle(self) -> None:
@@ -302,7 +303,7 @@ class TestUpstreamDefects:
         wanted = {"s1": {a, first}, "s2": {c, second}}
         chosen = []
         for name, nodes in wanted.items():
-            found = tvm_spec(name, 1).candidates(graph)
+            found = upstream_candidates(tvm_spec(name, 1), graph)
             chosen += [c for c in found if set(c.sub_graph.members) <= nodes]
         merged = max_coalesce(chosen)
         assert [set(m.sub_graph.members) for m in merged] == [{a, first}, {c, second}]

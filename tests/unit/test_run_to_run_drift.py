@@ -22,11 +22,11 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import measure as stage_measure
 from collage_engine.search.api import Search, solve
-from collage_engine.search.doubt import Doubt, doubt, ties
 from collage_engine.search.explain import explain_node
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.search.reading import problem_from
-from collage_engine.search.sittings import BUSY_DRIFT, missing
+from collage_engine.search.problem_json import problem_from
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, required_drift
+from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty, ties
 from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup
@@ -41,10 +41,10 @@ def moved(share: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def test_what_is_missing_is_the_drift_that_would_have_held_it() -> None:
-    assert missing(*moved(0.0)) == 0.0
-    assert missing(*moved(0.07)) == pytest.approx(0.07)
+    assert required_drift(*moved(0.0)) == 0.0
+    assert required_drift(*moved(0.07)) == pytest.approx(0.07)
     scattered = [90.0, 95.0, 100.0, 105.0, 110.0, 97.0, 103.0]
-    assert missing(scattered, [104.0]) == 0.0  # their own scatter explains it
+    assert required_drift(scattered, [104.0]) == 0.0  # their own scatter explains it
 
 
 def test_the_store_remembers_sittings_by_threads_and_the_latest_ones(tmp_path: Path) -> None:
@@ -115,7 +115,9 @@ def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_round
             c.id: [(c.cost_us or 0.0) * rng.uniform(0.999, 1.001) for _ in range(15)]
             for c in problem.candidates
         }
-        return doubt(problem, solve(problem), repeats=repeats, draws=400).right["a"]
+        return choice_uncertainty(problem, solve(problem), repeats=repeats, draws=400).probability[
+            "a"
+        ]
 
     assert right(True, 0.0) == right(False, 0.0) == 1.0
     assert 0.5 < right(True, 0.2) < right(False, 0.2) < 1.0
@@ -148,8 +150,10 @@ class Run:
     def problem(self) -> Problem:
         return make_problem(self.graph.record, self.records, (), self.constants, self.settings)
 
-    def doubt(self, problem: Problem, answer: Answer, search: Search, drift: float | None) -> Doubt:
-        return Doubt(right={}, loss_us=0.0, settle=(), draws=1)
+    def doubt(
+        self, problem: Problem, answer: Answer, search: Search, drift: float | None
+    ) -> ChoiceUncertainty:
+        return ChoiceUncertainty(probability={}, loss_us=0.0, worth_measuring=(), draws=1)
 
     def again(
         self, groups: Sequence[CandidateGroup], deadline: float, renew: bool

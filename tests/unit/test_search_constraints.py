@@ -13,9 +13,9 @@ import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.search.api import Search, check, k_best, solve
-from collage_engine.search.constraints import Limits
-from collage_engine.search.limits import Constraints
-from collage_engine.search.reading import problem_from
+from collage_engine.search.limited_search import RuntimeSets
+from collage_engine.search.limits import RuntimeLimits
+from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets
@@ -24,7 +24,7 @@ ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
 NEAR = Fraction(1, 10**6)
 CHAINS = ("a", "b", "c[x=1]", "c[x=2]", "d", "e")
 RUNTIMES = "abcde"
-LIMITS = ("allow", "max_runtimes", "max_bytes", "licences", "conflicts")
+LIMITS = ("allow", "max_runtimes", "max_bytes", "licences")
 
 
 def random_constraints(rng: random.Random) -> dict[str, Any]:
@@ -46,10 +46,8 @@ def random_constraints(rng: random.Random) -> dict[str, Any]:
             found["max_runtimes"] = rng.randint(0 if rng.random() < 0.1 else 1, 3)
         elif limit == "max_bytes":
             found["max_bytes"] = rng.randint(10, 150)
-        elif limit == "licences":
-            found["licences"] = rng.sample(["MIT", "BSD", "Own"], 2)
         else:
-            found["conflicts"] = [rng.sample(RUNTIMES, 2) for _ in range(rng.randint(1, 3))]
+            found["licences"] = rng.sample(["MIT", "BSD", "Own"], 2)
     return found
 
 
@@ -75,7 +73,6 @@ class LimitedForce(BruteForce):
             "max_bytes": size > said.get("max_bytes", 10**9),
             "licences": "licences" in said
             and any(set(r["licences"]) - set(said["licences"]) for r in about),
-            "conflicts": any(set(pair) <= used for pair in said.get("conflicts", [])),
         }
         return not any(broken[limit] for limit in self.kept)
 
@@ -109,8 +106,8 @@ def test_equals_brute_force(block: int) -> None:
         tally["binding"] += free != truth.least(pins)
         compare_cover(seed, tally, problem, answer, truth)
         compare_regrets(seed, tally, answer, truth, pins)
-        for verdict in answer.constraints:
-            truth.kept = tuple(name for name in LIMITS if name != verdict.constraint)
+        for verdict in answer.limit_verdicts:
+            truth.kept = tuple(name for name in LIMITS if name != verdict.limit)
             without = truth.least(pins)
             truth.kept = LIMITS
             with_it = truth.least(pins)
@@ -124,12 +121,12 @@ def test_equals_brute_force(block: int) -> None:
 def blamed(seed: int, truth: LimitedForce, pins: list[dict[str, Any]], found: Any) -> None:
     """What is named leaves no cover: no limit can go under all pins, no named pin can go."""
     some = [pins[i] for i in found.pins]
-    truth.kept = found.constraints
-    assert found.constraints and truth.least(some) is None, f"seed {seed}: {found}"
-    for limit in found.constraints:
-        truth.kept = tuple(name for name in found.constraints if name != limit)
+    truth.kept = found.limits
+    assert found.limits and truth.least(some) is None, f"seed {seed}: {found}"
+    for limit in found.limits:
+        truth.kept = tuple(name for name in found.limits if name != limit)
         assert truth.least(pins) is not None, f"seed {seed}: {limit} is innocent"
-    truth.kept = found.constraints
+    truth.kept = found.limits
     for place in range(len(some)):
         rest = some[:place] + some[place + 1 :]
         assert truth.least(rest) is not None, f"seed {seed}: a pin is innocent"
@@ -184,17 +181,17 @@ def test_largest_sets_are_those_that_nothing_can_join() -> None:
         rng = random.Random(seed)
         data = limited_problem(seed)
         problem = problem_from(data)
-        assert problem.constraints is not None
-        limits = Limits(problem, problem.constraints)
-        sets = [m for m in range(limits.all + 1) if not limits.breaks(m)]
-        wanted = {m for m in sets if not any(m != n and m & n == m for n in sets)}
-        assert set(limits.largest()) == wanted
-        mask = rng.randint(0, limits.all)
-        if limits.breaks(mask):
-            core = limits.core(mask)
-            assert core & ~mask == 0 and limits.breaks(core)
-            bits = [b for b in range(len(limits.names)) if core >> b & 1]
-            assert not any(limits.breaks(core & ~(1 << b)) for b in bits)
+        assert problem.limits is not None
+        sets = RuntimeSets(problem, problem.limits)
+        allowed = [m for m in range(sets.all + 1) if not sets.violates(m)]
+        wanted = {m for m in allowed if not any(m != n and m & n == m for n in allowed)}
+        assert set(sets.maximal_sets()) == wanted
+        mask = rng.randint(0, sets.all)
+        if sets.violates(mask):
+            core = sets.minimal_violation(mask)
+            assert core & ~mask == 0 and sets.violates(core)
+            bits = [b for b in range(len(sets.names)) if core >> b & 1]
+            assert not any(sets.violates(core & ~(1 << b)) for b in bits)
 
 
 def test_a_search_is_reused_only_under_the_same_limits() -> None:
@@ -212,7 +209,6 @@ def test_a_search_is_reused_only_under_the_same_limits() -> None:
     ("constraints", "said"),
     [
         ({"max_runtimes": -1}, "constraints.max_runtimes"),
-        ({"conflicts": [["a", "a"]]}, "conflicts with itself"),
         ({"runtimes": {"a": {"bytes": -5}}}, "constraints.runtimes.a.bytes"),
         ({"most": 1}, "constraints"),
         ({"allow": "a"}, "constraints.allow"),
@@ -237,14 +233,14 @@ def test_limits_in_words_and_their_price() -> None:
     }
     answer = solve(problem_from(data))
     assert answer.cover == ("b0", "b1") and answer.cost_us == 6.0
-    (verdict,) = answer.constraints
+    (verdict,) = answer.limit_verdicts
     assert verdict.price_us == 3.0
     assert verdict.reason == "at most 1 runtime: honoured, costs 3 us (100.0 %)"
     data["constraints"] = {"max_runtimes": 2, "max_bytes": 5, "base_bytes": 6}
     answer = solve(problem_from(data))
-    assert answer.infeasible is not None and answer.infeasible.constraints == ("max_bytes",)
-    assert [v.state for v in answer.constraints] == ["pending", "infeasible"]
+    assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)
+    assert [v.state for v in answer.limit_verdicts] == ["pending", "infeasible"]
 
 
 def test_constraints_type_is_public() -> None:
-    assert Constraints(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)
+    assert RuntimeLimits(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)

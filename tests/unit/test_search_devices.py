@@ -8,7 +8,7 @@ import msgspec
 
 from collage_engine.search.api import solve
 from collage_engine.search.devices import as_pins, infer_devices
-from collage_engine.search.reading import problem_from
+from collage_engine.search.problem_json import problem_from
 from tests.support.search_instances import random_problem
 
 

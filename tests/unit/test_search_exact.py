@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from collage_engine.search.api import Search, check, k_best, solve
+from collage_engine.search.beam import BeamSearch
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.search.reading import problem_from
-from collage_engine.search.wide import Wide
+from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 
@@ -170,25 +170,30 @@ def test_bounded_search_is_right_in_what_it_claims(cyclic: bool) -> None:
         allowed = truth.honoured(data.get("pins", []))
         problem = problem_from(data)
         search = Search(problem)
-        wide = Wide(search.space, search.weights, search.allowed(problem.pins))
-        result = wide.solve()
+        beam = BeamSearch(search.solver.space, search.solver.weights, search.allowed(problem.pins))
+        result = beam.solve()
         if not allowed:
-            assert result.least is None and result.exhausted, f"seed {seed}"
+            assert result.cost is None and result.exhausted, f"seed {seed}"
             continue
         least = min(cost for cost, _ in allowed)
-        assert result.least is not None
-        assert abs(search.to_us(result.bound) - least) < NEAR or search.to_us(result.bound) < least
-        assert least <= search.to_us(result.least) + NEAR, f"seed {seed}"
+        assert result.cost is not None
+        assert (
+            abs(search.to_us(result.lower_bound) - least) < NEAR
+            or search.to_us(result.lower_bound) < least
+        )
+        assert least <= search.to_us(result.cost) + NEAR, f"seed {seed}"
         if result.optimal:
             proved += 1
-            assert abs(search.to_us(result.least) - least) < NEAR, f"seed {seed}"
+            assert abs(search.to_us(result.cost) - least) < NEAR, f"seed {seed}"
         for index in truth.named("measured").values():
             costs = [cost for cost, c in allowed if index in c]
-            if index in result.through:
+            if index in result.least_through:
                 exact += 1
-                assert abs(search.to_us(result.through[index]) - min(costs)) < NEAR
+                assert abs(search.to_us(result.least_through[index]) - min(costs)) < NEAR
             elif costs:
-                assert search.to_us(result.floor[index]) <= min(costs) + NEAR, f"seed {seed}"
+                assert search.to_us(result.lower_bound_through[index]) <= min(costs) + NEAR, (
+                    f"seed {seed}"
+                )
     assert proved > 25 and exact > 150
 
 

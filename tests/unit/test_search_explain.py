@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.search.api import k_best, solve
-from collage_engine.search.explain import RIVALS, Labels, explain_node, explain_rival, us
-from collage_engine.search.reading import problem_from
+from collage_engine.search.explain import (
+    ALTERNATIVES,
+    Labels,
+    explain_node,
+    explain_ranked_cover,
+    us,
+)
+from collage_engine.search.problem_json import problem_from
 
 DATA: dict[str, Any] = {
     "nodes": [
@@ -65,8 +71,8 @@ def test_a_node_in_words() -> None:
         "the runner-up has TVM's conv3+bias+relu+add instead of "
         "oneDNN's conv3+bias+relu, TVM's add: costs 3 µs more"
     )
-    assert told.text[1] == RIVALS, "what the losses are of is said before them"
-    away = explain_rival(problem, answer, rivals[1], LABELS, node=9)
+    assert told.text[1] == ALTERNATIVES, "what the losses are of is said before them"
+    away = explain_ranked_cover(problem, answer, rivals[1], LABELS, node=9)
     assert away.startswith("the runner-up of the whole graph has the same at node 9; elsewhere")
     assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
     assert [line.tie for line in told.lines] == [False, True, False, False, False]

@@ -16,7 +16,7 @@ import highspy
 import pytest
 
 from collage_engine.search.api import check, solve
-from collage_engine.search.reading import problem_from
+from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
 
 SEEDS = range(int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1")) + 1)

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from collage_engine.search.api import solve
-from collage_engine.search.bounds import cannot_matter, lazy, outlook, replay, same_cover
+from collage_engine.search.lazy_measuring import measure_lazily, rank_unmeasured
 from collage_engine.search.problem import Problem
-from collage_engine.search.reading import problem_from
+from collage_engine.search.problem_json import problem_from
+from tests.support.replay import replay
 from tests.support.search_graphs import problem_on, residual, transformer, wide
 from tests.support.search_instances import random_problem
 
@@ -41,7 +42,7 @@ def test_replay_finds_the_cost_of_measuring_everything() -> None:
         problem = with_bounds(all_measured(seed), random.Random(seed), tight=0.5)
         truth = solve(problem, with_bounds=False)
         blank, measure = replay(problem)
-        result = lazy(blank, measure, settle=seed % 3)
+        result = measure_lazily(blank, measure, next_best=seed % 3)
         assert result.certified
         assert set(result.measured).isdisjoint(result.skipped)
         again = solve(result.problem, with_bounds=False)
@@ -58,12 +59,12 @@ def test_replay_on_models_chooses_the_same_cover(graph: object) -> None:
     problem = with_bounds(problem, random.Random(3), tight=0.6)
     truth = solve(problem)
     blank, measure = replay(problem)
-    result = lazy(blank, measure, settle=4)
-    assert result.certified and same_cover(solve(result.problem), truth)
+    result = measure_lazily(blank, measure, next_best=4)
+    assert result.certified and set(solve(result.problem).cover) == set(truth.cover)
     assert len(result.skipped) > 0.3 * len(problem.candidates)
     assert result.lower_bound_us == result.cost_us
     # With a margin, everything that could tie within it is measured as well.
-    wider = lazy(blank, measure, margin_us=20.0)
+    wider = measure_lazily(blank, measure, margin_us=20.0)
     assert wider.certified and len(wider.skipped) < len(result.skipped)
     regrets = truth.regrets
     assert all((regrets[c] or 20.0) >= 20.0 for c in wider.skipped)
@@ -94,26 +95,27 @@ def test_what_cannot_matter_is_certified_by_the_bounds() -> None:
             ],
         }
     )
-    assert cannot_matter(problem) == ["no"]  # 20, what is measured already
-    seen = [o.candidate for o in outlook(problem)]
-    assert seen == ["yes", "blind", "no"]
+    ranked = rank_unmeasured(problem)
+    assert [each.candidate for each in ranked] == ["yes", "blind", "no"]
+    # "no" costs 20, which is measured already.
+    assert [each.can_matter for each in ranked] == [True, True, False]
 
 
 def test_stopping_early_is_not_certified_and_keeps_what_was_measured() -> None:
     problem = with_bounds(problem_from(problem_on(residual(60))), random.Random(1), tight=0.3)
     blank, measure = replay(problem)
     turns = iter([False, False, True])
-    result = lazy(blank, measure, stop=lambda: next(turns))
+    result = measure_lazily(blank, measure, stop=lambda: next(turns))
     assert not result.certified and result.rounds == 2 and result.measured
     assert result.ended == "stopped"
-    silent = lazy(blank, lambda ids: {})
+    silent = measure_lazily(blank, lambda ids: {})
     assert silent.rounds == 1 and silent.ended == "unanswered"
 
 
 def test_a_graph_too_wide_to_be_proved_says_that_the_search_ended_it() -> None:
     problem = with_bounds(problem_from(problem_on(wide(100))), random.Random(1), tight=0.5)
     blank, measure = replay(problem)
-    result = lazy(blank, measure, time_limit_s=0.05)
+    result = measure_lazily(blank, measure, time_limit_s=0.05)
     assert result.ended == "search limit" and not result.certified and result.skipped
     assert result.cost_us is not None and result.lower_bound_us is not None
     assert result.lower_bound_us < result.cost_us

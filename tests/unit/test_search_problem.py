@@ -11,7 +11,7 @@ import pytest
 from collage_engine.records.errors import UsageError
 from collage_engine.search.api import check, solve
 from collage_engine.search.command import main_search
-from collage_engine.search.reading import problem_from, read_problem
+from collage_engine.search.problem_json import problem_from, read_problem
 
 GOOD: dict[str, Any] = {
     "nodes": [

@@ -9,11 +9,13 @@ import pytest
 
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.search.api import check, k_best, solve
+from collage_engine.search.bayesian_proposer import BayesianProposer
 from collage_engine.search.coalesce import coalesce
-from collage_engine.search.evolve import Evolution
+from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.reading import problem_from
-from collage_engine.search.refine import LocalSearch, Trial, refine
+from collage_engine.search.problem_json import problem_from
+from collage_engine.search.refine import refine
+from tests.support.evolution import Evolution
 from tests.support.search_graphs import problem_on, residual
 from tests.support.search_instances import BruteForce, random_problem
 
@@ -76,7 +78,7 @@ def test_local_search_beats_evolution_at_equal_measurements() -> None:
         start = solve(problem, with_bounds=False).cover
         before = truth(problem, seed, start)
         for name in gains:
-            method = LocalSearch(problem) if name == "local" else Evolution(problem, start)
+            method = BayesianProposer(problem) if name == "local" else Evolution(problem, start)
             found = refine(problem, [start], machine(problem, seed), method=method, trials=60)
             assert len({frozenset(t.cover) for t in found.trials}) <= 60
             assert len(found.trials) <= 64  # and the four that confirm
@@ -112,18 +114,18 @@ def test_what_is_expected_of_a_cover_is_less_than_its_luck() -> None:
     """Ten measurements of covers that share all but one partition; one was lucky by far."""
     problem = problem_from(problem_on(residual(20)))
     covers = [rival.cover for rival in k_best(problem, 10)]
-    method = LocalSearch(problem)
+    method = BayesianProposer(problem)
     trials = []
     for number, cover in enumerate(covers):
         estimate = check(problem, cover)
         assert isinstance(estimate, float)
         us = estimate * (0.8 if number == 5 else 1.0)
-        trial = Trial(cover=cover, us=us, estimate_us=estimate, error_us=0.1 * estimate)
+        trial = MeasuredCover(cover=cover, us=us, estimate_us=estimate, error_us=0.1 * estimate)
         trials.append(trial)
         method.learn(trial)
     lucky = method.expected(trials[5])
     assert trials[5].us is not None and trials[5].us < lucky < trials[5].estimate_us
-    failed = Trial(cover=covers[0], us=None, estimate_us=1.0)
+    failed = MeasuredCover(cover=covers[0], us=None, estimate_us=1.0)
     assert method.expected(failed) == float("inf")
 
 

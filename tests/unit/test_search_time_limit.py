@@ -7,8 +7,8 @@ import math
 import pytest
 
 from collage_engine.search.api import Search, check, solve
-from collage_engine.search.dive import dive
-from collage_engine.search.reading import problem_from
+from collage_engine.search.greedy_cover import greedy_cover
+from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import chain, problem_on, wide
 from tests.support.search_instances import BruteForce, random_problem
 
@@ -16,14 +16,15 @@ NO_TIME_S = 1e-6
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
-def test_a_dive_is_a_cover_at_its_true_cost_or_nothing(cyclic: bool) -> None:
+def test_a_greedy_cover_is_a_cover_at_its_true_cost_or_nothing(cyclic: bool) -> None:
     covers = 0
     for seed in range(5 * 10**8, 5 * 10**8 + 120):
         data = random_problem(seed, cyclic=cyclic, nodes=8)
         data.pop("pins", None)
         search = Search(problem_from(data))
-        offered = [list(nodes.candidates) for nodes in search.space.sets]
-        found = dive(search.space, search.weights, offered, [0] * search.space.count)
+        space = search.solver.space
+        offered = [list(nodes.candidates) for nodes in space.node_sets]
+        found = greedy_cover(space, search.solver.weights, offered, [0] * space.count)
         if found is None:
             continue
         covers += 1
@@ -55,8 +56,8 @@ def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
 def test_what_there_was_no_time_for_is_not_remembered() -> None:
     problem = problem_from(problem_on(chain(12)))
     search = Search(problem)
-    search.until, search.pressed = 0.0, True
+    search.solver.deadline, search.solver.has_answered = 0.0, True
     assert not search.find(problem.pins).decided
-    search.until = None
+    search.solver.deadline = None
     answer = solve(problem, previous=search)
     assert answer.optimal and answer.cost_us == solve(problem).cost_us

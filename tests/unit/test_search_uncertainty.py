@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from collage_engine.search.api import Search, solve
-from collage_engine.search.doubt import doubt, spread_of, ties
-from collage_engine.search.reading import problem_from
-from collage_engine.search.sittings import drift_between, median_interval
+from collage_engine.search.problem_json import problem_from
+from collage_engine.search.run_to_run_drift import (
+    drift_tolerance_bound,
+    remeasured_median_interval,
+    required_drift,
+)
+from collage_engine.search.uncertainty import choice_uncertainty, spread_of, ties
 from tests.support.search_graphs import problem_on, residual
 
 
@@ -46,24 +50,24 @@ def test_spreads_as_percentiles() -> None:
 def test_probability_that_a_choice_is_right() -> None:
     problem = problem_from(two(10.0, 10.0))
     search = Search(problem)
-    found = doubt(problem, solve(problem, previous=search), search=search, draws=400)
-    assert 0.4 < found.right["a"] < 0.6
-    assert found.right["a"] + found.right["b"] == pytest.approx(1.0)
-    assert found.right["c"] == 1.0 and "d" not in found.right
+    found = choice_uncertainty(problem, solve(problem, previous=search), search=search, draws=400)
+    assert 0.4 < found.probability["a"] < 0.6
+    assert found.probability["a"] + found.probability["b"] == pytest.approx(1.0)
+    assert found.probability["c"] == 1.0 and "d" not in found.probability
     # Both of the even pair are worth measuring, what is certain or hopeless is not.
-    assert {name for name, _ in found.settle} == {"a", "b"}
-    assert 0 < found.settle[0][1] <= found.loss_us
+    assert {name for name, _ in found.worth_measuring} == {"a", "b"}
+    assert 0 < found.worth_measuring[0][1] <= found.loss_us
     # The search is left as it was.
     assert solve(problem, previous=search).cost_us == 60.0
-    sure = doubt(problem_from(two(10.0, 20.0)), solve(problem_from(two(10.0, 20.0))))
-    assert sure.right["a"] == 1.0 and sure.settle == () and sure.loss_us == 0.0
+    sure = choice_uncertainty(problem_from(two(10.0, 20.0)), solve(problem_from(two(10.0, 20.0))))
+    assert sure.probability["a"] == 1.0 and sure.worth_measuring == () and sure.loss_us == 0.0
 
 
 def test_equal_work_is_drawn_once() -> None:
     data = two(10.0, 10.5)
     problem = problem_from(data)
     answer = solve(problem)
-    assert doubt(problem, answer, same={"a": "k", "b": "k"}).right["a"] == 1.0
+    assert choice_uncertainty(problem, answer, same={"a": "k", "b": "k"}).probability["a"] == 1.0
 
 
 def test_repeats_are_bootstrapped() -> None:
@@ -74,22 +78,22 @@ def test_repeats_are_bootstrapped() -> None:
     }
     data = two(median(repeats["a"]), median(repeats["b"]))
     problem = problem_from(data)
-    found = doubt(problem, solve(problem), repeats=repeats)
-    assert 0.0 < found.right["a"] < 1.0
+    found = choice_uncertainty(problem, solve(problem), repeats=repeats)
+    assert 0.0 < found.probability["a"] < 1.0
 
 
-def test_doubt_on_a_model() -> None:
+def test_uncertainty_on_a_model() -> None:
     data = problem_on(residual(60))
     for candidate in data["candidates"]:
         candidate["spread_us"] = candidate["cost_us"] * 0.05
     problem = problem_from(data)
     answer = solve(problem)
-    found = doubt(problem, answer, draws=40)
-    assert all(0.0 <= share <= 1.0 + 1e-9 for share in found.right.values())
+    found = choice_uncertainty(problem, answer, draws=40)
+    assert all(0.0 <= share <= 1.0 + 1e-9 for share in found.probability.values())
     for node in range(len(problem.nodes)):  # each draw covers each node once
-        shares = [found.right.get(c.id, 0.0) for c in problem.candidates if node in c.nodes]
+        shares = [found.probability.get(c.id, 0.0) for c in problem.candidates if node in c.nodes]
         assert sum(shares) == pytest.approx(1.0)
-    assert found.loss_us > 0 and found.settle
+    assert found.loss_us > 0 and found.worth_measuring
 
 
 @pytest.mark.parametrize("count", [5, 9, 25, 64])
@@ -107,9 +111,13 @@ def test_the_interval_holds_the_remeasured_median(count: int) -> None:
                 for _ in range(count)
             ]
 
-        low, high = median_interval(session())
+        low, high = remeasured_median_interval(session())
         held += low <= median(session()) <= high
     assert held >= 0.9 * 400
+
+
+def learnt_drift(pairs: list[Any]) -> float:
+    return drift_tolerance_bound([required_drift(ours, theirs) for ours, theirs in pairs])
 
 
 def test_drift_is_learnt_from_what_was_measured_twice() -> None:
@@ -122,11 +130,11 @@ def test_drift_is_learnt_from_what_was_measured_twice() -> None:
             return [speed * rng.lognormvariate(0, 0.02) for _ in range(30)]
 
         pairs = [(sitting(), sitting()) for _ in range(400)]
-        drift = drift_between(pairs[:200])
+        drift = learnt_drift(pairs[:200])
         assert true <= drift <= 0.01 + 4 * true
         held = 0
         for ours, theirs in pairs[200:]:
-            low, high = median_interval(ours, drift=drift)
+            low, high = remeasured_median_interval(ours, drift=drift)
             held += low <= median(theirs) <= high
         assert held >= 0.86 * 200
 
@@ -136,7 +144,7 @@ def test_a_small_sample_of_sittings_is_held_throughout_a_large_one_a_little_abov
 
     def drift(count: int) -> float:
         pairs = [((100.0,) * 9, (100.0 + 20.0 * (k + 1) / count,) * 9) for k in range(count)]
-        return drift_between(pairs)
+        return learnt_drift(pairs)
 
     assert drift(21) == pytest.approx(0.2)
     assert drift(100) == pytest.approx(0.2 * 0.95)

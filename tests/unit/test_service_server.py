@@ -14,6 +14,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.errors import InfeasibleError, UsageError
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.toolchain import Device
+from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
 from collage_engine.service import server as server_module
 from collage_engine.service.server import Notifier, Server
@@ -28,10 +29,13 @@ class FakeEngine:
 
     def request(self, method: str, params: Any) -> Any:
         if method == "hello":
-            if params.version != p.VERSION:
+            if params.version != SERVICE_PROTOCOL:
                 raise UsageError("another version")
             return p.HelloAnswer(
-                version=p.VERSION, engine="0", host="h", device=Device(name="cpu", description="d")
+                version=SERVICE_PROTOCOL,
+                engine="0",
+                host="h",
+                device=Device(name="cpu", description="d"),
             )
         if method == "run.cancel":
             self.cancelled.set()
@@ -89,7 +93,7 @@ def request(identity: int, method: str, params: Any = None) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
 
 
-HELLO = request(1, "hello", {"version": p.VERSION, "client": "test"})
+HELLO = request(1, "hello", {"version": SERVICE_PROTOCOL, "client": "test"})
 
 
 def test_hello_comes_first(talk):
@@ -136,10 +140,10 @@ def test_an_engine_error_keeps_its_kind_and_details(talk):
     }
 
 
-def test_a_defect_is_an_error_not_a_silence(talk, capsys):
+def test_a_defect_is_an_error_not_a_silence(talk, caplog):
     answer = talk(HELLO, request(2, "runs.list", {"document": "d"}))[1]
     assert answer["error"]["code"] == -32603
-    assert "a defect" in capsys.readouterr().err
+    assert "RuntimeError: a defect" in caplog.text
 
 
 def test_a_cancel_is_served_while_a_long_request_runs(talk):

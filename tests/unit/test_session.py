@@ -15,8 +15,9 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
-from collage_engine.session.file import FORMAT_VERSION, load_session, save_session
+from collage_engine.session.file import load_session, save_session
 
 F32 = (TensorType((1, 4), "float32"),)
 
@@ -136,7 +137,7 @@ def test_another_version_opens_read_only_with_a_note(tmp_path):
     path = tmp_path / "a.collage"
     save_session(a_document(), path)
     db = sqlite3.connect(path)
-    db.execute("update meta set value = ? where key = 'format'", (str(FORMAT_VERSION + 1),))
+    db.execute("update meta set value = ? where key = 'format'", (str(SESSION_FORMAT + 1),))
     db.commit()
     loaded, note = load_session(path)
     assert loaded.model.sha256 == "00"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from collage_engine.lowering.compile_cuda import DeviceTimer
 from collage_engine.machine.cuda_guard import Guard, GuardKernel, GuardSettings
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
+from collage_engine.machine.cuda_timer import DeviceTimer
 from tests.unit.test_cuda_timing import Device, Library
 
 

@@ -156,7 +156,7 @@ def test_another_database_and_a_newer_version(tmp_path):
 
 def test_disk_full(store):
     store.put(measured("a", 1))
-    with store._using(write=True) as database:
+    with store._writing() as database:
         pages = database.execute("pragma page_count").fetchone()[0]
         database.execute(f"pragma max_page_count={pages}")
     with pytest.raises(MeasureError, match=r"m\.db cannot grow: the disk is full"):

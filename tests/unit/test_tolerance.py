@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
+from collage_engine.search.error_bound import ErrorBoundedSearch
 from collage_engine.search.problem import (
     CandidateId,
     Problem,
@@ -16,8 +17,7 @@ from collage_engine.search.problem import (
     ProblemNode,
     ProblemPin,
 )
-from collage_engine.search.reading import problem_from
-from collage_engine.search.tolerance import BurdenedSearch
+from collage_engine.search.problem_json import problem_from
 from collage_engine.trials.accuracy import TRIES, Kept, Wider, keep_tolerance
 from tests.support.search_graphs import problem_on, residual
 from tests.support.search_instances import BruteForce, random_problem
@@ -45,7 +45,7 @@ def test_fastest_within_a_bound_is_brute_forces(seed: int) -> None:
     problem = problem_from(data)
     errors = errors_of(problem, seed)
     covers = every_cover(data, errors)
-    search = BurdenedSearch(problem, errors)
+    search = ErrorBoundedSearch(problem, errors)
     free = search.fastest()
     if not covers:
         assert free is None
@@ -60,7 +60,7 @@ def test_fastest_within_a_bound_is_brute_forces(seed: int) -> None:
         if not admitted:
             assert found is None
             continue
-        assert found is not None and found.burden <= bound
+        assert found is not None and found.squared_error <= bound
         assert found.cost_us == pytest.approx(min(admitted), abs=1e-6)
         assert found.lower_bound_us <= found.cost_us
     # The prices are gone again.
@@ -108,7 +108,7 @@ def kept(
     problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine
 ) -> Kept:
     """With a tolerance that is this share of what the fastest cover has."""
-    free = BurdenedSearch(problem, errors).fastest()
+    free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
     return keep_tolerance(problem, errors, errors, share * machine(free.cover), machine)
 
@@ -123,10 +123,10 @@ def test_procedure_finds_the_fastest_when_errors_add_up_as_it_supposes(
     found = kept(problem, errors, share, machine)
     assert found.full is not None and found.within
     best = found.within[0]
-    search = BurdenedSearch(problem, errors)
+    search = ErrorBoundedSearch(problem, errors)
     free = search.fastest()
     assert free is not None
-    exact = search.fastest(free.burden * share**2)
+    exact = search.fastest(free.squared_error * share**2)
     assert exact is not None and best.cost_us == pytest.approx(exact.cost_us, rel=1e-3)
     assert best.cost_us < found.full.cost_us
     assert machine.runs <= TRIES + 2
@@ -164,7 +164,7 @@ def test_float32_remains_when_nothing_else_keeps_the_tolerance() -> None:
 
 def test_a_cover_that_cannot_be_run_is_passed_over() -> None:
     problem, errors = in_two_precisions(12, 2)
-    free = BurdenedSearch(problem, errors).fastest()
+    free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
     broken = frozenset(free.cover)
     found = keep_tolerance(

@@ -257,7 +257,7 @@ class Calibration:
             seconds = START_SHARE * self.seconds / len(names)
             preferring = _preferring(problem, name, self.data.by_id, limit)
             search = Search(preferring, time_limit_s=seconds)
-            search.until = time.monotonic() + seconds
+            search.solver.deadline = time.monotonic() + seconds
             for ranked in k_best(preferring, 1, previous=search):
                 cost = check(problem, ranked.cover)
                 if isinstance(cost, float) and (best_us is None or cost <= WORTH_RUNNING * best_us):

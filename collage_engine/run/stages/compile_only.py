@@ -30,6 +30,7 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.baselines import unmeasured_choices
@@ -215,7 +216,7 @@ def _candidates_of(open_model: OpenModel, menu: Menu, built: BuiltModule) -> lis
     by_work = {(c.instance.id, c.nodes): c for c in menu.candidates}
     found = []
     for part in built.parts:
-        nodes = tuple(sorted(part.operators))
+        nodes = tuple(map(OperatorNumber, sorted(part.operators)))
         known = by_work.get((part.instance.id, nodes))
         graph = open_model.model.graph
         found.append(known or make_candidate(graph, part.instance, nodes, rule="greedy"))

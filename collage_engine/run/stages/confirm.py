@@ -12,7 +12,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import barred, constraints_of
+from collage_engine.planning.limits import export_refusal, runtime_limits
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.chosen_placement import chosen_placement
@@ -73,7 +73,7 @@ class ListContenders:
 
 def _with_eligibility(data: ProblemData, contender: Contender) -> Contender:
     """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = barred(contender.cover, constraints_of(data.settings, data.constants))
+    why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
     broken = any(breaks_pin(contender.cover, pin) for pin in data.pins)
     return replace(contender, eligible=why is None and not broken, barred=why)
 

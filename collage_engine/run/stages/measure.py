@@ -25,7 +25,7 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import k_best, reuse, solve
-from collage_engine.search.sittings import BUSY_DRIFT, DRIFT
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
@@ -91,7 +91,7 @@ class Measure:
             Measuring(inputs.open_model, inputs.menu, settings, model_inputs, control)
         )
         with control.stage("measure") as report:
-            work = _Measurement(inputs, measuring, control, BUSY_DRIFT if noisy else DRIFT)
+            work = _Measurement(inputs, measuring, control, BUSY_DRIFT if noisy else DEFAULT_DRIFT)
             data = work.with_constants(data, report)
             budget = Budget(settings.budget_s)
             if settings.measure == "all":
@@ -273,7 +273,7 @@ def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
     certainty = data.certainty(problem, answer, search, drift_share)
     if certainty.loss_us < WORTH_REMEASURING * answer.cost_us:
         return set()
-    return {str(name) for name, gain in certainty.settle[:REMEASURED] if gain > 0}
+    return {str(name) for name, gain in certainty.worth_measuring[:REMEASURED] if gain > 0}
 
 
 def _drawn(data: ProblemData, besides: set[str], count: int) -> set[str]:

@@ -4,8 +4,8 @@ First the whole model and the heavy operators by themselves are measured, on whi
 larger candidates rest. Then the best cover is searched as if every unmeasured candidate were as
 fast as its bound allows, and its unmeasured candidates are measured; this is repeated until that
 cover is measured throughout: then no cover with an unmeasured candidate can cost less
-(``search.bounds``). A bound is what bytes and operations prove (``bounds.certified``) or, where
-that is more, what ``bounds.heuristic`` assumes. A few candidates that only the assumption leaves
+(``search.lazy_measuring``). A bound is what bytes and operations prove (``bounds.certified``) or,
+where that is more, what ``bounds.heuristic`` assumes. A few candidates that only the assumption leaves
 out are measured all the same, drawn at random, to audit it; when one clearly breaks it, more are
 drawn.
 
@@ -27,9 +27,8 @@ from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.search.bounds import LazyResult, lazy, outlook
-from collage_engine.search.limit_verdicts import without
-from collage_engine.search.limits import in_words
+from collage_engine.search.lazy_measuring import LazyResult, measure_lazily, rank_unmeasured
+from collage_engine.search.limits import limits_in_words, without_limit
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.timing.candidate_timing import Measuring, in_order
 from collage_engine.timing.measurer import group_candidates
@@ -159,22 +158,21 @@ class Needed:
         """Measure until the best covers are certain, with all pins and limits and without them."""
         problem = self._problem()
         pins = problem.pins
-        cases = [(pins, problem.constraints), (pins, None), ((), None)]
+        cases = [(pins, problem.limits), (pins, None), ((), None)]
         if 1 < len(pins) <= PINS_APART:
             cases += [
-                (pins[:place] + pins[place + 1 :], problem.constraints)
-                for place in range(len(pins))
+                (pins[:place] + pins[place + 1 :], problem.limits) for place in range(len(pins))
             ]
-        kinds = in_words(problem.constraints) if problem.constraints is not None else {}
-        if problem.constraints is not None and len(kinds) > 1:
-            cases += [(pins, without(problem.constraints, kind)) for kind in kinds]
+        kinds = limits_in_words(problem.limits) if problem.limits is not None else {}
+        if problem.limits is not None and len(kinds) > 1:
+            cases += [(pins, without_limit(problem.limits, kind)) for kind in kinds]
         certain = True
         self._unproven = ""
         for case, limits in dict.fromkeys(cases):
-            result = lazy(
-                msgspec.structs.replace(self._problem(), pins=case, constraints=limits),
+            result = measure_lazily(
+                msgspec.structs.replace(self._problem(), pins=case, limits=limits),
                 self._answer,
-                settle=NEXT_BEST,
+                next_best=NEXT_BEST,
                 stop=lambda: time.monotonic() >= self._deadline,
                 bounds=self._bounds,
                 time_limit_s=SEARCH_S,
@@ -226,7 +224,7 @@ class Needed:
         left = {key for key in self._members if key not in self._costs}
         matters = {
             self._by_id[str(o.candidate)].key
-            for o in outlook(self._problem(), time_limit_s=SEARCH_S)
+            for o in rank_unmeasured(self._problem(), time_limit_s=SEARCH_S)
             if o.can_matter
         }
         self.proven = left - matters

@@ -14,8 +14,8 @@ from collage_engine.records.candidate import CoverPart
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
+from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.search.problem import CandidateId
-from collage_engine.search.refine import Trial
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
@@ -72,9 +72,9 @@ class Refine:
                 control,
                 inputs.further_samples,
             )
-            tried: list[Trial] = []
+            tried: list[MeasuredCover] = []
 
-            def on_trial(trial: Trial) -> None:
+            def on_trial(trial: MeasuredCover) -> None:
                 tried.append(trial)
                 took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
                 report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")

@@ -75,7 +75,7 @@ def find_covers(data: ProblemData, not_offered: NotOffered) -> SearchResult:
     if answer.infeasible is not None:
         raise _missing_costs(data, answer, not_offered)
     best, *others = data.best_placements(problem, search)
-    right = data.certainty(problem, answer, search).right
+    right = data.certainty(problem, answer, search).probability
     best = msgspec.structs.replace(
         best,
         partitions=tuple(

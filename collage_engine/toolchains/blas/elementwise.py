@@ -7,6 +7,7 @@ from typing import Protocol
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.blas.plan import Post, View
 
 UNARY: dict[str, str] = {
@@ -57,7 +58,7 @@ class Values(Protocol):
         """The value of a one-element constant, else None."""
 
 
-def choices(values: Values, node: Node) -> list[tuple[int, list[Post]]]:
+def choices(values: Values, node: Node) -> list[tuple[NodeIndex, list[Post]]]:
     """(operand that hosts the operator, what is applied to it), the preferred one first."""
     op, inputs = node.op, node.inputs
     if op in UNARY:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set, one_node
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
 from collage_engine.toolchains.blas.plan import (
@@ -35,9 +36,9 @@ class Generator:
     def __init__(
         self,
         graph: DataflowGraph,
-        nodes: IndexSet,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
+        nodes: NodeSet,
+        inputs: tuple[NodeIndex, ...],
+        outputs: tuple[NodeIndex, ...],
         constants: Callable[[int], np.ndarray],
         takes: Formats,
         gives: Formats,
@@ -48,7 +49,7 @@ class Generator:
         self.views: dict[int, View] = {}
         self.made: dict[int, Made] = {}
         self.gives_stored = bool(gives)
-        self.leaving = sum(1 << i for i in outputs)
+        self.leaving = node_set(outputs)
         for position, index in enumerate(inputs):
             node = graph.nodes[index]
             self._check_type(node)
@@ -57,7 +58,7 @@ class Generator:
                 shape = stored_shape(node.type.shape, takes[index])
                 view = self.plan.input(position, shape)
                 self.views[index] = view.permuted(TO_LOGICAL[takes[index]])
-        self._lower(nodes & ~sum(1 << i for i in inputs))
+        self._lower(nodes & ~node_set(inputs))
         leaving = []
         for index in outputs:
             view = self.view(index)
@@ -90,21 +91,21 @@ class Generator:
                 f"{node.op or 'an operand'}: sgemm computes float32, not {node.type.dtype}"
             )
 
-    def _read_only_by(self, index: int, readers: IndexSet) -> bool:
+    def _read_only_by(self, index: NodeIndex, readers: NodeSet) -> bool:
         """Whether a value is needed by these calls alone."""
         users = self.graph.users[index]
         return not self.leaving >> index & 1 and all(readers >> u & 1 for u in users)
 
     # Operators
 
-    def _lower(self, nodes: IndexSet) -> None:
+    def _lower(self, nodes: NodeSet) -> None:
         chains = {
             root: found
             for root, found in written_out.FOUND.within(self.graph, nodes).items()
-            if not found.nodes & self.leaving & ~(1 << root)
+            if not found.nodes & self.leaving & ~one_node(root)
         }
         posts: dict[int, Post] = {}
-        part_of: dict[int, int] = {}
+        part_of: dict[NodeIndex, NodeIndex] = {}
         for root, found in chains.items():
             post = written_out.post_of(found, self.scalar)
             if post is not None:
@@ -139,7 +140,7 @@ class Generator:
             source = self.plan.dense(self.view(node.inputs[0]))
             self.views[node.index] = source.reshaped(node.type.shape)
         elif node.op in ELEMENTWISE:
-            self._elementwise(node, choices(self, node), 1 << node.index)
+            self._elementwise(node, choices(self, node), one_node(node.index))
         else:
             raise UnsupportedError(f"a BLAS computes no {node.op}")
 
@@ -188,7 +189,7 @@ class Generator:
             made is not None
             and made.step.op == "product"
             and made.order[order[-1]] == rank - 1
-            and self._read_only_by(source, 1 << node.index)
+            and self._read_only_by(source, one_node(node.index))
         ):
             dims = tuple(view.dims[a] for a in order)
             axis_of = tuple(made.order[a] for a in order)
@@ -202,11 +203,11 @@ class Generator:
         self.views[node.index] = view.permuted(order)
 
     def _elementwise(
-        self, node: Node, options: Sequence[tuple[int, list[Post]]], readers: IndexSet
+        self, node: Node, options: Sequence[tuple[NodeIndex, list[Post]]], readers: NodeSet
     ) -> None:
         """Join the step that makes an operand nobody else needs, the latest; else copy one."""
         self._check_type(node)
-        best: tuple[int, int, list[Post]] | None = None
+        best: tuple[int, NodeIndex, list[Post]] | None = None
         for source, posts in options:
             made = self.made.get(source)
             if (
@@ -242,9 +243,9 @@ def _channels_last(view: View) -> bool:
 
 def generate(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Callable[[int], np.ndarray],
     takes: Formats | None = None,
     gives: Formats | None = None,

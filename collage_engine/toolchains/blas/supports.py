@@ -5,8 +5,9 @@ from __future__ import annotations
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.blas import product
 from collage_engine.toolchains.blas.convolution import shape_of
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE
@@ -22,10 +23,10 @@ REASONS = {
     ),
 }
 
-_known: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[DataflowGraph, dict[NodeIndex, str | None]] = WeakKeyDictionary()
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when a BLAS can take the call, by itself or together with a product."""
     known = _known.get(graph)
     if known is None:
@@ -33,12 +34,12 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     return known[index]
 
 
-def holds_anchor(graph: DataflowGraph, nodes: IndexSet) -> bool:
+def holds_anchor(graph: DataflowGraph, nodes: NodeSet) -> bool:
     """Whether a set of nodes multiplies anything."""
     return any(graph.nodes[i].op in ANCHORS for i in members(nodes))
 
 
-def _judge(graph: DataflowGraph) -> dict[int, str | None]:
+def _judge(graph: DataflowGraph) -> dict[NodeIndex, str | None]:
     nodes = graph.nodes
     found = {index: _alone(graph, index) for index in graph.operators}
     # Downstream of a product: functions of its result in its shape, and transposes of it.
@@ -66,7 +67,7 @@ def _judge(graph: DataflowGraph) -> dict[int, str | None]:
     return found
 
 
-def _alone(graph: DataflowGraph, index: int) -> str | None:
+def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """What is against the call, whatever stands around it."""
     node = graph.nodes[index]
     if node.op in REASONS:

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.numbering import NodeSet
 
 PLAN_VERSION = 1
 
@@ -31,7 +32,9 @@ class BlasToolchain(NativeToolchain):
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return (PLAIN, NHWC)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         from collage_engine.toolchains.blas.supports import reason_against
 
         return reason_against(graph, index)
@@ -42,8 +45,8 @@ class BlasToolchain(NativeToolchain):
         return partition_spec(self, instance, graph)
 
     def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
-    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
         """Something must be multiplied: what goes along with a product is no candidate alone."""
         from collage_engine.toolchains.blas.supports import holds_anchor
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.cuda import generation
 from collage_engine.toolchains.runtime.places import Constants, Places
@@ -83,15 +84,15 @@ DIALECT = Dialect(
 
 def plan_of(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     precision: str,
 ) -> tuple[dict[str, Any], bytes]:
     """The plan and the weights of a function."""
-    leaving = sum(1 << i for i in outputs)
-    inside = nodes & ~sum(1 << i for i in inputs)
+    leaving = node_set(outputs)
+    inside = nodes & ~node_set(inputs)
     places = Places(graph, inputs, outputs, constants)
     steps = []
     for product in products(graph, inside, leaving, DIALECT):

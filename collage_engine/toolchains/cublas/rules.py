@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import one_node
 from collage_engine.partition.patterns import Match, Pattern, anything, op
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cublas.products import DIALECT
 from collage_engine.toolchains.runtime import chains, taken_along
@@ -18,18 +20,20 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cublas.toolchain import CublasToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+def reason_against(
+    graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
+) -> str | None:
     """Why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
     return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
 
 
-def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
+def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
     """Why these calls are no partition for it, in whatever precision; None when they are."""
     return refusal(graph, nodes, DIALECT)
 
 
-def _alone(graph: DataflowGraph, index: int) -> str | None:
-    return refused(graph, 1 << index)
+def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
+    return refused(graph, one_node(index))
 
 
 def _operand(name: str) -> Pattern:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -47,7 +48,9 @@ class CublasToolchain(ProductToolchain):
         main = Path(__file__).parent / "src" / "cublas_module.cc"
         return self.runtime_source(main, self.header().parent)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         from collage_engine.toolchains.cublas.products import reason_against_architecture
 
         node = graph.nodes[index]

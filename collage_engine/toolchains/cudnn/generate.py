@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.quantized import SMALL
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.plan import Plan, View, dense, row_major
 from collage_engine.toolchains.cudnn.spatial import (
@@ -55,7 +56,7 @@ FUSED = 4
 class Generator:
     """Lowers the operators of one function, in order."""
 
-    def __init__(self, plan: Plan, nodes: IndexSet, leaving: IndexSet) -> None:
+    def __init__(self, plan: Plan, nodes: NodeSet, leaving: NodeSet) -> None:
         self.plan = plan
         self.graph = plan.graph
         self.nodes = nodes
@@ -66,8 +67,10 @@ class Generator:
         found = written_out.within(self.graph, self.nodes, self.leaving, attention.refused)
         attentions = {each.root: each for each in found}
         composites = quantized.within(self.graph, self.nodes, self.leaving)
-        self.done |= sum(each.nodes for each in found)  # each call is in one of them at most
-        self.done |= sum(each.nodes for each in composites.values())
+        for one in found:
+            self.done |= int(one.nodes)
+        for composite in composites.values():
+            self.done |= int(composite.nodes)
         for index in members(self.nodes):
             node = self.graph.nodes[index]
             if index in attentions:  # what it reads has been made
@@ -328,9 +331,9 @@ class Generator:
 
 def plan_of(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     *,
     formats: dict[int, str] | None = None,
@@ -348,12 +351,11 @@ def plan_of(
         about = {"where": "argument", "at": place}
         view = dense(about, kind, formats.get(index) == NHWC)
         (plan.views if place < len(inputs) else plan.outputs)[index] = view
-    leaving = sum(1 << i for i in outputs)
-    Generator(plan, nodes & ~sum(1 << i for i in inputs), leaving).lower()
+    Generator(plan, nodes & ~node_set(inputs), node_set(outputs)).lower()
     return plan.as_json(), bytes(plan.weights)
 
 
-def dry_plan(graph: DataflowGraph, nodes: IndexSet) -> None:
+def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> None:
     """``UnsupportedError`` with the reason when cuDNN cannot take these operators; weights are
     not looked at, only their shapes."""
     closed = graph.close(nodes)

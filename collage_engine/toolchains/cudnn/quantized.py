@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition import quantized
 from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeSet
 from collage_engine.toolchains.cudnn.plan import Plan, View
 from collage_engine.toolchains.cudnn.spatial import ints, pads
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
@@ -25,7 +25,7 @@ CHANNEL_MULTIPLE = 4
 """Channels are read in words."""
 
 
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Quantized]:
+def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> dict[int, Quantized]:
     """Composites in a set that cuDNN has engines for, by root, as far as types tell."""
     return {
         root: found

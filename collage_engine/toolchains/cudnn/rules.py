@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import node_set, one_node
 from collage_engine.partition import quantized as qdq
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.generate import (
@@ -28,32 +30,34 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+def reason_against(
+    graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
+) -> str | None:
     """Why cuDNN runs an operator neither by itself nor with others; None when it does."""
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
-    reason = _refused(graph, 1 << index)
+    reason = _refused(graph, one_node(index))
     if reason is not None and _with_others(graph) >> index & 1:
         return None
     return reason
 
 
-def _with_others(graph: DataflowGraph) -> int:
+def _with_others(graph: DataflowGraph) -> NodeSet:
     """Calls that it runs as part of an 8-bit composite or an attention."""
     table = [("cudnn.attention", written_out.pattern())]
     table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cudnn", quantized.KINDS)]
     return taken_along.taken_along(graph, "cuDNN", table, _refused)
 
 
-def _alone(graph: DataflowGraph, index: int) -> str | None:
+def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """As ``reason_against``, by itself."""
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
-    return _refused(graph, 1 << index)
+    return _refused(graph, one_node(index))
 
 
-def _refused(graph: DataflowGraph, nodes: int) -> str | None:
-    calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
+def _refused(graph: DataflowGraph, nodes: NodeSet) -> str | None:
+    calls = node_set(i for i in graph.operators if nodes >> i & 1)
     try:
         dry_plan(graph, calls)
     except UnsupportedError as error:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import node_set
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cutlass import attention, quantized
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.families import Family
-from collage_engine.toolchains.cutlass.steps import Generator, Ints
+from collage_engine.toolchains.cutlass.steps import Generator
 from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime.places import Constants, Places, blank
 from collage_engine.toolchains.runtime.products import products
@@ -19,9 +20,9 @@ from collage_engine.toolchains.runtime.products import products
 
 def plan_of(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: Ints,
-    outputs: Ints,
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     precision: str = "float32",
     formats: dict[int, str] | None = None,
@@ -36,8 +37,8 @@ def plan_of(
     """
     places = Places(graph, inputs, outputs, constants, dry)
     generator = Generator(places, formats or {}, outputs, precision)
-    leaving = sum(1 << i for i in outputs)
-    left = nodes & ~sum(1 << i for i in inputs)
+    leaving = node_set(outputs)
+    left = nodes & ~node_set(inputs)
     # By the node whose value they make: whatever one reads has been made before.
     made: dict[int, Callable[[], None]] = {}
     for composite in quantized.within(graph, left, leaving):
@@ -55,7 +56,7 @@ def plan_of(
 
 
 def dry_plan(
-    graph: DataflowGraph, nodes: IndexSet, precision: str = "float32"
+    graph: DataflowGraph, nodes: NodeSet, precision: str = "float32"
 ) -> tuple[Family, ...]:
     """The families that these operators need; ``UnsupportedError`` with the reason when CUTLASS
     cannot take them. Weights are not looked at, only their shapes."""

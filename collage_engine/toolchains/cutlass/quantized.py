@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition import quantized
 from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeSet
 from collage_engine.toolchains.cutlass.dialect import check_convolution, groups
 from collage_engine.toolchains.cutlass.families import SMALL, Family
 from collage_engine.toolchains.cutlass.steps import (
@@ -25,7 +25,7 @@ from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requant
 KINDS: tuple[Kind, ...] = ("conv", "matmul")
 
 
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> list[Quantized]:
+def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> list[Quantized]:
     """Composites in a set that there are kernels for, by their types."""
     return [
         found

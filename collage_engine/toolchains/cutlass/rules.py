@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import node_set, one_node
 from collage_engine.partition import quantized as qdq
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cutlass import attention
 from collage_engine.toolchains.cutlass.dialect import DIALECT
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain
 
 
-def reason_against(graph: DataflowGraph, index: int, precision: str = "float32") -> str | None:
+def reason_against(
+    graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
+) -> str | None:
     """Why CUTLASS runs an operator neither alone nor with others; None when it does."""
     table = [*patterns(), ("cutlass.attention", written_out.pattern())]
     table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
@@ -33,9 +37,9 @@ def reason_against(graph: DataflowGraph, index: int, precision: str = "float32")
     return taken_along.reason_against(graph, index, DIALECT, table, refuses, precision)
 
 
-def refused(graph: DataflowGraph, nodes: int, precision: str = "float32") -> str | None:
+def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
     """Why these calls are no partition for it; None when they are."""
-    calls = sum(1 << i for i in graph.operators if nodes >> i & 1)
+    calls = node_set(i for i in graph.operators if nodes >> i & 1)
     try:
         dry_plan(graph, calls, precision)
     except UnsupportedError as error:
@@ -80,8 +84,8 @@ def partition_spec(
         reason = written_out.reason_against(graph, match, attention.refused)
         return reason or supported(graph, match)
 
-    def alone(graph: DataflowGraph, index: int) -> str | None:
-        return refused(graph, 1 << index, precision)
+    def alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
+        return refused(graph, one_node(index), precision)
 
     def validate(sub_graph: SubGraph) -> str | None:
         return refused(sub_graph.graph, sub_graph.inside, precision)

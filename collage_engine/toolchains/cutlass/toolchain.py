@@ -21,7 +21,7 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.model.index_set import IndexSet
+    from collage_engine.records.numbering import NodeSet
     from collage_engine.toolchains.cutlass.families import Family, Share
 
 
@@ -63,7 +63,7 @@ class CutlassToolchain(ProductToolchain):
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,
-        sets: Sequence[IndexSet],
+        sets: Sequence[NodeSet],
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:

@@ -8,10 +8,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members, node_set, one_node
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.onednn import composites, quantized, quantized_scales
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
@@ -47,9 +48,9 @@ FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
 
 def generate(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     takes: Formats | None = None,
     gives: Formats | None = None,
@@ -66,17 +67,15 @@ def generate(
         plan.dims[stored] = stored_shape(plan.dims[stored], name)
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
-    leaving = 0
-    for index in outputs:
-        leaving |= 1 << index
+    leaving = node_set(outputs)
     found = quantized.within(graph, nodes, leaving)
-    taken = sum(each.nodes for each in found.values())
+    taken = node_set(i for each in found.values() for i in members(each.nodes))
     found |= {
         root: each
         for root, each in composites.FOUND.within(graph, nodes & ~taken).items()
-        if not each.nodes & leaving & ~(1 << root)
+        if not each.nodes & leaving & ~one_node(root)
     }
-    _lower_all(plan, nodes & ~sum(1 << i for i in inputs), found)
+    _lower_all(plan, nodes & ~node_set(inputs), found)
     for index, name in (gives or {}).items():
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in outputs)
@@ -88,7 +87,7 @@ def generate(
     return plan, input_values, output_values
 
 
-def _define_input(plan: Plan, index: int, nodes: IndexSet) -> int:
+def _define_input(plan: Plan, index: int, nodes: NodeSet) -> int:
     try:
         return plan.define_input(index)
     except UnsupportedError as error:
@@ -97,7 +96,9 @@ def _define_input(plan: Plan, index: int, nodes: IndexSet) -> int:
         raise UnsupportedError(f"{named}: {error}" if named else str(error)) from error
 
 
-def _lower_all(plan: Plan, nodes: IndexSet, found: dict[int, Claim[composites.Composite]]) -> None:
+def _lower_all(
+    plan: Plan, nodes: NodeSet, found: dict[NodeIndex, Claim[composites.Composite]]
+) -> None:
     part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
     for index in members(nodes):
@@ -179,7 +180,7 @@ def _drop_dead(plan: Plan, outputs: tuple[int, ...]) -> None:
 _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when oneDNN can run the call on its own, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
@@ -187,7 +188,7 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     return known[index]
 
 
-def _refusal(graph: DataflowGraph, index: int) -> str | None:
+def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
     node = graph.nodes[index]
     plan = Plan(graph, None)
     try:
@@ -195,7 +196,7 @@ def _refusal(graph: DataflowGraph, index: int) -> str | None:
             fields = graph.nodes[source]
             for each in fields.inputs if fields.form == "tuple" else (source,):
                 if not plan.is_constant(each) and each not in plan.of_node:
-                    _define_input(plan, each, 1 << index)
+                    _define_input(plan, each, one_node(index))
         if node.op in FIELDS:
             read = {graph.nodes[u].field for u in graph.users[index]}
             for field in sorted(read):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition import quantized
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.onednn.composites import Composite
 from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
 from collage_engine.toolchains.onednn.quantized_scales import Lower, entry, rescale, single
@@ -24,7 +24,9 @@ from collage_engine.toolchains.onednn.steps import Plan, PostOp
 from collage_engine.toolchains.runtime.claims import Claim
 
 
-def within(graph: DataflowGraph, nodes: IndexSet, leaving: IndexSet) -> dict[int, Claim[Composite]]:
+def within(
+    graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet
+) -> dict[NodeIndex, Claim[Composite]]:
     """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""
     calls = graph.to_indices(graph.to_operators(nodes))
     return {

@@ -11,6 +11,7 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
 
 Constants = Callable[[int], np.ndarray]
 
@@ -103,7 +104,7 @@ class Plan:
         self.constant_offsets: dict[int, int] = {}
         self.blob = bytearray()
         self.inputs: frozenset[int] = frozenset()
-        self.current: tuple[int, ...] = ()
+        self.current: tuple[NodeIndex, ...] = ()
         """Calls being lowered."""
         self._constants = constants
 

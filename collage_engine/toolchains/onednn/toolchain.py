@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.machine.device import processor
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -86,7 +87,9 @@ class OneDnnToolchain(NativeToolchain):
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return (PLAIN, NHWC)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         from collage_engine.toolchains.onednn.generate import reason_against
 
         return reason_against(graph, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.runtime.supported import against_onnx
 
 if TYPE_CHECKING:
@@ -26,6 +27,6 @@ TYPES = {
 """Element types that most CPU kernels take; bfloat16 has none."""
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when a session can be expected to take the call, else why not."""
     return against_onnx(graph, index, TYPES, "ONNX Runtime's CPU provider takes no")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime import supports
@@ -31,7 +32,14 @@ class OnnxRuntimeToolchain(NativeToolchain):
     licence = "MIT"
     direct_convolutions = True
     install = "pip install onnxruntime"
-    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
 
     def version(self) -> str:
         return wheel_version("onnxruntime")
@@ -54,7 +62,9 @@ class OnnxRuntimeToolchain(NativeToolchain):
 
         return instance(), instance(("level", "basic"))
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.machine.device import processor
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.runtime.supported import against_onnx
 
 if TYPE_CHECKING:
@@ -31,6 +32,6 @@ def has_bfloat16() -> bool:
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when OpenVINO can be expected to take the call, else why not."""
     return against_onnx(graph, index, TYPES, "OpenVINO's CPU plugin computes no")

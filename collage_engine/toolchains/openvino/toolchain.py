@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -32,7 +33,14 @@ class OpenVinoToolchain(NativeToolchain):
     licence = "Apache-2.0"
     direct_convolutions = True
     install = "pip install openvino"
-    depends = ("collage_engine.model.onnx_writer", "collage_engine.model.onnx_slice")
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
 
     def version(self) -> str:
         return wheel.version()
@@ -57,7 +65,9 @@ class OpenVinoToolchain(NativeToolchain):
             return (plain,)
         return plain, in_bfloat16(plain)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:

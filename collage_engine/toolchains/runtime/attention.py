@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import NO_NODES, members, node_set, one_node
 from collage_engine.partition.patterns import Match, Pattern, all_matches, anything, constant, op
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.places import Constants, numpy_type
 
 Axes = tuple[int, ...]
@@ -42,7 +43,7 @@ class Attention:
 
     match: Match
     root: int
-    nodes: IndexSet
+    nodes: NodeSet
     q: Operand
     k: Operand
     v: Operand
@@ -158,7 +159,7 @@ def read(graph: DataflowGraph, match: Match) -> Attention | str:
         result = tuple(order.index(axis) for axis in range(4))
         if result[3] != 3:
             return "attention: a result whose elements do not touch"
-    calls = sum(1 << i for i in members(match.nodes) if graph.nodes[i].form == "call")
+    calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
     return Attention(match, match.root, calls, q, k, v, result)
 
 
@@ -174,19 +175,19 @@ def reason_against(graph: DataflowGraph, match: Match, refused: Refused) -> str 
 
 def within(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    leaving: IndexSet,
+    nodes: NodeSet,
+    leaving: NodeSet,
     refused: Refused,
 ) -> list[Attention]:
     """Attentions that lie in a set, closed but for their result; the larger of two that overlap."""
     found: list[Attention] = []
-    taken = 0
+    taken = NO_NODES
     # From the end on, so that a transposition behind the product is taken along.
     for root in reversed(list(members(nodes))):
         if taken >> root & 1 or graph.nodes[root].op not in (_PATTERN.root_ops or ()):
             continue
         for one in _at(graph, root):
-            hidden = one.nodes & ~(1 << root)
+            hidden = one.nodes & ~one_node(root)
             if one.nodes & ~nodes or one.nodes & taken or hidden & leaving:
                 continue
             closed = all(all(one.nodes >> u & 1 for u in graph.users[i]) for i in members(hidden))
@@ -197,7 +198,7 @@ def within(
     return found
 
 
-def _at(graph: DataflowGraph, root: int) -> Iterator[Attention]:
+def _at(graph: DataflowGraph, root: NodeIndex) -> Iterator[Attention]:
     for match in all_matches(graph, _PATTERN, root):
         one = read(graph, match)
         if isinstance(one, Attention):

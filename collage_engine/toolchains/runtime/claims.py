@@ -8,8 +8,9 @@ from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition.patterns import Match, Pattern, all_matches
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 
 class HasPattern(Protocol):
@@ -28,7 +29,7 @@ class Claim(Generic[Entry]):
 
     entry: Entry
     match: Match
-    nodes: IndexSet
+    nodes: NodeSet
 
 
 class Claims(Generic[Entry]):
@@ -50,10 +51,10 @@ class Claims(Generic[Entry]):
             known = self._known.setdefault(graph, tuple(self._search(graph)))
         return known
 
-    def within(self, graph: DataflowGraph, inside: IndexSet) -> dict[int, Claim[Entry]]:
+    def within(self, graph: DataflowGraph, inside: NodeSet) -> dict[NodeIndex, Claim[Entry]]:
         """Claims that lie in a set, by root; of overlapping ones the first in the table wins."""
-        chosen: dict[int, Claim[Entry]] = {}
-        taken = 0
+        chosen: dict[NodeIndex, Claim[Entry]] = {}
+        taken = NO_NODES
         for claim in self.find(graph):
             if not (claim.nodes & ~inside or claim.nodes & taken):
                 chosen[claim.match.root] = claim
@@ -67,15 +68,15 @@ class Claims(Generic[Entry]):
                 if graph.nodes[root].op not in roots:
                     continue
                 for match in all_matches(graph, entry.pattern, root):
-                    calls = sum(
-                        1 << i for i in members(match.nodes) if graph.nodes[i].form == "call"
+                    calls = node_set(
+                        i for i in members(match.nodes) if graph.nodes[i].form == "call"
                     )
                     if _closed(graph, calls, root):
                         yield Claim(entry, match, calls)
                         break
 
 
-def _closed(graph: DataflowGraph, calls: IndexSet, root: int) -> bool:
+def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
     """Whether only the root's value is read outside."""
     return all(
         index == root

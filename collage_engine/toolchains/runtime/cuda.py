@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.runtime import builder
@@ -19,8 +20,8 @@ from collage_engine.toolchains.runtime.toolchain import NativeToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.numbering import NodeSet
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
@@ -203,7 +204,9 @@ class RuledCudaToolchain(CudaToolchain):
         """``<folder>/rules.py``: reason_against, refused, partition_spec; imported when asked."""
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         found: str | None = self.rules().reason_against(graph, index, instance.precision)
         return found
 
@@ -216,7 +219,7 @@ class ProductToolchain(RuledCudaToolchain):
     """One that runs products, and some operators only along with them."""
 
     def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
-    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
         """What only goes along with a product is no candidate without one."""
         return () if self.rules().refused(graph, nodes, instance.precision) is None else None

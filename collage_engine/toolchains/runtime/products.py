@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import NO_NODES, members, node_set, one_node
 from collage_engine.partition.patterns import Pattern, all_matches, anything
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
 HALF = ("float16", "bfloat16")
 WRITTEN_OUT = {
@@ -57,6 +58,10 @@ class Dialect:
         return self.half_activations.get(op) if found is None and dtype in HALF else found
 
 
+_NOT_SET = NodeIndex(-1)
+"""No node: a product's result until it is known."""
+
+
 @dataclass
 class Product:
     """An anchor, the transposes a matmul reads through, and what follows it."""
@@ -71,9 +76,9 @@ class Product:
     bias: int | None = None
     residual: int | None = None
     epilogue: str = "none"
-    result: int = -1
+    result: NodeIndex = _NOT_SET
     """Node whose value it writes."""
-    nodes: IndexSet = 0
+    nodes: NodeSet = NO_NODES
     scalars: dict[int, float] = field(default_factory=dict)
     """Constants of a written-out activation → what they must be for it to be one."""
 
@@ -90,14 +95,14 @@ class Layout:
 
 
 def products(
-    graph: DataflowGraph, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+    graph: DataflowGraph, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
 ) -> list[Product]:
     """Every operator of a set in a product; ``UnsupportedError`` names one that fits in none.
 
     ``outputs``: nodes whose values leave the set, so that nothing may swallow them.
     """
     found = []
-    used = 0
+    used = NO_NODES
     for index in members(nodes):
         node = graph.nodes[index]
         if node.form != "call" or node.op not in dialect.channel_axes:
@@ -118,15 +123,15 @@ def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
     return f"{op}: {dialect.name} runs it only in a product's epilogue"
 
 
-def refusal(graph: DataflowGraph, nodes: IndexSet, dialect: Dialect) -> str | None:
+def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | None:
     """Why the calls among these nodes are not all in products; None: they are."""
-    calls, outputs = 0, 0
+    calls, outputs = NO_NODES, NO_NODES
     for index in graph.operators:
         if not nodes >> index & 1:
             continue
-        calls |= 1 << index
+        calls |= one_node(index)
         if graph.output_set >> index & 1 or any(not nodes >> u & 1 for u in graph.users[index]):
-            outputs |= 1 << index
+            outputs |= one_node(index)
     try:
         products(graph, calls, outputs, dialect)
     except UnsupportedError as error:
@@ -169,7 +174,7 @@ def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product(
-    graph: DataflowGraph, node: Node, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+    graph: DataflowGraph, node: Node, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
 ) -> Product:
     dialect.check(graph, node)
     left, right = node.inputs
@@ -178,7 +183,7 @@ def _product(
         left,
         right,
         dialect.channel_axes[node.op](node),
-        nodes=1 << node.index,
+        nodes=one_node(node.index),
         result=node.index,
     )
     if node.op == "matmul":
@@ -188,7 +193,7 @@ def _product(
 
 
 def _read_through_transposes(
-    graph: DataflowGraph, product: Product, node: Node, nodes: IndexSet, outputs: IndexSet
+    graph: DataflowGraph, product: Product, node: Node, nodes: NodeSet, outputs: NodeSet
 ) -> None:
     for side in ("left", "right"):
         index = getattr(product, side)
@@ -198,7 +203,7 @@ def _read_through_transposes(
                 continue  # another product's result
             setattr(product, side, source.inputs[0])
             setattr(product, f"transpose_{side}", True)
-            product.nodes |= 1 << index
+            product.nodes |= one_node(index)
     if product.transpose_left and _one_matrix(graph, product.right):
         shape = graph.nodes[product.left].type.shape
         if int(np.prod(shape[:-2])) != 1:
@@ -219,12 +224,12 @@ def _swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
     return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
 
 
-def _read_by(graph: DataflowGraph, index: int, reader: Node, outputs: IndexSet) -> bool:
+def _read_by(graph: DataflowGraph, index: NodeIndex, reader: Node, outputs: NodeSet) -> bool:
     return not outputs >> index & 1 and set(graph.users[index]) == {reader.index}
 
 
 def _epilogue(
-    graph: DataflowGraph, product: Product, nodes: IndexSet, outputs: IndexSet, dialect: Dialect
+    graph: DataflowGraph, product: Product, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
 ) -> None:
     """Take bias, residual and activation along, as far as the set goes."""
     while True:
@@ -255,7 +260,7 @@ def _epilogue(
         else:
             return
         product.result = node.index
-        product.nodes |= 1 << node.index
+        product.nodes |= one_node(node.index)
 
 
 def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bool:
@@ -280,12 +285,12 @@ def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bo
 
 def _chain(
     graph: DataflowGraph,
-    source: int,
-    nodes: IndexSet,
-    users: set[int],
-    outputs: IndexSet,
+    source: NodeIndex,
+    nodes: NodeSet,
+    users: set[NodeIndex],
+    outputs: NodeSet,
     dialect: Dialect,
-) -> tuple[str, int, IndexSet, dict[int, float]] | None:
+) -> tuple[str, NodeIndex, NodeSet, dict[int, float]] | None:
     """A written-out activation of a value inside the set: (epilogue, its last node, its calls,
     its scalars)."""
     half = graph.nodes[source].type.dtype in HALF
@@ -298,14 +303,16 @@ def _chain(
             for match in all_matches(graph, pattern, root):
                 if match.bindings.get("x") != source:
                     continue
-                calls = sum(1 << i for i in members(match.nodes) if graph.nodes[i].form == "call")
-                hidden = calls & ~(1 << root)
+                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
+                hidden = calls & ~one_node(root)
                 closed = all(
                     all(calls >> u & 1 for u in graph.users[i]) and not outputs >> i & 1
                     for i in members(hidden)
                 )
                 if calls & ~nodes == 0 and closed and all(calls >> u & 1 for u in users):
                     bound = match.bindings.items()
-                    scalars = {i: WRITTEN_OUT[name] for name, i in bound if name != "x"}
+                    scalars: dict[int, float] = {
+                        i: WRITTEN_OUT[name] for name, i in bound if name != "x"
+                    }
                     return epilogue, root, calls, scalars
     return None

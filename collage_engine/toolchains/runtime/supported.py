@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex, NodeSet
 
-Reason = Callable[[DataflowGraph, int], "str | None"]
+Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
 """Why a toolchain cannot take the call at an index; None when it can."""
 
 
-def against_nodes(reason: Reason, graph: DataflowGraph, nodes: IndexSet) -> str | None:
+def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str | None:
     """The reason against the first call of a set that cannot be taken."""
     for index in graph.operators:
         if nodes >> index & 1:
@@ -34,7 +34,7 @@ def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
 
 
 def against_onnx(
-    graph: DataflowGraph, index: int, types: Container[str], refusal: str
+    graph: DataflowGraph, index: NodeIndex, types: Container[str], refusal: str
 ) -> str | None:
     """For a toolchain that is given ONNX: why it cannot be expected to take a call.
 

@@ -6,19 +6,20 @@ from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet
+from collage_engine.model.index_set import NO_NODES, one_node
 from collage_engine.partition.patterns import Pattern, all_matches
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.products import Dialect, in_an_epilogue_only
 
-Refused = Callable[[DataflowGraph, IndexSet], str | None]
+Refused = Callable[[DataflowGraph, NodeSet], str | None]
 """The reason against a set of calls; None: the library runs it."""
 
-_known: WeakKeyDictionary[DataflowGraph, dict[str, IndexSet]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[DataflowGraph, dict[str, NodeSet]] = WeakKeyDictionary()
 
 
 def reason_against(
     graph: DataflowGraph,
-    index: int,
+    index: NodeIndex,
     dialect: Dialect,
     patterns: Sequence[tuple[str, Pattern]],
     refused: Refused,
@@ -30,7 +31,7 @@ def reason_against(
     """
     op = graph.nodes[index].op
     anchor = op in dialect.channel_axes
-    reason = refused(graph, 1 << index) if anchor else in_an_epilogue_only(op, dialect)
+    reason = refused(graph, one_node(index)) if anchor else in_an_epilogue_only(op, dialect)
     if reason is None:
         return None
     name = f"{dialect.name} {key}"
@@ -39,11 +40,11 @@ def reason_against(
 
 def taken_along(
     graph: DataflowGraph, name: str, patterns: Sequence[tuple[str, Pattern]], refused: Refused
-) -> IndexSet:
+) -> NodeSet:
     """Calls of a graph that are in a match which is not refused; asked of each graph once."""
     by_name = _known.setdefault(graph, {})
     if name not in by_name:
-        found = 0
+        found = NO_NODES
         for _, pattern in patterns:
             for root in graph.operators:
                 for match in all_matches(graph, pattern, root):

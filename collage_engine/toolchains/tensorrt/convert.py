@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.tensorrt import (
@@ -99,15 +100,17 @@ class Converter:
         """8-bit values as whole numbers in floating point."""
         self._constants = constants
         self._values: dict[int, Any] = {}
-        self._nodes: IndexSet = 0
-        self._leaving: IndexSet = 0
+        self._nodes = NO_NODES
+        self._leaving = NO_NODES
         self._same_as: dict[int, int] = {}
         """Additions of a bias → the convolution that does them."""
 
-    def convert(self, nodes: IndexSet, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    def convert(
+        self, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[NodeIndex, ...]
+    ) -> None:
         """Inputs, every call, outputs; ``UnsupportedError`` names a call that has no layers."""
         self._nodes = nodes
-        self._leaving = sum(1 << i for i in outputs)
+        self._leaving = node_set(outputs)
         for place, index in enumerate(inputs):
             kind = self.graph.nodes[index].type
             self._check_border(kind.dtype)

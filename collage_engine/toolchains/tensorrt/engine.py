@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.locks import locked
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.tensorrt.convert import Constants, Converter
 from collage_engine.toolchains.tensorrt.library import (
@@ -44,9 +45,9 @@ class Engine:
 
 def build_engine(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     architecture: str,
     precision: str = "",
@@ -99,9 +100,9 @@ class Network:
 
 def network_of(
     graph: DataflowGraph,
-    nodes: IndexSet,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+    nodes: NodeSet,
+    inputs: tuple[NodeIndex, ...],
+    outputs: tuple[NodeIndex, ...],
     constants: Constants,
     precision: str = "",
 ) -> Network:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
 
@@ -76,7 +77,7 @@ BOOLEAN = frozenset(
 """Operators whose operands or results may be truth values."""
 
 
-def reason_against(graph: DataflowGraph, index: int) -> str | None:
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when TensorRT can be expected to take the call."""
     from collage_engine.toolchains.tensorrt.convert import LAYERS
 

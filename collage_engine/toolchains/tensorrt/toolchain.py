@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Function
@@ -138,7 +139,9 @@ class TensorrtToolchain(CudaToolchain):
         ]
         return instance(FLOAT32), *lower
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         if instance.architecture:
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:

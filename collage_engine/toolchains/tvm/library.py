@@ -15,14 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import IndexSet, members
-from collage_engine.partition.call_graph import OperatorSet, call_graph
+from collage_engine.model.index_set import NO_OPERATORS, members
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.offer import Composites
 from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeSet, OperatorSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
@@ -68,14 +69,14 @@ def _found(
     return found
 
 
-def made_of(graph: DataflowGraph, library: str, nodes: IndexSet) -> Composites | None:
+def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | None:
     """Composites of a set that has some, and kernels of TVM's beside them; else None.
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
     operators = call_graph(graph).from_nodes(nodes)
     found = _found(graph, library, operators)
-    covered = 0
+    covered = NO_OPERATORS
     for _, inside in found:
         covered |= inside
     if not found or covered == operators:

@@ -13,11 +13,12 @@ from typing import Any
 from tvm import relax
 
 from collage_engine.kernels.target import Cpu, cpu
-from collage_engine.model.index_set import IndexSet, members
+from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized_activations import NoForm
 from collage_engine.toolchains.tvm.quantized_writer import Writer, permuted
@@ -28,9 +29,9 @@ class Integers:
 
     def __init__(self, function: Function) -> None:
         self.function, self.graph = function, function.graph
-        leaving = sum(1 << i for i in function.outputs)
+        leaving = node_set(function.outputs)
         self.found = table.within(self.graph, function.nodes, leaving)
-        self.inside: IndexSet = sum(each.nodes for each in self.found.values())
+        self.inside = node_set(i for each in self.found.values() for i in members(each.nodes))
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
         """Channels-last forms of values, by node."""
@@ -38,15 +39,15 @@ class Integers:
         self.unturned: set[int] = set()
         """Roots whose value stands channels last in the graph's place: ``turned`` before it is read
         by anything but a composite. (All readers were to be such, and one was given up since.)"""
-        self.given_up: IndexSet = 0
+        self.given_up = NO_NODES
 
-    def skips(self, index: int) -> bool:
+    def skips(self, index: NodeIndex) -> bool:
         """Whether a node is inside a composite and not its root."""
         inside = self.inside & ~self.given_up
         return bool(inside >> index & 1) and index not in self.found
 
     def emit(
-        self, builder: relax.BlockBuilder, index: int, value_of: Callable[[int], Any]
+        self, builder: relax.BlockBuilder, index: NodeIndex, value_of: Callable[[int], Any]
     ) -> Any | None:
         """The value of a composite's root as the graph has it; None when it is none of ours.
 
@@ -62,7 +63,7 @@ class Integers:
             self.given_up |= found.nodes
             return None
 
-    def turned(self, builder: relax.BlockBuilder, index: int) -> Any:
+    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
         """The value of a root of ``unturned`` as the graph has it."""
         self.unturned.discard(index)
         if index not in self.plain:
@@ -79,14 +80,14 @@ class Integers:
 
         return CudaWriter
 
-    def opened(self, index: int) -> list[int]:
+    def opened(self, index: NodeIndex) -> list[NodeIndex]:
         """The nodes of a composite that was given up, in order: they are emitted one by one."""
         found = self.found.get(index)
         if found is None or not self.given_up >> index & 1:
             return [index]
         return list(members(found.nodes))
 
-    def read_as_image(self, index: int) -> bool:
+    def read_as_image(self, index: NodeIndex) -> bool:
         """Whether every reader of a value would take it channels last."""
         graph = self.graph
         if index in self.function.outputs:

@@ -16,6 +16,7 @@ from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ class Writer:
     def anchor(self) -> Node:
         return self.graph.nodes[self.found["anchor"]]
 
-    def node_of(self, name: str) -> int:
+    def node_of(self, name: str) -> NodeIndex:
         return self.found[name]
 
-    def plain(self, index: int) -> Any:
+    def plain(self, index: NodeIndex) -> Any:
         """A value in the order the graph has it."""
         if index in self.integers.plain:
             return self.integers.plain[index]
@@ -66,7 +67,7 @@ class Writer:
             return self.integers.turned(self.builder, index)
         return self.value_of(index)
 
-    def image(self, index: int) -> Any:
+    def image(self, index: NodeIndex) -> Any:
         """A value channels last."""
         if index not in self.integers.images:
             rank = len(self.graph.nodes[index].type.shape)
@@ -134,7 +135,7 @@ class Writer:
             kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
         )
 
-    def _residual(self) -> int:
+    def _residual(self) -> NodeIndex:
         """What is added to the sums, element by element: a tensor of their shape."""
         residual = self.node_of("residual")
         if self.graph.nodes[residual].type.shape != self.anchor.type.shape:

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, PRODUCTS
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.bfloat16 import ROUNDED
@@ -33,7 +34,7 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
         if isinstance(callee, tvm.tirx.PrimFunc)
     }
     known: dict[Any, Any] = {}
-    unturned: dict[Any, int] = {}
+    unturned: dict[Any, NodeIndex] = {}
     """Variables whose known value is channels last, with their nodes."""
     parameters = []
     for index in function.inputs:

@@ -11,14 +11,15 @@ from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 
 if TYPE_CHECKING:
-    from collage_engine.model.index_set import IndexSet
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.numbering import NodeSet
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
 
@@ -82,7 +83,9 @@ class TvmToolchain(Toolchain):
         # A GPU's schedules and library calls take images channels first.
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
-    def supports(self, graph: DataflowGraph, index: int, instance: ToolchainInstance) -> str | None:
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
@@ -123,8 +126,8 @@ class TvmToolchain(Toolchain):
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
     def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: IndexSet
-    ) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
         if not instance.library:
             return ()
         from collage_engine.toolchains.tvm.library import made_of

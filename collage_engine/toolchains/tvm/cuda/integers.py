@@ -28,6 +28,7 @@ from collage_engine.kernels.cuda.tiles import S8, Plan
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.tvm.quantized_activations import NoForm
 from collage_engine.toolchains.tvm.quantized_writer import Writer
 
@@ -112,7 +113,7 @@ class CudaWriter(Writer):
     def architecture(self) -> str:
         return self.integers.function.instance.architecture
 
-    def image(self, index: int) -> Any:
+    def image(self, index: NodeIndex) -> Any:
         return self.plain(index)
 
     def given_as_image(self, value: Any) -> Any:

@@ -1,0 +1,87 @@
+"""Collecting the ONNX nodes, constants and opset of a sub-graph while it is written operator by
+operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.graph import Node, TensorType
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+Form = Callable[["Writer", Node, list[Any], list[str]], None]
+"""(writer, node, names of its inputs, names of its outputs) → adds the ONNX nodes. A tuple
+input is a list of names."""
+
+_OLDEST_OPSET = 18
+
+
+class Writer:
+    """Collects the ONNX nodes and constants of one sub-graph."""
+
+    def __init__(self, model: ImportedModel) -> None:
+        self.model = model
+        self.opset = _OLDEST_OPSET
+        self.nodes: list[NodeProto] = []
+        self.weights: list[TensorProto] = []
+        self._count = 0
+        self._constants: dict[tuple[Any, ...], str] = {}
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"t{self._count}"
+
+    def add(
+        self,
+        op: str,
+        inputs: Iterable[str],
+        output: str | list[str] | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Add a node; returns the name of its (first) output."""
+        outputs = (
+            [self.fresh()] if output is None else [output] if isinstance(output, str) else output
+        )
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, **attributes))
+        return outputs[0]
+
+    def const(self, values: Any, dtype: Any = None) -> str:
+        """A small constant; equal ones are shared."""
+        array = np.asarray(values, dtype=dtype)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._constants:
+            name = f"k{len(self._constants)}"
+            self.weights.append(numpy_helper.from_array(array, name))
+            self._constants[key] = name
+        return self._constants[key]
+
+    def ints(self, values: Iterable[int]) -> str:
+        return self.const([int(v) for v in values], np.int64)
+
+    def need(self, opset: int) -> None:
+        self.opset = max(self.opset, opset)
+
+    def types(self, node: Node) -> list[TensorType]:
+        """Types of a node's inputs, tuples spread out."""
+        found: list[TensorType] = []
+        for source in node.inputs:
+            found += self.model.graph.nodes[source].types
+        return found
+
+
+def numpy_type(dtype: str) -> np.dtype:
+    """numpy's type for a record's; ``UnsupportedError`` when it has none."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        import ml_dtypes
+
+        if hasattr(ml_dtypes, dtype):
+            return np.dtype(getattr(ml_dtypes, dtype))
+        raise UnsupportedError(f"element type {dtype} has no ONNX form") from None

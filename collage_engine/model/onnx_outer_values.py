@@ -1,0 +1,53 @@
+"""Values that the branches of an ONNX node (If, Loop, Scan) read from the graph around it.
+
+ONNX does not list them among the node's inputs. A draft does, so that they are neither dropped
+nor lost when they are renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+
+def outer_values(node: NodeProto) -> tuple[str, ...]:
+    """Values that a node's branches read and do not make, in order of their first use."""
+    found: dict[str, None] = {}
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            found |= dict.fromkeys(_free(attribute.g))
+    return tuple(found)
+
+
+def _free(graph: GraphProto) -> list[str]:
+    own = {i.name for i in graph.input} | {i.name for i in graph.initializer} | {""}
+    read: list[str] = []
+    for node in graph.node:
+        read += [v for v in (*node.input, *outer_values(node)) if v not in own]
+        own.update(node.output)
+    return read + [o.name for o in graph.output if o.name not in own]
+
+
+def with_outer_values(attribute: AttributeProto, names: Mapping[str, str]) -> AttributeProto:
+    """The attribute, where it is a branch with the values from outside going by other names."""
+    if not attribute.HasField("g") or all(old == new for old, new in names.items()):
+        return attribute
+    copy = AttributeProto()
+    copy.CopyFrom(attribute)
+    _rename(copy.g, names)
+    return copy
+
+
+def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
+    own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    own.update(o for node in graph.node for o in node.output)
+    names = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        for place, value in enumerate(node.input):
+            node.input[place] = names.get(value, value)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename(attribute.g, names)
+    for output in graph.output:
+        output.name = names.get(output.name, output.name)

@@ -1,0 +1,24 @@
+"""ONNX element types and value descriptions of the records' tensor types."""
+
+from __future__ import annotations
+
+from onnx import TensorProto, ValueInfoProto, helper
+
+from collage_engine.records.graph import TensorType
+
+_ELEMENT_NAMES = {
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "float8_e8m0fnu": "FLOAT8E8M0",
+    "float4_e2m1fn": "FLOAT4E2M1",
+}
+
+
+def element_type(dtype: str) -> int:
+    """ONNX element type of a record's type name."""
+    name = _ELEMENT_NAMES.get(dtype, dtype.replace("_", "").upper())
+    return int(TensorProto.DataType.Value(name))
+
+
+def value_info(name: str, kind: TensorType) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)

@@ -1,0 +1,553 @@
+"""Exact search: forward and backward label setting over the state space, with dominance.
+
+This is the main algorithm. It finds the least-cost cover and, for every candidate, the least cost
+of any cover that contains it.
+
+The *backward* pass computes for every state its **backward labels**: what the rest of a cover
+demands of each live value (a bit mask over the value's atoms), with the least cost of such a rest,
+transitions on the live values aside. Whatever toolchains and formats the live values are in, the
+rest costs the minimum, over the backward labels, of the label's cost plus its demands at the
+values' prices. The *forward* pass computes **forward labels**: the prices that each live value is
+left with, with the least cost of a path that gets there.
+
+Both passes drop dominated labels: label A dominates label B of the same state when A costs no more
+than B even if everything yet to come charges A the most it can above B. The same rest continues
+both, so no cover is lost that could be least, and neither is the least cover through any candidate:
+its best forward label is never dropped for it, since A can apply it as well. So each candidate's
+least cover is exactly ::
+
+    min over forward labels before it and backward labels after it:
+        forward label + candidate + demands at prices + backward label
+
+Transitions are mostly small against the differences between candidates, so a few labels per state
+remain where plain states would be all combinations of toolchains over the live values.
+
+Sources: Dijkstra's search over covered sets is that of TVM's Collage (RFC 0062); label setting with
+dominance is the standard method for shortest paths with resources (Desrochers and Soumis 1988); the
+pair of passes is the forward-backward scheme on the min-plus semiring, with backward labels used as
+the vectors of point-based value iteration.
+
+Worked example -------------- Five nodes: ``0`` feeds ``1`` and ``2``, both feed ``3``, and ``3``
+feeds ``4``. Toolchain ``a`` has ``0+1`` in one partition and every node by itself; toolchain ``b``
+is faster at ``2`` and has ``3+4`` in one partition. Handing a value from one toolchain to the other
+costs 1 us.
+
+>>> from collage_engine.search.problem_json import problem_from
+>>> from collage_engine.search.search import Search
+>>> problem = problem_from({
+...     "nodes": [
+...         {"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [0]},
+...         {"id": 3, "inputs": [1, 2]}, {"id": 4, "inputs": [3]},
+...     ],
+...     "candidates": [
+...         {"id": "a0+1", "nodes": [0, 1], "toolchain": "a", "cost_us": 5},
+...         {"id": "a0", "nodes": [0], "toolchain": "a", "cost_us": 4},
+...         {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 3},
+...         {"id": "a2", "nodes": [2], "toolchain": "a", "cost_us": 4},
+...         {"id": "b2", "nodes": [2], "toolchain": "b", "cost_us": 2.5},
+...         {"id": "a3", "nodes": [3], "toolchain": "a", "cost_us": 2},
+...         {"id": "a4", "nodes": [4], "toolchain": "a", "cost_us": 3},
+...         {"id": "b3+4", "nodes": [3, 4], "toolchain": "b", "cost_us": 2.5},
+...     ],
+...     "transitions": {"pairs": [["a", "b", 1], ["b", "a", 1]]},
+... })
+>>> search = Search(problem)
+>>> solution = search.find(problem.pins)
+
+The states are the covered sets that some order of partitions can reach:
+
+>>> space = search.solver.space
+>>> def covered(state):
+...     ahead = {state.first_uncovered + k for k in range(5) if state.covered_ahead >> k & 1}
+...     return sorted(space.order[p] for p in {*range(state.first_uncovered), *ahead})
+>>> [covered(state) for state in space.ordered]
+[[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+
+At [0, 1, 2] there are forward labels for what can be known of the live values 1 and 2. Value 1
+comes from ``a`` in every path. Value 2 comes from ``a`` (5 + 4 = 9 us) or from ``b`` (5 + 2.5 + 1
+for handing over value 0 = 8.5 us). In the worst case the latter pays another 1 us for handing value
+2 back to ``a``; 9.5 us is more than 9 us, so neither label dominates the other. The paths that
+begin with ``a0`` and ``a1`` have cost 4 + 3 before node 2 instead of 5; they are dominated.
+
+>>> state = space.ordered[3]
+>>> sorted(search.to_us(cost) for _, cost in solution.labels.forward_labels[state.index])
+[8.5, 9.0]
+
+The rest from there is ``a3`` and ``a4`` (2 + 3 = 5 us, demanding both values for ``a``) or ``b3+4``
+(2.5 us, demanding both for ``b``). Going to ``b`` costs at most 2 us more for values of ``a``, so
+the former is dominated and one backward label is left:
+
+>>> sorted(search.to_us(cost) for _, cost in solution.labels.backward_labels[state.index])
+[2.5]
+
+The best sum is 8.5 + 2.5 + 1 for handing value 1 over to ``b`` = 12 us. With ``a2`` instead of
+``b2`` the best cover is 9 + 2.5 + 2 = 13.5 us, a regret of 1.5 us:
+
+>>> [problem.candidates[c].id for c in solution.cover], search.to_us(solution.cost)
+(['a0+1', 'b2', 'b3+4'], 12.0)
+>>> a2 = [c.id for c in problem.candidates].index("a2")
+>>> search.difference_us(solution.least_through[a2], solution.cost)
+1.5
+"""
+
+from __future__ import annotations
+
+import time
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from collage_engine.search.pricing import IMPOSSIBLE, Prices
+from collage_engine.search.states import SearchLimitExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from collage_engine.search.pricing import PriceBook
+    from collage_engine.search.state_space import StateSpace
+    from collage_engine.search.states import Move, State
+    from collage_engine.search.weights import Weights
+
+Values = tuple[Prices, ...]
+"""The prices of a state's live values, in the order of ``State.live``."""
+Demands = tuple[int, ...]
+"""Per live value a bit mask of the atoms that the rest of a cover demands of it."""
+ForwardLabel = tuple[Values, int]
+"""The live values as a path leaves them, and the least cost of such a path."""
+BackwardLabel = tuple[Demands, int]
+"""What a rest of a cover demands of the live values, and the least cost of such a rest."""
+Path = tuple["Path | None", int]
+"""The candidates applied so far as a linked list, the last one first."""
+DOMINANCE_COMPARISONS = 12
+"""Labels that a new one is compared with (a count), the cheapest first, which dominate most; more
+comparisons cost more time than the labels that they drop. Chosen; its effect on time and states is
+seen with ``python -m tests.benchmarks.bench_search``."""
+BUDGET_CHECK_MASK = 255
+"""Work and time are checked at every state whose number has none of these bits (chosen)."""
+EXTRAPOLATE_FROM_S = 3.0
+"""Seconds after which the time of a pass is extrapolated to its end (chosen: the beginning of a
+short pass says little)."""
+BOTH_PASSES_FACTOR = 1.5
+"""By how much a backward pass is extrapolated beyond its own end, since the forward pass takes
+about as long again (chosen)."""
+
+
+class LabelSetting:
+    """The labels of every state, for one choice of allowed candidates."""
+
+    def __init__(
+        self,
+        space: StateSpace,
+        weights: Weights,
+        allowed: Sequence[bool],
+        *,
+        limit: int | None = None,
+        deadline: float | None = None,
+        states: list[State] | None = None,
+    ) -> None:
+        """Prepare the passes.
+
+        Args:
+            space: The state space.
+            weights: Costs of the candidates.
+            allowed: Per candidate whether it may be chosen.
+            limit: The most steps of work (moves and labels).
+            deadline: The latest time to end, in :func:`time.monotonic` seconds.
+            states: The states to use, in an order in which moves lead forward; by default all.
+
+        Raises:
+            SearchLimitExceeded: Exploring the space exceeds its limits.
+        """
+        self.space = space
+        self.weights = weights
+        self.limit = limit
+        self.work = 0
+        self.offered: list[list[int]] = [
+            [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
+            for nodes in space.node_sets
+        ]
+        """Per node set the candidates that may be chosen."""
+        self.representatives = [self._representatives(offered) for offered in self.offered]
+        """Per node set the cheapest of each group of candidates with the same transitions."""
+        self.deadline = deadline
+        self.began = time.monotonic()
+        self.states = space.explore() if states is None else states
+        self.backward_labels: list[list[BackwardLabel]] = [[] for _ in range(len(space.states))]
+        """Per state (by index) its undominated backward labels, the cheapest first."""
+        self.forward_labels: list[list[ForwardLabel]] = [[] for _ in range(len(space.states))]
+        """Per state (by index) its undominated forward labels, the cheapest first."""
+        self.least_through: dict[int, int] = {}
+        """Candidate to the least cost of any cover through it; absent when it is in no cover."""
+
+    def _representatives(self, offered: list[int]) -> list[int]:
+        if len(offered) < 2:
+            return offered
+        weights = self.weights
+        cheapest: dict[object, int] = {}
+        for c in offered:
+            transitions = (weights.demands[c], weights.prices[c])
+            known = cheapest.get(transitions)
+            if known is None or weights.cost[c] < weights.cost[known]:
+                cheapest[transitions] = c
+        return list(cheapest.values())
+
+    def complete_node_set(self, index: int) -> None:
+        """Set ``least_through`` of a node set's candidates that are not representatives.
+
+        It is that of their representative, plus the difference in cost.
+        """
+        offered, representatives = self.offered[index], self.representatives[index]
+        if len(offered) == len(representatives):
+            return
+        weights, through = self.weights, self.least_through
+        by_transitions = {(weights.demands[c], weights.prices[c]): c for c in representatives}
+        for c in offered:
+            cheapest = by_transitions[weights.demands[c], weights.prices[c]]
+            if c != cheapest and cheapest in through:
+                through[c] = through[cheapest] + weights.cost[c] - weights.cost[cheapest]
+
+    # -- backward ----------------------------------------------------------------------------
+
+    def run_backward(self) -> int | None:
+        """Compute the backward labels of all states.
+
+        Returns:
+            The least cost of a cover; None when there is none.
+
+        Raises:
+            SearchLimitExceeded: The work or time exceeds its limit.
+        """
+        for done, state in enumerate(reversed(self.states)):
+            if not done & BUDGET_CHECK_MASK:
+                self.check_budget(done)
+            if state.first_uncovered == self.space.count:
+                self.backward_labels[state.index] = [((), 0)]
+                continue
+            self.extend_backward(state)
+        at_start = self.backward_labels[self.space.start().index]
+        return at_start[0][1] if at_start else None
+
+    def extend_backward(self, state: State) -> None:
+        """Compute a state's backward labels from those of the states that its moves lead to."""
+        labels = self.backward_labels
+        best: dict[Demands, int] = {}
+        for move in self.space.moves(state):
+            later = labels[move.target.index]
+            if not later:
+                continue
+            self.work += len(later)
+            if move.node_set is None:
+                for demands, cost in later:
+                    known = best.get(demands)
+                    if known is None or cost < known:
+                        best[demands] = cost
+                continue
+            for _, demands, cost in self.labels_before(move):
+                known = best.get(demands)
+                if known is None or cost < known:
+                    best[demands] = cost
+        if best:
+            self.work += len(best)
+            labels[state.index] = self._undominated_backward(state, best)
+
+    def labels_before(self, move: Move) -> list[tuple[int, Demands, int]]:
+        """Carry the backward labels of a move's target back over the move.
+
+        Returns:
+            Per representative of the move's node set and per label: (candidate, demands, cost).
+        """
+        nodes = move.node_set
+        assert nodes is not None
+        offered = self.representatives[nodes.index]
+        cost_of = self.weights.cost
+        if not move.target.live and not move.consumed:
+            return [
+                (c, (), cost_of[c] + cost)
+                for _, cost in self.backward_labels[move.target.index]
+                for c in offered
+            ]
+        before: list[tuple[int, Demands, int]] = []
+        produced, consumed = move.produced, move.consumed
+        prices_of, demands_of = self.weights.prices, self.weights.demands
+        after = [
+            (later, cost, move.gather_demands((*later, 0)))
+            for later, cost in self.backward_labels[move.target.index]
+        ]
+        for c in offered:
+            own = cost_of[c]
+            prices = prices_of[c]
+            masks = demands_of[c]
+            for later, later_cost, base in after:
+                cost = own + later_cost
+                if produced:
+                    for price, slot in zip(prices, produced, strict=True):
+                        cost += price[later[slot]]
+                    if cost >= IMPOSSIBLE:
+                        continue
+                demands = base
+                for (slot, _), mask in zip(consumed, masks, strict=True):
+                    both = demands[slot] | mask
+                    if both != demands[slot]:
+                        demands = (*demands[:slot], both, *demands[slot + 1 :])
+                before.append((c, demands, cost))
+        return before
+
+    def _undominated_backward(self, state: State, best: dict[Demands, int]) -> list[BackwardLabel]:
+        if len(best) == 1:
+            return list(best.items())
+        ordered = sorted(best.items(), key=lambda item: item[1])
+        values = [self.space.values[position] for position in state.live]
+        unconsumed = state.unconsumed
+        kept: list[BackwardLabel] = []
+        for demands, cost in ordered:
+            for other, least in kept[:DOMINANCE_COMPARISONS]:
+                slack = cost - least
+                for value, one, two, fresh in zip(values, other, demands, unconsumed, strict=True):
+                    if one != two:
+                        assert value is not None
+                        slack -= value.gap(one, two, fresh)
+                if slack >= 0:
+                    break
+            else:
+                kept.append((demands, cost))
+        return kept
+
+    # -- forward -----------------------------------------------------------------------------
+
+    def run_forward(self) -> None:
+        """Compute the forward labels of all states, and ``least_through`` from both kinds.
+
+        Call it after :meth:`run_backward`.
+
+        Raises:
+            SearchLimitExceeded: The work or time exceeds its limit.
+        """
+        arriving: list[dict[Values, int] | None] = [None] * len(self.space.states)
+        arriving[self.space.start().index] = {(): 0}
+        for done, state in enumerate(self.states):
+            if not done & BUDGET_CHECK_MASK:
+                self.check_budget(len(self.states))
+            here = arriving[state.index]
+            if not here:
+                continue
+            arriving[state.index] = None
+            self.work += len(here)
+            labels = undominated_forward(self.weights.book, state, here)
+            self.forward_labels[state.index] = labels
+            for move in self.space.moves(state):
+                target = move.target.index
+                if not self.backward_labels[target]:
+                    continue
+                there = arriving[target]
+                if there is None:
+                    there = arriving[target] = {}
+                self.extend_forward(labels, move, there)
+                if move.node_set is not None:
+                    self.update_least_through(move, labels)
+        for nodes in self.space.node_sets:
+            self.complete_node_set(nodes.index)
+
+    def extend_forward(
+        self, labels: list[ForwardLabel], move: Move, there: dict[Values, int]
+    ) -> None:
+        """Carry forward labels over a move.
+
+        Args:
+            labels: The forward labels of the state that the move starts from.
+            move: The move.
+            there: Costs by values at the move's target, which are lowered where possible.
+        """
+        if move.node_set is None:
+            for values, cost in labels:
+                known = there.get(values)
+                if known is None or cost < known:
+                    there[values] = cost
+            return
+        offered = self.representatives[move.node_set.index]
+        self.work += len(offered) * len(labels)
+        weights = self.weights
+        gather, consumed = move.gather_values, move.consumed
+        no_values = not move.target.live
+        for c in offered:
+            own = weights.cost[c]
+            produced = weights.prices[c]
+            bills = [
+                (slot, (mask, keep))
+                for (slot, keep), mask in zip(consumed, weights.demands[c], strict=True)
+            ]
+            for values, path_cost in labels:
+                cost = path_cost + own
+                row = values
+                for slot, bill in bills:
+                    prices = values[slot]
+                    paid = prices.paid.get(bill)
+                    if paid is None:
+                        paid = prices.pay(*bill)
+                    cost += paid[0]
+                    row = (*row, paid[1])
+                if cost >= IMPOSSIBLE:
+                    continue
+                key = () if no_values else gather((*row, *produced))
+                known = there.get(key)
+                if known is None or cost < known:
+                    there[key] = cost
+
+    def update_least_through(self, move: Move, labels: list[ForwardLabel]) -> None:
+        """Lower ``least_through`` of a move's candidates to the best sums over this move."""
+        assert move.node_set is not None
+        through, cost_of = self.least_through, self.weights.cost
+        cheapest = labels[0][1]
+        floor = cheapest + self.backward_labels[move.target.index][0][1]
+        for c in self.representatives[move.node_set.index]:
+            if floor + cost_of[c] < through.get(c, IMPOSSIBLE):
+                break
+        else:
+            return  # even without transitions no cover over this move is better
+        for c, demands, cost in self.labels_before(move):
+            least = through.get(c, IMPOSSIBLE)
+            if cheapest + cost >= least:
+                continue
+            if not demands:
+                through[c] = cheapest + cost
+                continue
+            for values, path_cost in labels:  # the cheapest first
+                total = path_cost + cost
+                if total >= least:
+                    break
+                for prices, mask in zip(values, demands, strict=True):
+                    if mask:
+                        total += prices[mask]
+                if total < least:
+                    least = total
+            if least < IMPOSSIBLE:
+                through[c] = least
+
+    def release_base(self) -> None:
+        """Forget the labels that these were computed from, if any."""
+
+    # -- covers ------------------------------------------------------------------------------
+
+    def cost_to_go(self, state: State, values: Values) -> int:
+        """Return the least cost of the rest of a cover; ``IMPOSSIBLE`` when there is none.
+
+        Args:
+            state: The state that the rest begins at.
+            values: The prices of its live values.
+        """
+        least = IMPOSSIBLE
+        for demands, cost in self.backward_labels[state.index]:
+            for prices, mask in zip(values, demands, strict=True):
+                if mask:
+                    cost += prices[mask]
+            if cost < least:
+                least = cost
+        return least
+
+    def best_cover(self) -> list[int]:
+        """Return the candidates of the least-cost cover, in the order in which they are applied."""
+        state = self.space.start()
+        values: Values = ()
+        cover: list[int] = []
+        while state.first_uncovered < self.space.count:
+            least = IMPOSSIBLE
+            chosen: tuple[Move, int | None, Values] | None = None
+            for move in self.space.moves(state):
+                if not self.backward_labels[move.target.index]:
+                    continue
+                if move.node_set is None:
+                    total = self.cost_to_go(move.target, values)
+                    if total < least:
+                        least, chosen = total, (move, None, values)
+                    continue
+                for c in self.offered[move.node_set.index]:
+                    cost, after = apply_candidate(self.weights, move, c, values)
+                    if cost < least:
+                        total = cost + self.cost_to_go(move.target, after)
+                        if total < least:
+                            least, chosen = total, (move, c, after)
+            assert chosen is not None
+            move, candidate, values = chosen
+            if candidate is not None:
+                cover.append(candidate)
+            state = move.target
+        return cover
+
+    def check_budget(self, done: int) -> None:
+        """Stop early when work or time, extrapolated over all states, will exceed their limits.
+
+        Args:
+            done: How many states the pass has dealt with.
+
+        Raises:
+            SearchLimitExceeded: They will.
+        """
+        share = max(done / max(len(self.states), 1), 1e-9)
+        if self.deadline is not None:
+            now = time.monotonic()
+            spent = now - self.began
+            if now > self.deadline or (
+                spent > EXTRAPOLATE_FROM_S
+                and share < 1.0
+                and self.began + BOTH_PASSES_FACTOR * spent / share > self.deadline
+            ):
+                raise SearchLimitExceeded("out of time")
+        if self.limit is not None and (
+            self.work > self.limit
+            or (self.work > self.limit // 20 and self.work / share > 2 * self.limit)
+        ):
+            raise SearchLimitExceeded(f"more than {self.limit} steps")
+
+
+def undominated_forward(
+    book: PriceBook, state: State, here: dict[Values, int]
+) -> list[ForwardLabel]:
+    """Return the forward labels of a state that no other one dominates, the cheapest first.
+
+    Args:
+        book: Bounds how much worse off one value is than another.
+        state: The state.
+        here: The least cost by values.
+    """
+    if len(here) == 1:
+        return list(here.items())
+    ordered = sorted(here.items(), key=itemgetter(1))
+    excess = book.excess
+    open_consumers = state.open_consumers
+    kept: list[ForwardLabel] = []
+    for values, cost in ordered:
+        for other, least in kept[:DOMINANCE_COMPARISONS]:
+            slack = cost - least
+            for one, two, consumers in zip(other, values, open_consumers, strict=True):
+                if one is not two:
+                    slack -= excess(one, two, consumers)
+            if slack >= 0:
+                break
+        else:
+            kept.append((values, cost))
+    return kept
+
+
+def apply_candidate(
+    weights: Weights, move: Move, candidate: int, values: Values
+) -> tuple[int, Values]:
+    """Apply a candidate of a move's node set to the live values.
+
+    Returns:
+        The cost, transitions included, and the live values at the move's target.
+    """
+    cost = weights.cost[candidate]
+    after = []
+    for (slot, keep), mask in zip(move.consumed, weights.demands[candidate], strict=True):
+        price, left = values[slot].pay(mask, keep)
+        cost += price
+        after.append(left)
+    return cost, move.gather_values((*values, *after, *weights.prices[candidate]))
+
+
+def cover_of_path(path: Path | None) -> list[int]:
+    """Return the candidates of a path, in the order in which they were applied."""
+    cover: list[int] = []
+    while path is not None:
+        before, candidate = path
+        cover.append(candidate)
+        path = before
+    return cover[::-1]

@@ -1,0 +1,264 @@
+"""Solving one choice of allowed candidates after another over one state space.
+
+A :class:`Solver` knows nothing of pins and limits: it is told which candidates may be chosen. It
+solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve
+is near: :mod:`collage_engine.search.resolve`); where the state space is too large for that it falls
+back to beam search (:mod:`collage_engine.search.beam`), for good.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from collage_engine.search.beam import BeamSearch
+from collage_engine.search.label_setting import LabelSetting
+from collage_engine.search.problem import PLAIN
+from collage_engine.search.resolve import IncrementalLabelSetting
+from collage_engine.search.state_space import StateSpace
+from collage_engine.search.states import SearchLimitExceeded
+from collage_engine.search.weights import Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from collage_engine.search.problem import Problem
+
+EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
+"""Steps of label setting, and such steps per node of the graph, beyond which beam search takes
+over: about five seconds, and about a millisecond per node. Measured with ``python -m
+tests.benchmarks.bench_search``."""
+EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
+"""Moves of the state space, and such moves per node, beyond which beam search takes over (chosen so
+that exploring takes about as long as the label setting may)."""
+EXACT_TIME_SHARE = 0.7
+"""Share of the time limit that exact search may spend before beam search takes over (chosen)."""
+DEFAULT_TIME_LIMIT_S = 60.0
+"""Time limit of one solve in seconds, where none is given (chosen)."""
+WARM_START_SHARE = 0.25
+"""Share of the candidates up to which, when they are priced anew, a warm start is tried (chosen:
+beyond it most labels change anyway)."""
+
+
+@dataclass
+class Solution:
+    """What a solve has found; amounts are internal integers."""
+
+    cost: int | None = None
+    """Cost of the best cover; None when there is none (``decided``) or none was found."""
+    lower_bound: int = 0
+    """No cover costs less."""
+    cover: list[int] = field(default_factory=list)
+    least_through: dict[int, int] = field(default_factory=dict)
+    """Candidate to the exact least cost of a cover through it."""
+    lower_bound_through: dict[int, int] = field(default_factory=dict)
+    """The candidates whose least cover is only known to cost at least this."""
+    states: int = 0
+    """Labels kept, or steps of the beam search."""
+    decided: bool = True
+    """Whether it is known if there is a cover at all."""
+    labels: LabelSetting | None = None
+    """Labels of all states, or those of the states with covers up to ``cutoff``."""
+    cutoff: int | None = None
+    """Every cover up to this cost lies in the states of ``labels``; None: every cover does."""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the cover is proved to cost least."""
+        return self.cost is not None and self.lower_bound >= self.cost
+
+    def without_labels(self) -> Solution:
+        """Return cost and cover alone, which take little memory."""
+        return replace(self, labels=None, least_through={}, lower_bound_through={})
+
+
+class Solver:
+    """The state space and the costs of a problem, solved for any choice of candidates."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        optimistic: bool = False,
+        time_limit_s: float | None = None,
+        work: int | None = None,
+    ) -> None:
+        """Build the state space.
+
+        Args:
+            problem: The problem; its pins and limits are not looked at.
+            optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
+            time_limit_s: Time limit of one solve, in seconds.
+            work: Steps that label setting may take; by default what the graph's size deserves.
+        """
+        self.problem = problem
+        self.time_limit_s = DEFAULT_TIME_LIMIT_S if time_limit_s is None else time_limit_s
+        count = len(problem.nodes)
+        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * count if work is None else work
+        self.deadline: float | None = None
+        """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
+        self.has_answered = False
+        """Whether there is an answer already: then nothing is solved any more past ``deadline``."""
+        self.too_wide = False
+        """Whether the state space has proved too large for exact search."""
+        self.usable, costs = usable_costs(problem, optimistic)
+        self.space = StateSpace(problem, self.usable)
+        self.weights = Weights(problem, self.space, costs)
+        self._base: LabelSetting | None = None
+        """The latest finished labels of both passes: warm starts use them."""
+        self._repriced: set[int] = set()
+        """Candidates that have been priced anew since ``_base``."""
+
+    def reprice(self, costs_us: Mapping[int, float | None]) -> None:
+        """Give candidates other costs.
+
+        Args:
+            costs_us: Index of a candidate to its cost in microseconds; None: it is never chosen any
+                more.
+
+        Raises:
+            KeyError: A candidate was not usable when the solver was made.
+        """
+        self._repriced.update(costs_us)
+        gone = set()
+        for index, us in costs_us.items():
+            if index not in self.space.node_set_of:
+                raise KeyError(index)
+            if us is None:
+                gone.add(index)
+            else:
+                self.weights.reprice(index, us)
+        if gone:
+            self.usable = [index for index in self.usable if index not in gone]
+
+    def uncovered(self, allowed: Sequence[bool]) -> list[int]:
+        """Return the ids of the nodes that no allowed candidate holds."""
+        held: set[int] = set()
+        for nodes in self.space.node_sets:
+            if any(allowed[c] for c in nodes.candidates):
+                held.update(nodes.members)
+        position = self.space.position
+        return [n.id for at, n in enumerate(self.problem.nodes) if position[at] not in held]
+
+    def solve(
+        self, allowed: Sequence[bool], *, regrets: bool = True, time_limit_s: float | None = None
+    ) -> Solution:
+        """Find the least-cost cover of the allowed candidates.
+
+        Args:
+            allowed: Per candidate whether it may be chosen.
+            regrets: Whether to compute the least covers through all candidates too.
+            time_limit_s: Time limit in seconds; by default the solver's.
+        """
+        if self.uncovered(allowed):
+            return Solution()
+        began = time.monotonic()
+        most = self.time_limit_s if time_limit_s is None else time_limit_s
+        limit = most
+        if self.deadline is not None:
+            limit = min(limit, self.deadline - began)
+            if limit <= 0 and self.has_answered:
+                return Solution(decided=False)
+            self.has_answered = True
+        if not self.too_wide:
+            try:
+                return self._exact(allowed, regrets, began + limit * EXACT_TIME_SHARE)
+            except SearchLimitExceeded:
+                # Cut short by earlier solves, it says nothing of how long a whole solve takes.
+                self.too_wide = limit > EXACT_TIME_SHARE * most
+        return self._beam(allowed, regrets, began + limit)
+
+    def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        moves = EXACT_MOVES + EXACT_MOVES_PER_NODE * len(self.problem.nodes)
+        self.space.explore(moves, deadline)
+        labels = self._label_setting(allowed, deadline)
+        least = labels.run_backward()
+        solution = Solution(labels=labels)
+        if least is None:
+            return solution
+        solution.cost = solution.lower_bound = least
+        solution.cover = labels.best_cover()
+        if regrets:
+            labels.run_forward()
+            solution.least_through = labels.least_through
+            self._base, self._repriced = labels, set()
+            labels.release_base()
+        solution.states = sum(map(len, labels.forward_labels)) + sum(
+            map(len, labels.backward_labels)
+        )
+        return solution
+
+    def _label_setting(self, allowed: Sequence[bool], deadline: float) -> LabelSetting:
+        """Return label setting, from a warm start if few candidates were priced anew."""
+        most = WARM_START_SHARE * len(self.space.node_set_of)
+        if self._base is not None and len(self._repriced) < most:
+            return IncrementalLabelSetting(
+                self.space,
+                self.weights,
+                allowed,
+                self._base,
+                repriced=sorted(self._repriced),
+                limit=self.work,
+                deadline=deadline,
+            )
+        return LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+
+    def _beam(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        result = BeamSearch(self.space, self.weights, allowed, deadline).solve(regrets=regrets)
+        bound = result.lower_bound
+        return Solution(
+            cost=result.cost,
+            cover=result.cover,
+            lower_bound=bound if result.cost is None else min(bound, result.cost),
+            least_through=result.least_through,
+            lower_bound_through=result.lower_bound_through,
+            labels=result.labels,
+            cutoff=result.cutoff,
+            states=result.states,
+            decided=result.cost is not None or result.exhausted,
+        )
+
+    def furthest_uncovered(self) -> tuple[int, ...]:
+        """Return the node at which the exact search got stuck, where it found no cover.
+
+        Returns:
+            The id of the first uncovered node of the state that covers most without a move on; the
+            nodes whose formats disagree when all can be covered; empty when nothing was explored.
+        """
+        space = self.space
+        if space.ordered is None:
+            return ()
+        dead_ends = [state for state in space.ordered if not any(space.moves(state))]
+        furthest = max(dead_ends, key=lambda state: state.rank)
+        if furthest.first_uncovered == space.count:  # only impossible conversions prevent a cover
+            return tuple(node.id for node in self.problem.nodes if self._formats_differ(node.id))
+        return (self.problem.nodes[space.order[furthest.first_uncovered]].id,)
+
+    def _formats_differ(self, node: int) -> bool:
+        """Tell whether candidates disagree on the format of this node's value."""
+        formats = {c.gives.get(node, PLAIN) for c in self.problem.candidates if node in c.nodes}
+        formats |= {c.takes[node] for c in self.problem.candidates if node in c.takes}
+        return len(formats) > 1
+
+
+def usable_costs(problem: Problem, optimistic: bool) -> tuple[list[int], list[float | None]]:
+    """Return the candidates that may be chosen, and what every candidate costs.
+
+    Args:
+        problem: The problem.
+        optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
+
+    Returns:
+        Indices of the usable candidates, and per candidate its cost in microseconds (None: it may
+        not be chosen).
+    """
+    costs: list[float | None] = []
+    for candidate in problem.candidates:
+        if candidate.state == "measured":
+            costs.append(candidate.cost_us)
+        elif candidate.state == "unknown" and optimistic:
+            costs.append(candidate.lower_bound_us or 0.0)
+        else:
+            costs.append(None)
+    return [index for index, cost in enumerate(costs) if cost is not None], costs

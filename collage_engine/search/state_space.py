@@ -1,0 +1,358 @@
+"""The state space: which sets of nodes can be covered so far, and the moves between them.
+
+Design
+------
+Partitions are laid down in an order in which they can run: a candidate is *applied* once every
+input it has from outside is covered. So the covered set is always closed under "is needed by",
+every acyclic cover has such an order and a cyclic one has none: joint acyclicity costs nothing
+and is exact, for any number of exits.
+
+A cover has many such orders; one of them is canonical, so that paths through the space and
+acyclic covers are the same thing, one to one:
+
+* The *target* is the first uncovered node. The cover's candidate that holds it is applied if it
+  can be. If it still misses inputs it becomes *pending*, and the target is now the first uncovered
+  node that the pending candidate needs. That node's candidate is applied, or becomes pending on
+  top, and so on; as soon as the top of the stack of pending candidates can be applied, it is.
+* A candidate that needs a node of a pending one can never be applied before it: that is a cycle,
+  and the branch ends there.
+
+A :class:`~collage_engine.search.states.State` is a covered set with its stack of pending node sets.
+Which of several candidates with the same nodes is meant (toolchain, formats, cost) is chosen when
+they are applied, so states and the moves between them depend on node sets only: not on costs, pins
+or percentiles, which makes re-solving cheap. What transitions need to know of the path so far (the
+toolchain and format of each live value, who has already paid for a hand-over or conversion) is kept
+in the labels of each state (:mod:`collage_engine.search.label_setting`).
+
+Covered sets are written as (n, ahead): all nodes before position n, not n itself, and the bit set
+``ahead`` relative to n. On chain-like graphs ``ahead`` has a few bits, so everything is local and
+the work is linear in the number of candidates.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from collage_engine.search.pricing import Value
+from collage_engine.search.states import (
+    Move,
+    NodeSet,
+    SearchLimitExceeded,
+    State,
+    tuple_selector,
+)
+from collage_engine.search.sweep_order import sweep_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from collage_engine.search.problem import Problem
+
+StateKey = tuple[int, int] | tuple[int, int, tuple[int, ...]]
+Arc = tuple[State, Move]
+"""A move with the state that it starts from."""
+
+
+class StateSpace:
+    """Nodes in sweep order, node sets of the usable candidates, and the states found so far."""
+
+    def __init__(self, problem: Problem, usable: Iterable[int]) -> None:
+        """Prepare the space; states are computed when they are first needed.
+
+        Args:
+            problem: The problem; its pins and limits are not looked at.
+            usable: Indices of the candidates that may be chosen.
+        """
+        place = {node.id: at for at, node in enumerate(problem.nodes)}
+        given = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
+        self.order = sweep_order(given)
+        """Position in the sweep to place in the problem."""
+        self.position = [0] * len(given)
+        """Place in the problem to position in the sweep."""
+        for position, at in enumerate(self.order):
+            self.position[at] = position
+        self.count = len(given)
+        """Number of nodes."""
+        self.inputs = [tuple(sorted(self.position[i] for i in given[at])) for at in self.order]
+        self.consumers: list[list[int]] = [[] for _ in given]
+        for position, producers in enumerate(self.inputs):
+            for producer in producers:
+                self.consumers[producer].append(position)
+        self.node_sets: list[NodeSet] = []
+        self.starting_at: list[list[NodeSet]] = [[] for _ in given]
+        """Position to the node sets whose first member it is."""
+        self.node_set_of: dict[int, NodeSet] = {}
+        """Candidate to its node set."""
+        self._containing: list[list[NodeSet]] | None = None
+        self._gather(problem, usable, place)
+        self.values: list[Value | None] = [None] * self.count
+        """Filled by :mod:`weights`; None where no transition of the value costs anything."""
+        self.states: dict[StateKey, State] = {}
+        self._arcs: tuple[list[list[Arc]], list[list[Arc]]] | None = None
+        self.ordered: list[State] | None = None
+        """All states that can be reached, in an order in which moves lead forward; None until
+        :meth:`explore` has found them."""
+
+    def _gather(self, problem: Problem, usable: Iterable[int], place: dict[int, int]) -> None:
+        """Group the usable candidates by the nodes that they cover."""
+        known: dict[tuple[int, ...], NodeSet] = {}
+        position = self.position
+        for index in usable:
+            nodes = problem.candidates[index].nodes
+            members = tuple(sorted([position[place[node]] for node in nodes]))
+            node_set = known.get(members)
+            if node_set is None:
+                inside = set(members)
+                outside = {i for m in members for i in self.inputs[m] if i not in inside}
+                node_set = NodeSet(len(self.node_sets), members, tuple(sorted(outside)))
+                known[members] = node_set
+                self.node_sets.append(node_set)
+                self.starting_at[node_set.first].append(node_set)
+            node_set.candidates.append(index)
+            self.node_set_of[index] = node_set
+
+    def containing(self, position: int) -> list[NodeSet]:
+        """Return the node sets that hold the node at this position."""
+        if self._containing is None:
+            self._containing = [[] for _ in range(self.count)]
+            for nodes in self.node_sets:
+                for member in nodes.members:
+                    self._containing[member].append(nodes)
+        return self._containing[position]
+
+    def clear_states(self) -> None:
+        """Forget all states; who still holds some must not use them with new ones."""
+        self.states.clear()
+        self.ordered = None
+        self._arcs = None
+
+    # -- states and moves --------------------------------------------------------------------
+
+    def start(self) -> State:
+        """Return the state in which nothing is covered."""
+        return self._state(0, 0, ())
+
+    def _state(self, first: int, ahead: int, pending: tuple[int, ...]) -> State:
+        key: StateKey = (first, ahead, pending) if pending else (first, ahead)
+        state = self.states.get(key)
+        if state is None:
+            state = self.states[key] = State(len(self.states), first, ahead, pending)
+            waiting = sum(self.node_sets[i].size for i in pending)
+            state.rank = 2 * (first + ahead.bit_count()) + waiting
+        return state
+
+    def _covered(self, state: State, position: int) -> bool:
+        if position < state.first_uncovered:
+            return True
+        return bool(state.covered_ahead >> (position - state.first_uncovered) & 1)
+
+    def _set_live(self, state: State, live: Iterable[int]) -> None:
+        """Store the live values of a state, which are the same on every path to it."""
+        state.live = tuple(live)
+        open_consumers = []
+        unconsumed = []
+        for position in state.live:
+            value = self.values[position]
+            assert value is not None
+            still_open = sum(1 for c in value.consumers if not self._covered(state, c))
+            open_consumers.append(still_open)
+            unconsumed.append(still_open == len(value.consumers))
+        state.open_consumers = tuple(open_consumers)
+        state.unconsumed = tuple(unconsumed)
+
+    def moves(self, state: State) -> list[Move]:
+        """Return the moves that start at a state; they are computed once."""
+        if state.moves is not None:
+            return state.moves
+        moves: list[Move] = []
+        state.moves = moves
+        if state.first_uncovered == self.count:
+            return moves
+        if state.pending:
+            self._add_moves_under_pending(state, moves)
+            return moves
+        ahead = state.covered_ahead
+        for nodes in self.starting_at[state.first_uncovered]:
+            if nodes.mask & ahead:
+                continue
+            if nodes.later_inputs & ~ahead:
+                if self._missing(nodes, state) is not None:
+                    moves.append(self._make_pending(state, nodes))
+            else:
+                moves.append(self._apply(state, nodes, ()))
+        return moves
+
+    def _add_moves_under_pending(self, state: State, moves: list[Move]) -> None:
+        """Add the moves of a state whose stack of pending node sets is not empty."""
+        top = self.node_sets[state.pending[-1]]
+        missing = self._missing(top, state)
+        assert missing is not None
+        if not missing:
+            moves.append(self._apply(state, top, state.pending[:-1]))
+            return
+        target = state.first_uncovered + (missing & -missing).bit_length() - 1
+        taken = state.covered_ahead
+        for index in state.pending:
+            taken |= self._relative_mask(self.node_sets[index], state.first_uncovered)
+        for nodes in self.containing(target):
+            if nodes.first < state.first_uncovered:
+                continue
+            if self._relative_mask(nodes, state.first_uncovered) & taken:
+                continue
+            lacks = self._missing(nodes, state)
+            if lacks is None:
+                continue
+            if lacks:
+                moves.append(self._make_pending(state, nodes))
+            else:
+                moves.append(self._apply(state, nodes, state.pending))
+
+    def _relative_mask(self, nodes: NodeSet, first: int) -> int:
+        return nodes.mask << (nodes.first - first)
+
+    def _missing(self, nodes: NodeSet, state: State) -> int | None:
+        """Return the uncovered nodes that a set needs, as bits relative to the state.
+
+        None when it needs a node of a pending set, which would be a cycle.
+        """
+        first, ahead = state.first_uncovered, state.covered_ahead
+        forbidden = 0
+        for index in state.pending:
+            if index != nodes.index:
+                forbidden |= self._relative_mask(self.node_sets[index], first)
+        missing = 0
+        stack = list(nodes.inputs)
+        while stack:
+            position = stack.pop()
+            if position < first:
+                continue
+            bit = 1 << (position - first)
+            if ahead & bit or missing & bit:
+                continue
+            if forbidden & bit:
+                return None
+            missing |= bit
+            stack.extend(self.inputs[position])
+        return missing
+
+    def _make_pending(self, state: State, nodes: NodeSet) -> Move:
+        pending = (*state.pending, nodes.index)
+        target = self._state(state.first_uncovered, state.covered_ahead, pending)
+        if target.moves is None and not target.live:
+            self._set_live(target, state.live)
+        move = Move(None, target)
+        places = tuple(range(len(state.live)))
+        move.gather_values = move.gather_demands = tuple_selector(places)
+        return move
+
+    def _apply(self, state: State, nodes: NodeSet, pending: tuple[int, ...]) -> Move:
+        grown = state.covered_ahead | self._relative_mask(nodes, state.first_uncovered)
+        run = (~grown & (grown + 1)).bit_length() - 1
+        target = self._state(state.first_uncovered + run, grown >> run, pending)
+        move = Move(nodes, target)
+        if state.live or nodes.produced:
+            self._connect_values(state, nodes, move)
+        return move
+
+    def _connect_values(self, state: State, nodes: NodeSet, move: Move) -> None:
+        """Compute, for a move, where each live value comes from and goes to."""
+        target = move.target
+        alive = list(nodes.produced)
+        consumed_here = set(nodes.consumed)
+        for position in state.live:
+            value = self.values[position]
+            assert value is not None
+            if position not in consumed_here or any(
+                not self._covered(target, c) for c in value.consumers
+            ):
+                alive.append(position)
+        alive.sort()
+        if not target.live and alive:
+            self._set_live(target, alive)
+        slot_here = {position: slot for slot, position in enumerate(state.live)}
+        slot_there = {position: slot for slot, position in enumerate(target.live)}
+        here = len(state.live)
+        consumed = []
+        source = dict(slot_here)
+        for nth, position in enumerate(nodes.consumed):
+            value = self.values[position]
+            assert value is not None
+            keep = 0
+            if position in slot_there:
+                for consumer in value.consumers:
+                    if not self._covered(target, consumer):
+                        keep |= value.node_atoms[consumer]
+            consumed.append((slot_here[position], keep))
+            source[position] = here + nth
+        for nth, position in enumerate(nodes.produced):
+            source[position] = here + len(nodes.consumed) + nth
+        move.consumed = tuple(consumed)
+        move.produced = tuple(slot_there[position] for position in nodes.produced)
+        move.gather_values = tuple_selector(tuple(source[position] for position in target.live))
+        there = len(target.live)
+        move.gather_demands = tuple_selector(
+            tuple(slot_there.get(position, there) for position in state.live)
+        )
+
+    def arcs(self) -> tuple[list[list[Arc]], list[list[Arc]]]:
+        """Return the arcs of the explored space, grouped in two ways.
+
+        Returns:
+            Per state the arcs that lead to it, and per node set the arcs that apply it.
+        """
+        if self._arcs is None:
+            assert self.ordered is not None
+            leading: list[list[Arc]] = [[] for _ in self.states]
+            applying: list[list[Arc]] = [[] for _ in self.node_sets]
+            for state in self.ordered:
+                for move in self.moves(state):
+                    leading[move.target.index].append((state, move))
+                    if move.node_set is not None:
+                        applying[move.node_set.index].append((state, move))
+            self._arcs = leading, applying
+        return self._arcs
+
+    # -- exploration -------------------------------------------------------------------------
+
+    def explore(self, limit: int | None = None, deadline: float | None = None) -> list[State]:
+        """Find every state that can be reached.
+
+        Args:
+            limit: The most moves to generate.
+            deadline: The latest time to end, in :func:`time.monotonic` seconds.
+
+        Returns:
+            The states, in an order in which every move leads forward.
+
+        Raises:
+            SearchLimitExceeded: There are, or by extrapolation will be, more than ``limit`` moves,
+                or the deadline has passed.
+        """
+        if self.ordered is not None:
+            return self.ordered
+        start = self.start()
+        waiting: dict[int, list[State]] = {start.rank: [start]}
+        seen = {start.index}
+        ordered: list[State] = []
+        steps = 0
+        last = 2 * self.count
+        for rank in range(last + 1):
+            # The moves so far, over the part of the sweep that is done, predict their total.
+            if limit is not None and (
+                steps > limit or (steps > limit // 20 and steps * last > 2 * limit * max(rank, 1))
+            ):
+                raise SearchLimitExceeded(f"more than {limit} moves")
+            if deadline is not None and not rank & 15 and time.monotonic() > deadline:
+                raise SearchLimitExceeded("out of time")
+            for state in waiting.pop(rank, ()):
+                ordered.append(state)
+                moves = self.moves(state)
+                steps += 1 + len(moves)
+                for move in moves:
+                    target = move.target
+                    if target.index not in seen:
+                        seen.add(target.index)
+                        waiting.setdefault(target.rank, []).append(target)
+        self.ordered = ordered
+        return ordered

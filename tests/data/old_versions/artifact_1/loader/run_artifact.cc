@@ -1,0 +1,359 @@
+// Runs a Collage Explorer artifact from C++ and checks it against its sample.
+//
+// Links TVM's runtime and tvm-ffi only. With the Python packages apache-tvm and apache-tvm-ffi
+// installed, build it so (PYTHON is the interpreter that has them):
+//
+//   TVM=$(PYTHON -c 'import importlib.util as u; print(u.find_spec("tvm").submodule_search_locations[0])')/lib
+//   FFI=$(tvm-ffi-config --libdir)
+//   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
+//     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
+//
+//   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages]
+//
+// After its first run the model's memory is put on huge pages where the system has them
+// (huge_pages.h beside this file, which a program of your own can use in the same way).
+//
+// An artifact for an NVIDIA device also needs -ltvm_runtime_cuda, and the CUDA runtime it names.
+//
+// (--no-as-needed: nothing here refers to libtvm_runtime by symbol, loading it registers the VM.)
+// Exit status: 0 the outputs agree with the sample, 1 they do not or something failed, 2 usage.
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "huge_pages.h"
+
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+namespace {
+
+struct Array {
+  std::string descr;  // numpy's: "<f4", "|b1", ...
+  std::vector<int64_t> shape;
+  std::vector<char> data;
+};
+
+[[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what); }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) Fail(path + " cannot be read");
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Little-endian unsigned integer of n bytes.
+uint64_t Number(const std::string& bytes, size_t at, size_t n) {
+  if (at + n > bytes.size()) Fail("truncated .npz file");
+  uint64_t value = 0;
+  for (size_t i = n; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  return value;
+}
+
+// One .npy file held in memory, C order (NEP 1).
+Array ParseNpy(const std::string& bytes, size_t at, size_t size) {
+  if (size < 10 || bytes.compare(at, 6, "\x93NUMPY") != 0) Fail("not a .npy array");
+  const bool first = bytes[at + 6] == 1;
+  const size_t header_size = Number(bytes, at + 8, first ? 2 : 4);
+  const size_t start = at + (first ? 10 : 12);
+  const std::string header = bytes.substr(start, header_size);
+  Array array;
+  size_t p = header.find("'descr'");
+  p = header.find('\'', header.find(':', p));
+  array.descr = header.substr(p + 1, header.find('\'', p + 1) - p - 1);
+  if (header.find("'fortran_order': False") == std::string::npos) Fail("array not in C order");
+  p = header.find('(', header.find("'shape'")) + 1;
+  const std::string dims = header.substr(p, header.find(')', p) - p);
+  for (size_t i = 0; i < dims.size();) {
+    if (dims[i] >= '0' && dims[i] <= '9') {
+      size_t used = 0;
+      array.shape.push_back(std::stoll(dims.substr(i), &used));
+      i += used;
+    } else {
+      ++i;
+    }
+  }
+  const size_t data = start + header_size;
+  array.data.assign(bytes.begin() + data, bytes.begin() + at + size);
+  return array;
+}
+
+// An uncompressed .npz: a ZIP archive of stored .npy files, read by its central directory.
+std::map<std::string, Array> ReadNpz(const std::string& path) {
+  const std::string bytes = ReadFile(path);
+  if (bytes.size() < 22) Fail(path + " is no .npz file");
+  size_t end = bytes.size() - 22;
+  while (Number(bytes, end, 4) != 0x06054b50) {
+    if (end == 0) Fail(path + " is no .npz file");
+    --end;
+  }
+  const size_t entries = Number(bytes, end + 10, 2);
+  size_t at = Number(bytes, end + 16, 4);
+  std::map<std::string, Array> arrays;
+  for (size_t i = 0; i < entries; ++i) {
+    if (Number(bytes, at, 4) != 0x02014b50) Fail(path + ": broken directory");
+    if (Number(bytes, at + 10, 2) != 0) Fail(path + " is compressed");
+    const size_t size = Number(bytes, at + 24, 4);
+    const size_t name_size = Number(bytes, at + 28, 2);
+    const size_t extra_size = Number(bytes, at + 30, 2);
+    const size_t comment_size = Number(bytes, at + 32, 2);
+    const size_t local = Number(bytes, at + 42, 4);
+    if (size == 0xffffffff || local == 0xffffffff) Fail(path + " is larger than 4 GiB");
+    std::string name = bytes.substr(at + 46, name_size);
+    if (name.size() > 4 && name.compare(name.size() - 4, 4, ".npy") == 0) name.resize(name.size() - 4);
+    const size_t data = local + 30 + Number(bytes, local + 26, 2) + Number(bytes, local + 28, 2);
+    if (data + size > bytes.size()) Fail(path + " is truncated");
+    arrays.emplace(name, ParseNpy(bytes, data, size));
+    at += 46 + name_size + extra_size + comment_size;
+  }
+  return arrays;
+}
+
+double HalfToDouble(uint16_t h) {
+  const int exponent = h >> 10 & 31;
+  const int mantissa = h & 1023;
+  double value;
+  if (exponent == 0) {
+    value = std::ldexp(mantissa, -24);
+  } else if (exponent == 31) {
+    value = mantissa ? std::nan("") : INFINITY;
+  } else {
+    value = std::ldexp(mantissa + 1024, exponent - 25);
+  }
+  return h & 0x8000 ? -value : value;
+}
+
+template <typename T>
+T At(const void* data, size_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(data) + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+double Element(const void* data, size_t i, DLDataType type) {
+  const int code = type.code;
+  const int bits = type.bits;
+  if (code == kDLFloat && bits == 32) return At<float>(data, i);
+  if (code == kDLFloat && bits == 64) return At<double>(data, i);
+  if (code == kDLFloat && bits == 16) return HalfToDouble(At<uint16_t>(data, i));
+  if (code == kDLBfloat) {
+    const uint32_t wide = static_cast<uint32_t>(At<uint16_t>(data, i)) << 16;
+    return At<float>(&wide, 0);
+  }
+  if (code == kDLInt && bits == 8) return At<int8_t>(data, i);
+  if (code == kDLInt && bits == 16) return At<int16_t>(data, i);
+  if (code == kDLInt && bits == 32) return At<int32_t>(data, i);
+  if (code == kDLInt && bits == 64) return static_cast<double>(At<int64_t>(data, i));
+  if ((code == kDLUInt || code == kDLBool) && bits <= 8) return At<uint8_t>(data, i);
+  if (code == kDLUInt && bits == 16) return At<uint16_t>(data, i);
+  if (code == kDLUInt && bits == 32) return At<uint32_t>(data, i);
+  if (code == kDLUInt && bits == 64) return static_cast<double>(At<uint64_t>(data, i));
+  Fail("element type not known to this loader");
+}
+
+struct CpuAllocator {
+  void AllocData(DLTensor* tensor) {
+    const size_t size = ffi::GetDataSize(*tensor);
+    tensor->data = std::aligned_alloc(64, std::max<size_t>(64, (size + 63) / 64 * 64));
+    if (tensor->data == nullptr) throw std::bad_alloc();
+  }
+  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+};
+
+std::string Text(const json::Object& object, const char* key) {
+  return std::string(object[ffi::String(key)].cast<ffi::String>());
+}
+
+ffi::Tensor MakeInput(const json::Object& about, const std::map<std::string, Array>& sample) {
+  const std::string name = Text(about, "name");
+  const auto found = sample.find(name);
+  if (found == sample.end()) Fail("sample_input.npz has no " + name);
+  const Array& array = found->second;
+  const DLDataType type = ffi::StringToDLDataType(ffi::String(Text(about, "dtype")));
+  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
+      CpuAllocator(), ffi::Shape(array.shape.begin(), array.shape.end()), type, DLDevice{kDLCPU, 0});
+  if (ffi::GetDataSize(tensor) != array.data.size()) Fail(name + ": wrong size");
+  std::memcpy(tensor.data_ptr(), array.data.data(), array.data.size());
+  return tensor;
+}
+
+// A copy of a tensor on another device; it is there when this returns.
+ffi::Tensor CopyTo(const ffi::Tensor& tensor, DLDeviceType device) {
+  static const ffi::Function to_device = ffi::Function::GetGlobalRequired("vm.builtin.to_device");
+  return to_device(tensor, static_cast<int>(device), 0, ffi::String("global")).cast<ffi::Tensor>();
+}
+
+// Largest |y-r| and largest |r| over one output.
+void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth, double* error,
+             double* scale) {
+  const DLDataType type = got.dtype();
+  if (std::vector<int64_t>(got.shape().begin(), got.shape().end()) != truth.shape) {
+    Fail(name + " has another shape than the sample");
+  }
+  const size_t count = static_cast<size_t>(got.numel());
+  if (ffi::GetDataSize(got) != truth.data.size()) Fail(name + ": wrong type");
+  if (!got.IsContiguous()) Fail(name + " is not contiguous");
+  const char* data = static_cast<const char*>(got.data_ptr()) + got.byte_offset();
+  for (size_t i = 0; i < count; ++i) {
+    const double y = Element(data, i, type);
+    const double r = Element(truth.data.data(), i, type);
+    if (!std::isfinite(r)) {
+      if (!(y == r || (std::isnan(y) && std::isnan(r)))) *error = INFINITY;
+      continue;
+    }
+    *error = std::isfinite(y) ? std::max(*error, std::fabs(y - r)) : INFINITY;
+    *scale = std::max(*scale, std::fabs(r));
+  }
+}
+
+int Run(const std::string& folder, bool benchmark, int calls, bool huge_pages) {
+  const json::Object manifest =
+      json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
+  // Thread counts and spinning are read when the libraries load: set them before model.so does,
+  // for all runtimes as the artifact was measured, whatever the shell says.
+  if (manifest.count(ffi::String("requires")) != 0) {
+    for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
+      Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
+    }
+  }
+  const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
+  for (const auto& [key, value] : environment) {
+    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
+  }
+  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
+  const auto input_sample = ReadNpz(folder + "/sample_input.npz");
+  const auto output_sample = ReadNpz(folder + "/sample_output.npz");
+  std::vector<ffi::Tensor> inputs;
+  for (const ffi::Any& about : manifest[ffi::String("inputs")].cast<json::Array>()) {
+    inputs.push_back(MakeInput(about.cast<json::Object>(), input_sample));
+  }
+  collage::HugePages pages(cuda ? "it runs on a device" : huge_pages ? "" : "not wanted");
+  ffi::Module library = ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
+  ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
+  constexpr int kPooled = 2;
+  const ffi::Function start = machine->GetFunction("vm_initialization").value();
+  if (cuda) {
+    for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
+    start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
+  } else {
+    start(static_cast<int>(kDLCPU), 0, kPooled);
+  }
+  ffi::Function model = machine->GetFunction("main").value();
+
+  std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+  auto call = [&]() {
+    ffi::Any result;
+    model.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+    return result;
+  };
+
+  const ffi::Any result = call();
+  const collage::Moved moved = pages.Collapse();
+  std::vector<ffi::Tensor> outputs;
+  if (auto one = result.as<ffi::Tensor>()) {
+    outputs.push_back(*one);
+  } else {
+    for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) {
+      outputs.push_back(field.cast<ffi::Tensor>());
+    }
+  }
+  if (cuda) {
+    for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
+  }
+  const auto outputs_about = manifest[ffi::String("outputs")].cast<json::Array>();
+  if (outputs_about.size() != outputs.size()) Fail("the model returned another number of outputs");
+  double worst_absolute = 0, worst_relative = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string name = Text(outputs_about[i].cast<json::Object>(), "name");
+    const auto truth = output_sample.find(name);
+    if (truth == output_sample.end()) Fail("sample_output.npz has no " + name);
+    double error = 0, scale = 0;
+    Compare(name, outputs[i], truth->second, &error, &scale);
+    worst_absolute = std::max(worst_absolute, error);
+    worst_relative = std::max(worst_relative, scale > 0 ? error / scale : error);
+  }
+  const double tolerance = manifest[ffi::String("tolerance")].cast<double>();
+  const bool agrees = worst_relative <= tolerance;
+  std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute,
+              worst_relative, tolerance, agrees ? "agrees with the sample" : "DIFFERS");
+  if (moved.bytes != 0) {
+    std::printf("%.1f MB on huge pages, moved in %.0f ms\n", moved.bytes / 1e6,
+                moved.seconds * 1e3);
+  } else {
+    std::printf("nothing on huge pages: %s\n", moved.reason.c_str());
+  }
+
+  if (benchmark) {
+    using Clock = std::chrono::steady_clock;
+    ffi::Function wait;  // calls return before the device is done
+    if (cuda) wait = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
+    std::vector<double> seconds;
+    const auto begin = Clock::now();
+    while (static_cast<int>(seconds.size()) < calls ||
+           (Clock::now() - begin < std::chrono::seconds(2) && seconds.size() < 10000)) {
+      const auto start = Clock::now();
+      call();
+      if (cuda) wait(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    std::sort(seconds.begin(), seconds.end());
+    std::printf("median %.1f us  p20 %.1f us  p80 %.1f us  (%zu calls)\n",
+                seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() / 5] * 1e6,
+                seconds[seconds.size() * 4 / 5] * 1e6, seconds.size());
+  }
+  return agrees ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string folder;
+  bool benchmark = false;
+  bool huge_pages = true;
+  int calls = 10;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--benchmark") {
+      benchmark = true;
+    } else if (argument == "--no-huge-pages") {
+      huge_pages = false;
+    } else if (argument == "--calls" && i + 1 < argc) {
+      calls = std::max(1, std::atoi(argv[++i]));
+    } else if (folder.empty() && argument[0] != '-') {
+      folder = argument;
+    } else {
+      folder.clear();
+      break;
+    }
+  }
+  if (folder.empty()) {
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--no-huge-pages]\n", argv[0]);
+    return 2;
+  }
+  try {
+    return Run(folder, benchmark, calls, huge_pages);
+  } catch (const ffi::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}

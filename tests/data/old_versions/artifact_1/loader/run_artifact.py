@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Runs a Collage Explorer artifact and checks it against its sample.
+
+Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
+
+    python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
+                           [--no-huge-pages]
+
+DIR is the artifact's folder (default: the one above this file). From your own program:
+
+    model = load("DIR")                       # before anything else imports tvm
+    outputs = model({"input": array})         # a list of arrays, in the model's output order
+    model.huge_pages                          # bytes of its memory there, seconds, or why none
+
+Loading runs the sample once, then puts what the model holds in memory on huge pages where the
+system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
+--no-huge-pages or COLLAGE_HUGE_PAGES=0 in the environment leave both out.
+
+Exit status: 0 the outputs agree with the sample, 1 they do not or something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import os
+import runpy
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+
+def manifest_of(folder):
+    """The artifact's manifest."""
+    return json.loads((Path(folder) / "manifest.json").read_text(encoding="utf-8"))
+
+
+def set_environment(manifest):
+    """Thread counts and spinning, which the libraries read when they load.
+
+    One setting for all runtimes, the one the artifact was measured with, whatever the shell says:
+    its threads must neither outnumber the others' nor spin in their time. To run it otherwise,
+    change the manifest.
+    """
+    os.environ.update(manifest["environment"])
+
+
+def run_python_parts(folder, manifest):
+    """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
+    for about in manifest.get("requires", []):
+        runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
+
+
+def load_cuda(folder, tvm):
+    """TVM's library for NVIDIA devices, where TVM has not loaded it.
+
+    It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
+    a copy.
+    """
+    if tvm.runtime.device("cuda", 0).exist:
+        return
+    try:
+        ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
+    except OSError:
+        ctypes.CDLL(str(folder / CUDART), ctypes.RTLD_GLOBAL)
+    runtime = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve()
+    ctypes.CDLL(str(runtime.with_name("libtvm_runtime_cuda.so")))
+
+
+CUDART = "libcudart.so.13"
+
+
+def huge_pages_beside():
+    """The module huge_pages.py of this folder, from wherever this file was loaded."""
+    place = Path(__file__).resolve().with_name("huge_pages.py")
+    spec = importlib.util.spec_from_file_location("collage_huge_pages", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def numpy_dtype(name):
+    import numpy as np
+
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def read_npz(path, kinds):
+    """Arrays of an .npz file by name, with the element types of the manifest."""
+    import numpy as np
+
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            name = member[:-4] if member.endswith(".npy") else member
+            with archive.open(member) as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+            dtype = numpy_dtype(kinds[name]) if name in kinds else array.dtype
+            if array.dtype != dtype and array.dtype.kind == "V":
+                array = array.view(dtype)
+            found[name] = array
+    return found
+
+
+class Model:
+    """A loaded artifact; call it with arrays by input name."""
+
+    def __init__(self, folder, huge_pages=True):
+        start = time.perf_counter()
+        folder = Path(folder).resolve()
+        self.manifest = manifest_of(folder)
+        set_environment(self.manifest)
+        run_python_parts(folder, self.manifest)
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        self._tvm = tvm
+        kind = self.manifest.get("device", "cpu")
+        if kind == "cuda":
+            load_cuda(folder, tvm)
+        self.device = tvm.runtime.device(kind, 0)
+        unless = None if huge_pages else "not wanted"
+        if kind != "cpu":
+            unless = "it runs on a device"
+        tensors = []
+        if unless is None:  # before the model is there, so as not to count among its memory
+            try:
+                tensors = self.bind(read_npz(folder / "sample_input.npz", self.kinds("inputs")))
+            except (OSError, ValueError, zipfile.BadZipFile) as error:
+                unless = f"the sample cannot be read: {error}"
+        pages = huge_pages_beside().HugePages(unless)
+        library = tvm.runtime.load_module(str(folder / "model.so"))
+        self.vm = VirtualMachine(library, self.device)
+        self.main = self.vm["main"]
+        self.load_seconds = time.perf_counter() - start
+        """Without the first run and the huge pages."""
+        if not pages.reason:
+            self.main(*tensors)
+        self.huge_pages = pages.collapse()
+        """(bytes, seconds, reason): what of its memory lies on huge pages, or why nothing."""
+
+    def kinds(self, *which):
+        """Element types by name, of "inputs" or "outputs"."""
+        return {about["name"]: about["dtype"] for of in which for about in self.manifest[of]}
+
+    def wait(self):
+        """Until the device is done; calls return before it is."""
+        if self.manifest.get("device", "cpu") != "cpu":
+            self.device.sync()
+
+    def bind(self, inputs):
+        """Tensors of the inputs, in the model's order."""
+        import numpy as np
+
+        tensors = []
+        for about in self.manifest["inputs"]:
+            name, shape = about["name"], tuple(about["shape"])
+            if name not in inputs:
+                raise ValueError(f"input {name!r} is missing")
+            array = np.asarray(inputs[name])
+            if array.shape != shape or array.dtype != numpy_dtype(about["dtype"]):
+                raise ValueError(
+                    f"input {name!r} must be {about['dtype']}{list(shape)}, "
+                    f"not {array.dtype}{list(array.shape)}"
+                )
+            tensor = self._tvm.runtime.empty(shape, about["dtype"], self.device)
+            tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
+            tensors.append(tensor)
+        return tensors
+
+    def __call__(self, inputs):
+        result = self.main(*self.bind(inputs))
+        kinds = [about["dtype"] for about in self.manifest["outputs"]]
+        tensors = [result] if len(kinds) == 1 else list(result)
+        outputs = []
+        for tensor, kind in zip(tensors, kinds, strict=True):
+            array = tensor.numpy()
+            dtype = numpy_dtype(kind)
+            outputs.append(array if array.dtype == dtype else array.view(dtype))
+        return outputs
+
+
+def load(folder, huge_pages=True):
+    """Load an artifact. Its environment is set first, so call this before importing tvm."""
+    return Model(folder, huge_pages)
+
+
+def compare(outputs, truth):
+    """max|y-r| and max|y-r| / max|r|, the worst of all outputs."""
+    import numpy as np
+
+    worst_abs = worst_rel = 0.0
+    for computed, true in zip(outputs, truth, strict=True):
+        if computed.shape != true.shape:
+            return float("inf"), float("inf")
+        y, r = computed.astype(np.float64), true.astype(np.float64)
+        finite = np.isfinite(r)
+        same = (y == r) | (np.isnan(y) & np.isnan(r))
+        if not same[~finite].all() or not np.isfinite(y[finite]).all():
+            return float("inf"), float("inf")
+        if finite.any():
+            error = float(np.abs(y[finite] - r[finite]).max())
+            scale = float(np.abs(r[finite]).max())
+            worst_abs = max(worst_abs, error)
+            worst_rel = max(worst_rel, error / scale if scale > 0 else error)
+    return worst_abs, worst_rel
+
+
+def time_calls(model, inputs, seconds=2.0, least=10):
+    """Seconds of single calls, after two to warm up."""
+    tensors = model.bind(inputs)
+    for _ in range(2):
+        model.main(*tensors)
+    model.wait()
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < least or (time.perf_counter() < end and len(taken) < 10000):
+        start = time.perf_counter()
+        model.main(*tensors)
+        model.wait()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
+    parser.add_argument("--benchmark", action="store_true", help="time it too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
+    parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
+    parser.add_argument("--no-huge-pages", action="store_true", help="leave its memory as it is")
+    options = parser.parse_args(argv)
+    folder = Path(options.folder)
+    try:
+        return run(folder, options)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        print(f"{folder}: {lines[-1] if lines else repr(error)}", file=sys.stderr)
+        return 1
+
+
+def run(folder, options):
+    model = load(folder, huge_pages=not options.no_huge_pages)
+    manifest = model.manifest
+    kinds = model.kinds("inputs", "outputs")
+    inputs = read_npz(options.inputs or folder / "sample_input.npz", kinds)
+    outputs = model(inputs)
+    names = [about["name"] for about in manifest["outputs"]]
+    report: dict = {
+        "artifact": str(folder), "load_s": model.load_seconds,
+        "huge_pages": model.huge_pages._asdict(),
+    }  # fmt: skip
+    status = 0
+    if not options.inputs:
+        sample = read_npz(folder / "sample_output.npz", kinds)
+        worst_abs, worst_rel = compare(outputs, [sample[name] for name in names])
+        agrees = worst_rel <= manifest["tolerance"]
+        status = 0 if agrees else 1
+        report.update(
+            max_abs_error=worst_abs, max_rel_error=worst_rel,
+            tolerance=manifest["tolerance"], agrees=agrees,
+        )  # fmt: skip
+    if options.save:
+        import numpy as np
+
+        with zipfile.ZipFile(options.save, "w") as archive:
+            for name, array in dict(zip(names, outputs, strict=True)).items():
+                with archive.open(name + ".npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+    if options.benchmark:
+        taken = sorted(time_calls(model, inputs))
+        count = len(taken)
+        report["latency_us"] = {
+            "median": taken[count // 2] * 1e6, "p20": taken[count // 5] * 1e6,
+            "p80": taken[count * 4 // 5] * 1e6, "count": count,
+            "expected": manifest["expected"]["latency_us"],
+        }  # fmt: skip
+    if options.json:
+        print(json.dumps(report))
+        return status
+    if "agrees" in report:
+        print(
+            f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
+            f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
+            + ("agrees with the sample" if report["agrees"] else "DIFFERS")
+        )
+    pages = model.huge_pages
+    if pages.bytes:
+        print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")
+    else:
+        print(f"nothing on huge pages: {pages.reason}")
+    if "latency_us" in report:
+        latency = report["latency_us"]
+        expected = latency["expected"]
+        print(
+            f"median {latency['median']:.1f} us  p20 {latency['p20']:.1f} us  "
+            f"p80 {latency['p80']:.1f} us  ({latency['count']} calls"
+            + (f", {expected:.1f} us expected)" if expected else ")")
+        )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""One log file for all processes; standard error shows it when the user asks, and once only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collage_engine.control.run_control import RunControl
+from collage_engine.machine import logs
+from collage_engine.machine.worker import Worker, WorkerCrashed
+from collage_engine.store.store import Store, remembered
+
+DO = "tests.support.worker_targets:do"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of the logs; afterwards this process logs nowhere again."""
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    yield tmp_path / logs.FOLDER
+    logs._install(logs.LogSettings(), "")
+    logging.getLogger(logs.ROOT).propagate = True
+
+
+def lines(folder: Path) -> list[str]:
+    return (folder / logs.FILE_NAME).read_text().splitlines()
+
+
+def test_a_program_that_configures_nothing_gets_no_file_and_no_output(tmp_path):
+    code = (
+        "import logging; from collage_engine.machine.worker import Worker;"
+        f"w = Worker({DO!r});"
+        "w.call({'do': 'log', 'level': logging.ERROR, 'text': 'hidden'}); w.close();"
+        "logging.getLogger('collage_engine.x').error('hidden too')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout + done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_whole_family_writes_one_file_each_record_once(folder, capsys):
+    logs.configure(1)
+    with Worker(DO, name="outer-child") as worker:
+        worker.call({"do": "log", "level": logging.INFO, "text": "child says", "below": True})
+    written = lines(folder)
+    for text, name in (("child says", "outer-child"), ("grandchild", "collage-worker")):
+        (line,) = [line for line in written if line.endswith(text)]
+        assert re.search(rf"INFO +{name}\[\d+\] collage_engine.tests: ", line)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown.count("INFO collage_engine.tests: child says") == 1
+    assert shown.count("INFO collage_engine.tests: grandchild") == 1
+
+
+def test_standard_error_shows_nothing_unless_asked(folder, capsys):
+    logs.configure()
+    logging.getLogger("collage_engine.x").error("into the file")
+    assert lines(folder)[-1].endswith("collage_engine.x: into the file")
+    assert capsys.readouterr().err == ""
+
+
+def test_details_are_shown_at_the_second_v_and_do_not_fill_the_file(folder, capsys):
+    logs.configure(2)
+    logging.getLogger("collage_engine.x").debug("a detail")
+    assert capsys.readouterr().err == "DEBUG collage_engine.x: a detail\n"
+    assert lines(folder) == []
+
+
+def test_starts_crashes_and_ends_of_children_are_logged(folder):
+    logs.configure()
+    with Worker(DO, name="fragile") as worker, pytest.raises(WorkerCrashed):
+        worker.call({"do": "segv"})
+    with Worker(DO, name="steady") as worker:
+        worker.call({"do": "pid"})
+    written = "\n".join(lines(folder))
+    assert re.search(rf"child fragile started: {DO} below process \d+, number 1", written)
+    assert "child fragile is ended: killed by SIGSEGV: libfoo: bad pointer" in written
+    assert "child steady ended by its owner" in written
+
+
+def test_stages_and_warnings_of_a_run_go_to_the_file_but_not_to_standard_error(folder, capsys):
+    logs.configure(1)
+    events: list[object] = []
+    control = RunControl(events.append)
+    with control.stage("search") as report:
+        control.warn("the machine is busy")
+        report.detail = "3 covers"
+    assert len(events) == 3
+    texts = [line.partition("run_control: ")[2] for line in lines(folder)]
+    assert texts[0] == "stage search begins"
+    assert texts[1] == "the machine is busy"
+    assert re.fullmatch(r"stage search: \d+\.\d s 3 covers", texts[2])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_store_that_fails_is_no_obstacle_and_is_logged(folder, tmp_path):
+    logs.configure()
+    damaged = tmp_path / "measurements.db"
+    damaged.write_bytes(b"no database" * 100)
+    assert remembered(Store(damaged), "launch", lambda: 2.5) == 2.5
+    written = "\n".join(lines(folder))
+    assert "the constant 'launch' is not read: the measurement store" in written
+
+
+def test_a_large_file_is_renamed_and_every_process_goes_on_in_the_new_one(folder, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 2000)
+    logs.configure()
+    path = folder / logs.FILE_NAME
+    with Worker(DO) as worker:
+        for number in range(60):
+            text = f"record {number} " + 40 * "x"
+            logging.getLogger("collage_engine.x").info(text)
+            worker.call({"do": "log", "level": logging.INFO, "text": f"child {number}"})
+    names = sorted(p.name for p in folder.glob("collage.log*"))
+    assert names == ["collage.log", "collage.log.1", "collage.log.2", "collage.log.3"]
+    assert path.stat().st_size < 2500
+    newest = (folder / "collage.log.1").read_text() + path.read_text()
+    assert "record 59 " in newest and "child 59" in newest
+
+
+def test_a_folder_that_cannot_be_made_costs_the_log_only(tmp_path, monkeypatch, folder):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "file"))
+    assert logs.configure() is None
+    logging.getLogger("collage_engine.x").error("nowhere")
+
+
+def test_the_command_line_logs_what_it_did_and_v_shows_it(tmp_path):
+    def collage(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "collage_engine", *arguments],
+            env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+
+    quiet = collage("explain", "none.collage", "0")
+    assert quiet.stderr == "collage: there is no session file none.collage\n"
+    loud = collage("explain", "-v", "none.collage", "0")
+    assert "INFO collage_engine.cli.main: collage explain, version" in loud.stderr
+    assert loud.stderr.count("there is no session file") == 1
+    written = (tmp_path / "logs" / "collage.log").read_text()
+    assert written.count("SessionError: there is no session file none.collage") == 2
