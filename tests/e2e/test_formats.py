@@ -46,7 +46,7 @@ def placed(tmp_path_factory):
         workspace = OpenModel(str(folder / "net.onnx"), {})
         menu = workspace.menu(RunSettings(toolchains=TOOLCHAINS, threads=1))
         store = Store()
-        for record in sorted(menu.records, key=lambda r: bool(r.takes or r.gives)):
+        for record in sorted(menu.candidates, key=lambda r: bool(r.takes or r.gives)):
             us = 20.0 if record.takes or record.gives else 200.0 * len(record.nodes)
             cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=9)
             store.put(Measurement(key=record.key, cost=cost))

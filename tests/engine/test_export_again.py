@@ -11,7 +11,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages import export as exporting
+from collage_engine.run import export_again as exporting
 from tests import zoo
 
 

@@ -20,8 +20,8 @@ from collage_engine.tuning.job import ListTasks, TuningJob
 from tests import zoo
 
 
-class FakeWorkspace:
-    """A workspace whose file is, or is no more, the one that was read."""
+class FakeModel:
+    """A model whose file is, or is no more, the one that was read."""
 
     current = True
 
@@ -37,22 +37,22 @@ class FakeWorkspace:
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
     def build(control: object, fail: bool) -> None:
-        folder = child._workspace(tmp_path / "model.onnx", {}).folder
+        folder = child._opened(tmp_path / "model.onnx", {}).folder
         (folder / "confirm-1").mkdir()
         (folder / "confirm-1" / "model.so").touch()
         if fail:
             raise CollageError("no")
 
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(child, "_WORKSPACES", {})
-    monkeypatch.setattr(child, "OpenModel", FakeWorkspace)
+    monkeypatch.setattr(child, "_open_models", {})
+    monkeypatch.setattr(child, "OpenModel", FakeModel)
     monkeypatch.setitem(child._JOBS, "build", build)
     child.serve(("build", {"fail": False}), lambda _: None)
     with pytest.raises(CollageError):
         child.serve(("build", {"fail": True}), lambda _: None)
     (first,) = tmp_path.iterdir()
     assert list(first.iterdir()) == []
-    monkeypatch.setattr(FakeWorkspace, "current", False)
+    monkeypatch.setattr(FakeModel, "current", False)
     child.serve(("build", {"fail": False}), lambda _: None)
     (second,) = tmp_path.iterdir()
     assert second != first

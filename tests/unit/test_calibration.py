@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,21 +13,24 @@ import pytest
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.event import Log
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages import calibrate as stage_in_place
-from collage_engine.run.stages.calibrate import _Settling, ids
-from collage_engine.run.stages.search import find_covers
+from collage_engine.run.problem_data import ProblemData, candidates_of
+from collage_engine.run.stages import calibrate as stage
+from collage_engine.run.stages.calibrate import CalibrateResult, Calibration
+from collage_engine.run.stages.search import SearchResult, find_covers
 from collage_engine.search.api import check
-from collage_engine.search.problem import Problem
 from collage_engine.trials.calibration import Looked
 from collage_engine.trials.in_model_costs import InPlace
+from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -39,7 +41,9 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 
 
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
-    made = make_candidate(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
+    made = make_candidate(
+        GRAPH, ToolchainInstance(toolchain=name), tuple(map(OperatorNumber, nodes)), rule="region"
+    )
     repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
     cost = Cost(
         state="measured",
@@ -49,41 +53,7 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
         count=5,
         repeats_us=repeats,
     )
-    return CandidateRecord(
-        **{f: getattr(made, f) for f in made.__struct_fields__ if f not in ("cost", "key")},
-        cost=cost,
-        key=made.id,
-    )
-
-
-@dataclass
-class State:
-    """What ``_Settling`` and the search read of a run, without a model's file."""
-
-    records: list[CandidateRecord]
-    pins: tuple[Pin, ...] = ()
-    settings: RunSettings = field(default_factory=RunSettings)
-    said: list[str] = field(default_factory=list)
-    control: RunControl = field(init=False)
-
-    graph = GRAPH.record
-    model = SimpleNamespace(graph=GRAPH)
-
-    def __post_init__(self) -> None:
-        def emit(event: Any) -> None:
-            if isinstance(event, Log):
-                self.said.append(event.text)
-
-        self.control = RunControl(emit)
-
-    def by_id(self) -> dict[str, CandidateRecord]:
-        return {one.id: one for one in self.records}
-
-    def problem(self) -> Problem:
-        return make_problem(GRAPH.record, self.records, self.pins, {}, self.settings)
-
-    def doubt(self, *_: object) -> Any:
-        return SimpleNamespace(probability={})
+    return row(made, cost, key=made.id)
 
 
 class Covers:
@@ -103,20 +73,49 @@ class Covers:
         return Looked(parts={p: self.truth[p] for p in parts}, between_us=self.between_us)
 
 
-def settle(state: State, covers: Covers) -> Any:
-    run: Any = state
-    told: Any = covers
-    found = find_covers(run, None)  # type: ignore[arg-type]
-    settling = _Settling(run, None, told)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Outcome:
+    """What the stage made of a run's data."""
+
+    first: SearchResult
+    result: CalibrateResult
+    detail: str
+    calibration: Calibration
+    logged: list[str]
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        return self.result.placements
+
+    def costs(self) -> dict[Work, Cost]:
+        data = self.result.data
+        return {(c.instance.id, tuple(c.nodes)): data.costs.cost(c.id) for c in data.candidates}
+
+
+def calibrate(
+    data: ProblemData, covers: Covers, control: RunControl | None = None, **more: Any
+) -> Outcome:
+    logged: list[str] = []
+
+    def emit(event: object) -> None:
+        if isinstance(event, Log):
+            logged.append(event.text)
+
+    first = find_covers(data, {})
+    control = control or RunControl(emit)
+    calibration = Calibration(GRAPH, data, {}, covers, control, **more)
     report = StageReport("in-place", lambda _: None)
-    answer, placements = settling.go(found, report)
-    return SimpleNamespace(
-        first=found, answer=answer, placements=placements, detail=report.detail, settling=settling
-    )
+    result = calibration.run(first, report)
+    return Outcome(first, result, report.detail, calibration, logged)
 
 
-def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
-    return [record(name, nodes, us) for (name, nodes), us in alone.items()]
+def data(
+    alone: Mapping[Work, float],
+    pins: tuple[Pin, ...] = (),
+    settings: RunSettings | None = None,
+) -> ProblemData:
+    rows = [record(name, nodes, us) for (name, nodes), us in alone.items()]
+    return data_of(GRAPH, rows, pins, settings)
 
 
 def every_cover(names: Mapping[Work, float]) -> Iterator[list[Work]]:
@@ -144,31 +143,28 @@ ALONE: dict[Work, float] = {("lib", one): 1.0 for one in SINGLES} | {
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
-    state = State(offers(ALONE))
-    found = settle(state, Covers(truth, between_us=0.5))
-    assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
+    found = calibrate(data(ALONE), Covers(truth, between_us=0.5))
+    assert cover_of(found.first.placements[0]) == {("lib", one) for one in SINGLES}
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
     assert found.placements[0].estimated_us == pytest.approx(6.5)
-    for one in state.records:
-        if one.nodes != (1, 2):
-            assert one.cost.in_place == "seen" and one.cost.alone_us is not None
-            assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
-            assert one.cost.isolated().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
+    for work, cost in found.costs().items():
+        if work[1] != (1, 2):
+            assert cost.in_place == "seen" and cost.alone_us is not None
+            assert cost.median_us == pytest.approx(truth[work])
+            assert cost.isolated().median_us == pytest.approx(ALONE[work])
         else:
-            assert one.cost.in_place == "predicted"
+            assert cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
-    assert found.settling.whole_us == pytest.approx(7.0)
+    assert found.calibration.best_us == pytest.approx(7.0)
     assert found.detail.startswith("2 covers run, 6 candidates seen there; the best took 7 µs")
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_predicted_too_low_is_looked_into_and_found_out(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int,
 ) -> None:
     """Nothing is predicted to take more than alone, and all does: so the cover that truly takes
     least is reached, one disappointment after the other."""
-    monkeypatch.setattr(stage_in_place, "fit", lambda _: InPlace())
-    monkeypatch.setattr(stage_in_place, "TURNS", 500)
     draw = random.Random(seed)
     every = [*SINGLES, *PAIRS, (0, 1, 2), (1, 2, 3)]
     alone: dict[Work, float] = {
@@ -176,7 +172,7 @@ def test_what_is_predicted_too_low_is_looked_into_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = settle(State(offers(alone)), covers)
+    found = calibrate(data(alone), covers, fit_model=lambda _: InPlace(), turns=500)
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
@@ -185,39 +181,36 @@ def test_what_is_predicted_too_low_is_looked_into_and_found_out(
 
 def test_a_cover_is_looked_into_once_and_a_proposal_that_was_ends_it() -> None:
     covers = Covers(ALONE)
-    found = settle(State(offers(ALONE)), covers)
+    found = calibrate(data(ALONE), covers)
     assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
     assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
 
 
 def test_nothing_changes_where_no_cover_can_be_looked_into() -> None:
-    state = State(offers(ALONE))
-    before = list(state.records)
+    before = data(ALONE)
     covers = Covers(ALONE)
     covers.refused = lambda _: True
-    found = settle(state, covers)
-    assert (found.answer, found.placements) == found.first
-    assert state.records == before and "no cover could be looked into" in found.detail
-    assert state.said == ["a cover could not be looked into: it crashed"] * 2
+    found = calibrate(before, covers)
+    assert found.result.answer == found.first.answer
+    assert found.placements == found.first.placements
+    assert found.result.data == before and "no cover could be run" in found.detail
+    assert found.logged == ["a cover could not be run: it crashed"] * 2
 
 
-def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stage_in_place, "fit", lambda _: InPlace())
+def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into() -> None:
     one, other = ("lib", PAIRS[0]), ("lib", PAIRS[2])
     pairs = {one, other}
     alone = ALONE | {one: 2.4, other: 2.5}
     truth = {key: 4.0 if len(key[1]) == 1 else 9.0 for key in alone} | {one: 7.5, other: 2.5}
     covers = Covers(truth)
     covers.refused = pairs.issuperset
-    found = settle(State(offers(alone)), covers)
+    found = calibrate(data(alone), covers, fit_model=lambda _: InPlace())
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
     # The second best in its place; and when the same is proposed again, what is next then.
     single = [("lib", nodes) for nodes in SINGLES]
     assert {one, *single[2:]} in run and {*single[:2], other} in run
-    assert len(found.settling.failed) == 1
+    assert len(found.calibration.failed) == 1
     assert found.detail.startswith(f"{len(run)} covers run")
     # The best of those that ran is confirmed beside the search's own.
     assert any(
@@ -225,60 +218,61 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into(
     )
 
 
-def test_after_the_last_look_the_search_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_in_place, "TURNS", 1)
+def test_after_the_last_look_the_search_knows_it() -> None:
     alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
     truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
     truth |= {("tvm", two): 20.0 for two in PAIRS}
-    state = State(offers(alone))
     covers = Covers(truth)
-    settle(state, covers)
+    found = calibrate(data(alone), covers, turns=1)
     assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
-    for one in state.records:
-        if any((one.instance.id, one.nodes) in parts for parts in covers.seen):
-            assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
+    for work, cost in found.costs().items():
+        if any(work in parts for parts in covers.seen):
+            assert cost.median_us == pytest.approx(truth[work])
 
 
 def test_a_search_that_finds_nothing_later_leaves_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state = State(offers(ALONE))
-    before = list(state.records)
-    asked = [0]
+    before = data(ALONE)
+    asked: list[CostTable] = []
+    first = find_covers(before, {})
 
-    def find(*_: object) -> Any:
-        asked[0] += 1
+    def find(corrected: ProblemData, not_offered: object) -> SearchResult:
+        if corrected is before:
+            return first
+        asked.append(corrected.costs)
         raise InfeasibleError("no placement was found: too wide", {})
 
-    monkeypatch.setattr(stage_in_place, "find_covers", find)
+    monkeypatch.setattr(stage, "find_covers", find)
     truth = {key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()}
-    found = settle(state, Covers(truth))
-    assert asked == [1] and state.records == before
-    assert found.placements[0] == found.first[1][0]
+    found = calibrate(before, Covers(truth))
+    assert len(asked) == 1 and found.result.data == before
+    assert found.placements[0] == first.placements[0]
     # The cover that ran fastest is known all the same.
     assert cover_of(found.placements[-1]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
 
 
 def test_cancelling_ends_it_before_the_next_cover() -> None:
+    control = RunControl()
+
     class Stopped(Covers):
         def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            state.control.cancelled.set()
+            control.cancelled.set()
             return super().look(cover)
 
-    state = State(offers(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
-        settle(state, covers)
+        calibrate(data(ALONE), covers, control)
     assert len(covers.seen) == 1
 
 
-def checked(state: State, covers: Covers) -> Sequence[set[str]]:
+def checked(given: ProblemData, covers: Covers) -> Sequence[set[str]]:
     """Candidates of every cover that was looked into, each a cover under the pins."""
-    by_work = {(one.instance.id, one.nodes): one.id for one in state.records}
+    by_work = {(c.instance.id, tuple(c.nodes)): c.id for c in given.candidates}
     found = []
     for parts in covers.seen:
         cover = [by_work[part] for part in sorted(parts, key=lambda p: p[1])]
-        assert isinstance(check(state.problem(), cover), float)
+        assert isinstance(check(given.problem(), cover), float)
         found.append(set(cover))
     return found
 
@@ -295,37 +289,36 @@ def checked(state: State, covers: Covers) -> Sequence[set[str]]:
 )
 def test_only_covers_under_the_pins_are_looked_into(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
-    state = State(offers(alone), pins=(pin,))
+    given = data(alone, pins=(pin,))
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = settle(state, covers)
-    assert checked(state, covers)
+    found = calibrate(given, covers)
+    assert checked(given, covers)
     for placement in found.placements:
-        assert isinstance(check(state.problem(), ids(placement)), float)
+        cover = candidates_of(placement)
+        assert isinstance(check(found.result.data.problem(), cover), float)
 
 
 def test_limits_on_runtimes_are_kept() -> None:
     alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
     settings = RunSettings(allow_runtimes=("tvm",))
-    state = State(offers(alone), settings=settings)
+    given = data(alone, settings=settings)
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = settle(state, covers)
-    assert checked(state, covers)
+    found = calibrate(given, covers)
+    assert checked(given, covers)
     assert {name for p in found.placements for name, _ in cover_of(p)} == {"tvm"}
 
 
 def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    state = State(offers(ALONE), settings=RunSettings(percentile=80))
+    given = data(ALONE, settings=RunSettings(percentile=80))
     truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
-    found = settle(state, Covers(truth))
-    seen = next(one.cost for one in state.records if one.nodes == (0, 1))
+    found = calibrate(given, Covers(truth))
+    seen = found.costs()["tvm", (0, 1)]
     assert seen.at(80) == pytest.approx(3.5 * record("tvm", (0, 1), 1.0).cost.at(80))
     assert found.placements[0].estimated_us == pytest.approx(2 * seen.at(80))
 
 
-def test_no_look_begins_after_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_look_begins_after_the_time_is_up() -> None:
     later = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
-    monkeypatch.setattr(stage_in_place, "time", clock)
 
     class Slow(Covers):
         def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
@@ -333,9 +326,8 @@ def test_no_look_begins_after_the_time_is_up(monkeypatch: pytest.MonkeyPatch) ->
             return super().look(cover)
 
     covers = Slow({key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()})
-    state = State(offers(ALONE))
-    found = settle(state, covers)
+    found = calibrate(data(ALONE), covers, clock=lambda: time.monotonic() + later[0])
     assert covers.seen == [frozenset(("lib", one) for one in SINGLES)]
     # One look is always had, and the search knows it.
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
-    assert all(one.cost.in_place for one in state.records)
+    assert all(cost.in_place for cost in found.costs().values())

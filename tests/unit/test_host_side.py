@@ -26,6 +26,7 @@ from collage_engine.planning.problem import best_placements, make_problem, pin_v
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
@@ -70,13 +71,14 @@ def placed(
     constants: dict[str, float],
     *pins: Pin,
 ) -> Any:
-    problem = make_problem(graph.record, records, pins, constants, SETTINGS)
+    problem = make_problem(graph.record, records, table_of(records), pins, constants, SETTINGS)
     search = reuse(problem, None)
     answer = solve(problem, previous=search)
     if answer.infeasible is not None:
         return None, answer
     by_id = {r.id: r for r in records}
-    return best_placements(graph.record, by_id, problem, search, SETTINGS)[0], answer
+    costs = table_of(records)
+    return best_placements(graph.record, by_id, costs, problem, search, SETTINGS)[0], answer
 
 
 def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:
@@ -118,7 +120,7 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
     assert [p.device_why for p in placement.partitions] == ["default", "only", "default"]
     assert answer.cost_us == pytest.approx(103.0)
-    problem = make_problem(graph.record, records, (), costs(50.0), SETTINGS)
+    problem = make_problem(graph.record, records, table_of(records), (), costs(50.0), SETTINGS)
     assert device_words(problem, answer.cover, 1) == [
         "It is on cpu: nothing on another device takes it."
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.importer import ImportedModel
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
@@ -75,10 +76,11 @@ class KeepTolerance:
             return AccuracyResult(
                 data=data, counts=inputs.measuring.counts, placements=inputs.placements, kept=None
             )
-        wider = _WiderCandidates(inputs)
+        model = inputs.open_model.model
+        wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, inputs.deadline)
         with control.stage("accuracy") as report:
             kept = covers_within(
-                inputs.open_model.model,
+                model,
                 data.problem(),
                 data.records(),
                 (inputs.sample, *inputs.further_samples),
@@ -110,12 +112,19 @@ class KeepTolerance:
 class _WiderCandidates:
     """The candidates of the search for covers within the tolerance, as they become more."""
 
-    def __init__(self, inputs: AccuracyInputs) -> None:
-        self.data = inputs.data
-        self.model = inputs.open_model.model
-        self.measuring = inputs.measuring
-        self.tolerance = inputs.tolerance
-        self.deadline = inputs.deadline
+    def __init__(
+        self,
+        model: ImportedModel,
+        data: ProblemData,
+        measuring: Measuring,
+        tolerance: float,
+        deadline: float,
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.measuring = measuring
+        self.tolerance = tolerance
+        self.deadline = deadline
 
     def measure_rest(self) -> Sequence[CandidateRecord]:
         """Measure what was left out for being slower than what turned out to be inadmissible."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -19,6 +21,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem import DRIFT_CONSTANT, RUNNERS_UP
+from collage_engine.records.cost import Cost
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
@@ -27,8 +30,9 @@ from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import k_best, reuse, solve
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
+from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from collage_engine.timing.precompile import make_ready
 from collage_engine.timing.protocol import sittings
 from collage_engine.transitions.transitions import transition_constants
@@ -74,6 +78,18 @@ class MeasureResult:
     """The run's inputs, by name."""
 
 
+class Remeasures(Protocol):
+    """Measures known candidates once more."""
+
+    counts: CandidateCounts
+
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
+    ) -> Mapping[str, Cost]:
+        """Isolated costs by key, old and new repeats merged; ``renew``: in another process."""
+        ...
+
+
 class Measure:
     """Measures isolated costs, hand-overs and the run-to-run drift."""
 
@@ -101,7 +117,9 @@ class Measure:
                 data, left_out = work.measure_needed_by_precision(data, budget)
             # In this order: which merged candidates there are follows from the stored costs, so
             # that a run from the store proposes the same ones and finds them there.
-            data, again = work.remeasure(data, budget)
+            data, again = remeasure(
+                data, measuring, inputs.open_model.store, budget, work.drift_here
+            )
             if again and settings.measure != "all":
                 data, left_out = work.measure_needed(data, budget, audit=False)
             data = work.coalesce(data, budget)
@@ -207,40 +225,6 @@ class _Measurement:
         )
         return data, needed.words()
 
-    def remeasure(self, data: ProblemData, budget: Budget) -> tuple[ProblemData, bool]:
-        """Measure those candidates again whose exact costs matter most.
-
-        A run that takes all costs from the store measures nothing anew.
-
-        Returns:
-            The data, and whether any candidate was measured again.
-        """
-        if budget.spent or not self.measuring.counts.measured:
-            return data, False
-        store, threads = self.open_model.store, threads_of(self.settings)
-        known = recall(store, threads)
-        second_process = budget.seconds - budget.left >= SECOND_PROCESS_FROM_S
-        # More repeats in the same process tell nothing of what another one would say.
-        wanted = _uncertain(data, None if second_process else 0.0)
-        second_process = second_process and (bool(wanted) or not enough(known))
-        if second_process:
-            wanted |= _drawn(data, wanted, DRIFT_SAMPLE - len(wanted))
-        if not wanted:
-            return data, False
-        groups = group_candidates([c for c in data.candidates if c.id in wanted])
-        deadline = min(budget.deadline, time.monotonic() + REMEASURING_S)
-        before = {
-            c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates
-        }
-        costs = self.measuring.again(groups, deadline, renew=second_process)
-        if second_process:
-            pairs = [
-                two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))
-            ]
-            learnt = drift(learn(store, threads, pairs), self.drift_here)
-            data = data.with_constants({DRIFT_CONSTANT: learnt})
-        return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
-
     def coalesce(self, data: ProblemData, budget: Budget) -> ProblemData:
         """Merge touching partitions of the best covers into candidates, and measure these."""
         for _ in range(MERGE_ROUNDS):
@@ -256,6 +240,47 @@ class _Measurement:
             self.control.emit(RunUpdate(candidates=data.records()))
             data = data.with_costs(self.measuring.add(merged, costs, budget.deadline))
         return data
+
+
+def remeasure(
+    data: ProblemData, measuring: Remeasures, store: Store, budget: Budget, drift_here: float
+) -> tuple[ProblemData, bool]:
+    """Measure those candidates again whose exact costs matter most.
+
+    A run that takes all costs from the store measures nothing anew. A run that has measured for
+    long does it in a second process and learns from that how far medians drift between processes.
+
+    Args:
+        data: The measured candidates.
+        measuring: Measures candidates again.
+        store: Where the run-to-run drift is kept.
+        budget: The time for measuring.
+        drift_here: Run-to-run drift as a share, until the store knows better.
+
+    Returns:
+        The data, and whether any candidate was measured again.
+    """
+    if budget.spent or not measuring.counts.measured:
+        return data, False
+    threads = threads_of(data.settings)
+    known = recall(store, threads)
+    second_process = budget.seconds - budget.left >= SECOND_PROCESS_FROM_S
+    # More repeats in the same process tell nothing of what another one would say.
+    wanted = _uncertain(data, None if second_process else 0.0)
+    second_process = second_process and (bool(wanted) or not enough(known))
+    if second_process:
+        wanted |= _drawn(data, wanted, DRIFT_SAMPLE - len(wanted))
+    if not wanted:
+        return data, False
+    groups = group_candidates([c for c in data.candidates if c.id in wanted])
+    deadline = min(budget.deadline, time.monotonic() + REMEASURING_S)
+    before = {c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates}
+    costs = measuring.again(groups, deadline, renew=second_process)
+    if second_process:
+        pairs = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
+        learnt = drift(learn(store, threads, pairs), drift_here)
+        data = data.with_constants({DRIFT_CONSTANT: learnt})
+    return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
 
 
 def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:

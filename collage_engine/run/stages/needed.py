@@ -3,11 +3,11 @@
 First the whole model and the heavy operators by themselves are measured, on which the bounds of all
 larger candidates rest. Then the best cover is searched as if every unmeasured candidate were as
 fast as its bound allows, and its unmeasured candidates are measured; this is repeated until that
-cover is measured throughout: then no cover with an unmeasured candidate can cost less
-(``search.lazy_measuring``). A bound is what bytes and operations prove (``bounds.certified``) or,
-where that is more, what ``bounds.heuristic`` assumes. A few candidates that only the assumption leaves
-out are measured all the same, drawn at random, to audit it; when one clearly breaks it, more are
-drawn.
+cover is measured throughout: then no cover with an unmeasured candidate can cost less (see
+``search.lazy_measuring``). A bound is what bytes and operations prove (``bounds.certified``) or,
+where that is more, what ``bounds.heuristic`` assumes. A few candidates that only the assumption
+leaves out are measured all the same, drawn at random, to audit it; when one clearly breaks it, more
+are drawn.
 
 Verdicts on pins compare covers with and without a pin, so all of these are made certain.
 """
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -30,8 +31,8 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.lazy_measuring import LazyResult, measure_lazily, rank_unmeasured
 from collage_engine.search.limits import limits_in_words, without_limit
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.timing.candidate_timing import Measuring, in_order
-from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.candidate_timing import in_order
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
 
 AUDIT_SIZE, AUDIT_SHARE = 6, 0.02
 """Candidates that one audit measures: so many, or this share of those left out, whichever is more;
@@ -52,6 +53,16 @@ PINS_APART = 6
 further searches."""
 
 
+class MeasuresInWaves(Protocol):
+    """Measures some of the candidates that a run counts."""
+
+    def wave(
+        self, groups: Sequence[CandidateGroup], deadline: float, left: int
+    ) -> Mapping[str, Cost]:
+        """Isolated costs by key; ``left``: keys that are unmeasured now."""
+        ...
+
+
 class Needed:
     """Decides which of a model's candidates must be measured, and has them measured.
 
@@ -65,7 +76,7 @@ class Needed:
         self,
         graph: DataflowGraph,
         data: ProblemData,
-        measuring: Measuring,
+        measuring: MeasuresInWaves,
         deadline: float,
         keep: Sequence[CoverPart] = (),
     ) -> None:
