@@ -1,8 +1,4 @@
-"""Every action as data: menus, toolbar, shortcuts, command palette and help come from this list.
-
-``run`` names a method of the main window, or of the document's window when it starts with a dot.
-``needs``: what must be there for it to be enabled.
-"""
+"""Every action as data: menus, toolbar, shortcuts, command palette and help are made of it."""
 
 from __future__ import annotations
 
@@ -21,14 +17,20 @@ Need = Literal[
     "pins",
     "run",
 ]
+"""What must be there for an action to be enabled; ``still`` is a document that does not run,
+``idle`` one that could run."""
 
 
 @dataclass(frozen=True)
 class ActionSpec:
+    """What an action is called, where it is found, and what carries it out."""
+
     id: str
     title: str
     menu: str
-    run: str
+    target: str
+    """The method that carries it out: a dotted path from the main window, or from the current
+    document's window when it begins with a dot."""
     keys: tuple[str, ...] = ()
     tip: str = ""
     needs: Need = "nothing"
@@ -36,139 +38,176 @@ class ActionSpec:
     group: str = ""
     """Actions of one exclusive group; a separator is drawn where the group changes."""
     argument: str = ""
+    """What the method is called with, if anything."""
+
+    @property
+    def on_page(self) -> bool:
+        """Whether it acts on the current document's window."""
+        return self.target.startswith(".")
+
+    @property
+    def method(self) -> str:
+        """The dotted path of the method, without the leading dot."""
+        return self.target.removeprefix(".")
 
 
 MENUS = ("File", "Edit", "View", "Graph", "Pin", "Run", "Compare", "Export", "Help")
 
-A = ActionSpec
 ACTIONS: tuple[ActionSpec, ...] = (
-    A("open", "Open…", "File", "open_dialog", ("Ctrl+O",), "Open a model or a session"),
-    A(
+    ActionSpec(
+        "open", "Open…", "File", "documents.open_dialog", ("Ctrl+O",), "Open a model or a session"
+    ),
+    ActionSpec(
         "sample",
-        "Open the sample",
+        "Open the sample model",
         "File",
-        "open_sample",
+        "documents.open_sample",
         (),
         "A small model that is packaged with the explorer",
     ),
-    A("reload", "Reload", "File", "reload", ("F5",), "Import the model file again", "still"),
-    A(
+    ActionSpec(
+        "reload",
+        "Reload",
+        "File",
+        "documents.reload",
+        ("F5",),
+        "Import the model file again",
+        "still",
+    ),
+    ActionSpec(
         "save",
         "Save session",
         "File",
-        "save",
+        "documents.save",
         ("Ctrl+S",),
         "Everything of this document in one file",
         "graph",
     ),
-    A("save_as", "Save session as…", "File", "save_as", ("Ctrl+Shift+S",), "", "graph"),
-    A(
+    ActionSpec(
+        "save_as", "Save session as…", "File", "documents.save_as", ("Ctrl+Shift+S",), "", "graph"
+    ),
+    ActionSpec(
         "connection",
         "Connection…",
         "File",
-        "choose_connection",
+        "engine.choose_connection",
         (),
         "Where the engine runs",
         group="engine",
     ),
-    A(
+    ActionSpec(
         "restart",
         "Restart the engine",
         "File",
-        "restart_engine",
+        "engine.restart",
         ("Ctrl+Shift+R",),
         "Nothing that was measured is lost",
         group="engine",
     ),
-    A("settings", "Settings…", "File", "show_preferences", ("Ctrl+,",), "", group="engine"),
-    A(
+    ActionSpec(
+        "settings", "Settings…", "File", "show_preferences", ("Ctrl+,",), "", group="engine"
+    ),
+    ActionSpec(
         "close",
         "Close document",
         "File",
-        "close_current",
+        "documents.close_current",
         ("Ctrl+W",),
         "",
         "document",
         group="close",
     ),
-    A("quit", "Quit", "File", "close", ("Ctrl+Q",), "", group="close"),
-    A("undo", "Undo", "Edit", "undo", ("Ctrl+Z",), "", "document"),
-    A("redo", "Redo", "Edit", "redo", ("Ctrl+Shift+Z", "Ctrl+Y"), "", "document"),
-    A(
+    ActionSpec("quit", "Quit", "File", "close", ("Ctrl+Q",), "", group="close"),
+    ActionSpec("undo", "Undo", "Edit", "undo", ("Ctrl+Z",), "", "document"),
+    ActionSpec("redo", "Redo", "Edit", "redo", ("Ctrl+Shift+Z", "Ctrl+Y"), "", "document"),
+    ActionSpec(
         "find",
         "Find…",
         "Edit",
-        ".find_in_graph",
+        ".navigation.find",
         ("Ctrl+F",),
         "Text or regular expression",
         "graph",
         group="find",
     ),
-    A("find_next", "Find next", "Edit", ".find_next", ("F3", "Ctrl+G"), "", "graph", group="find"),
-    A(
+    ActionSpec(
+        "find_next",
+        "Find next",
+        "Edit",
+        ".navigation.find_next",
+        ("F3", "Ctrl+G"),
+        "",
+        "graph",
+        group="find",
+    ),
+    ActionSpec(
         "find_previous",
         "Find previous",
         "Edit",
-        ".find_previous",
+        ".navigation.find_previous",
         ("Shift+F3", "Ctrl+Shift+G"),
         "",
         "graph",
         group="find",
     ),
-    A(
+    ActionSpec(
         "same_operator",
         "Highlight all of this operator",
         "Edit",
-        ".highlight_operator",
+        ".navigation.highlight_same_operator",
         ("Ctrl+H",),
         "",
         "selection",
         group="find",
     ),
-    A(
+    ActionSpec(
         "select_partition",
         "Select the partition",
         "Edit",
-        ".select_partition",
+        ".navigation.select_partition",
         ("Ctrl+E",),
         "",
         "selection",
         group="select",
     ),
-    A(
+    ActionSpec(
         "select_none",
         "Select nothing",
         "Edit",
-        ".select_none",
+        ".navigation.select_nothing",
         ("Ctrl+Shift+A",),
         "",
         "selection",
         group="select",
     ),
-    A(
+    ActionSpec(
         "copy_names",
         "Copy node names",
         "Edit",
-        ".copy_names",
+        ".navigation.copy_names",
         ("Ctrl+Shift+C",),
         "",
         "selection",
         group="select",
     ),
-    A("fit", "Fit the graph", "View", ".fit", ("F", "Ctrl+0"), "", "graph"),
-    A(
+    ActionSpec("fit", "Fit the graph", "View", ".navigation.fit", ("F", "Ctrl+0"), "", "graph"),
+    ActionSpec(
         "zoom_selection",
         "Zoom to the selection",
         "View",
-        ".zoom_selection",
+        ".navigation.zoom_to_selection",
         ("Z",),
         "",
         "selection",
     ),
-    A("zoom_in", "Zoom in", "View", ".zoom_in", ("Ctrl++", "Ctrl+="), "", "graph"),
-    A("zoom_out", "Zoom out", "View", ".zoom_out", ("Ctrl+-",), "", "graph"),
-    A("actual", "Actual size", "View", ".zoom_actual", ("Ctrl+1",), "", "graph"),
-    A(
+    ActionSpec(
+        "zoom_in", "Zoom in", "View", ".navigation.zoom_in", ("Ctrl++", "Ctrl+="), "", "graph"
+    ),
+    ActionSpec("zoom_out", "Zoom out", "View", ".navigation.zoom_out", ("Ctrl+-",), "", "graph"),
+    ActionSpec(
+        "actual", "Actual size", "View", ".navigation.zoom_to_actual_size", ("Ctrl+1",), "", "graph"
+    ),
+    ActionSpec(
         "minimap",
         "Minimap",
         "View",
@@ -176,9 +215,9 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Ctrl+M",),
         "",
         checkable=True,
-        group="look",
+        group="display",
     ),
-    A(
+    ActionSpec(
         "horizontal",
         "Left to right",
         "View",
@@ -186,9 +225,9 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Ctrl+K",),
         "",
         checkable=True,
-        group="look",
+        group="display",
     ),
-    A(
+    ActionSpec(
         "fold",
         "Fold into columns",
         "View",
@@ -196,9 +235,9 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Ctrl+L",),
         "",
         checkable=True,
-        group="look",
+        group="display",
     ),
-    A(
+    ActionSpec(
         "theme_system",
         "Theme: follow the system",
         "View",
@@ -209,7 +248,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         group="theme",
         argument="system",
     ),
-    A(
+    ActionSpec(
         "theme_light",
         "Theme: light",
         "View",
@@ -220,7 +259,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         group="theme",
         argument="light",
     ),
-    A(
+    ActionSpec(
         "theme_dark",
         "Theme: dark",
         "View",
@@ -231,7 +270,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         group="theme",
         argument="dark",
     ),
-    A(
+    ActionSpec(
         "theme_contrast",
         "Theme: high contrast",
         "View",
@@ -242,7 +281,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         group="theme",
         argument="contrast",
     ),
-    A(
+    ActionSpec(
         "bigger",
         "Larger text",
         "View",
@@ -251,71 +290,81 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "",
         group="text",
     ),
-    A("smaller", "Smaller text", "View", "text_smaller", ("Ctrl+Alt+-",), "", group="text"),
-    A(
+    ActionSpec(
+        "smaller", "Smaller text", "View", "text_smaller", ("Ctrl+Alt+-",), "", group="text"
+    ),
+    ActionSpec(
         "collapse_scopes",
         "Collapse name scopes",
         "Graph",
-        ".collapse_scopes",
+        ".picture.collapse_scopes",
         ("Ctrl+Shift+K",),
         "",
         "graph",
     ),
-    A(
+    ActionSpec(
         "collapse_partitions",
         "Collapse partitions",
         "Graph",
-        ".collapse_partitions",
+        ".picture.collapse_partitions",
         ("Ctrl+Alt+K",),
         "",
         "placement",
     ),
-    A("expand_all", "Expand everything", "Graph", ".expand_all", ("Ctrl+Shift+E",), "", "graph"),
-    A(
+    ActionSpec(
+        "expand_all",
+        "Expand everything",
+        "Graph",
+        ".picture.expand_all",
+        ("Ctrl+Shift+E",),
+        "",
+        "graph",
+    ),
+    ActionSpec(
         "enter_group",
         "Enter group",
         "Graph",
-        ".enter_group",
+        ".picture.enter_group",
         (),
-        "Enter on a box does the same",
+        "The Enter key on a box does the same",
         "selection",
         group="walk",
     ),
-    A(
+    ActionSpec(
         "leave_group",
-        "Collapse the group around",
+        "Collapse the surrounding group",
         "Graph",
-        ".leave_group",
+        ".picture.leave_group",
         (),
-        "Backspace does the same",
+        "The Backspace key does the same",
         "selection",
         group="walk",
     ),
-    A(
+    ActionSpec(
         "producer",
         "To the producer",
         "Graph",
-        ".to_producer",
+        ".navigation.to_producer",
         ("Alt+Up",),
         "",
         "selection",
         group="walk",
     ),
-    A(
+    ActionSpec(
         "consumer",
         "To the consumer",
         "Graph",
-        ".to_consumer",
+        ".navigation.to_consumer",
         ("Alt+Down",),
         "",
         "selection",
         group="walk",
     ),
-    A(
+    ActionSpec(
         "colour_toolchain",
         "Colour by toolchain",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("1",),
         "",
         "graph",
@@ -323,11 +372,11 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "toolchain",
     ),
-    A(
+    ActionSpec(
         "colour_cost",
         "Colour by cost",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("2",),
         "",
         "graph",
@@ -335,11 +384,11 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "cost",
     ),
-    A(
+    ActionSpec(
         "colour_gain",
         "Colour by gain over the baseline",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("3",),
         "",
         "graph",
@@ -347,23 +396,23 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "gain",
     ),
-    A(
-        "colour_in_place",
-        "Colour by in place against estimated",
+    ActionSpec(
+        "colour_in_model",
+        "Colour by in-model against estimated cost",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("4",),
         "",
         "graph",
         True,
         "colour",
-        "in-place",
+        "in-model",
     ),
-    A(
+    ActionSpec(
         "colour_state",
         "Colour by measured or estimated",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("5",),
         "",
         "graph",
@@ -371,11 +420,11 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "state",
     ),
-    A(
+    ActionSpec(
         "colour_device",
         "Colour by device",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("6",),
         "",
         "graph",
@@ -383,11 +432,11 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "device",
     ),
-    A(
+    ActionSpec(
         "colour_changes",
         "Colour by changes between runs",
         "Graph",
-        ".set_mode",
+        ".picture.set_mode",
         ("7",),
         "",
         "graph",
@@ -395,214 +444,234 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "colour",
         "changes",
     ),
-    A(
+    ActionSpec(
         "pin_menu",
         "Pin to a toolchain…",
         "Pin",
-        ".pin_menu",
+        ".pins.open_pin_menu",
         ("P",),
         "Demand a toolchain for the selection",
         "selection",
     ),
-    A(
+    ActionSpec(
         "never_menu",
         "Never on a toolchain…",
         "Pin",
-        ".never_menu",
+        ".pins.open_never_menu",
         ("Shift+P",),
         "Forbid a toolchain for the selection",
         "selection",
     ),
-    A(
+    ActionSpec(
         "exactly",
         "As exactly one partition",
         "Pin",
-        ".pin_exactly",
+        ".pins.pin_exactly",
         ("Ctrl+Alt+P",),
         "",
         "selection",
     ),
-    A(
+    ActionSpec(
         "together",
         "Together",
         "Pin",
-        ".pin_together",
+        ".pins.pin_together",
         ("Ctrl+Alt+T",),
-        "In one partition, others welcome",
+        "In one partition, which may hold other nodes too",
         "selection",
     ),
-    A(
+    ActionSpec(
         "keep_partition",
         "Keep this partition",
         "Pin",
-        ".keep_partition",
+        ".pins.keep_partition",
         ("K",),
-        "Pin it as it is now",
+        "Pin the partition as it is now",
         "selection",
         group="now",
     ),
-    A("pin_all", "Pin all as now", "Pin", ".pin_all", (), "", "placement", group="now"),
-    A(
+    ActionSpec(
+        "pin_all", "Pin all as now", "Pin", ".pins.pin_all", (), "", "placement", group="now"
+    ),
+    ActionSpec(
         "free",
         "Free the selection",
         "Pin",
-        ".free_selection",
+        ".pins.free_selection",
         ("Del",),
         "",
         "selection",
         group="free",
     ),
-    A("free_all", "Free all", "Pin", ".free_all", (), "", "pins", group="free"),
-    A(
+    ActionSpec("free_all", "Free all", "Pin", ".pins.free_all", (), "", "pins", group="free"),
+    ActionSpec(
         "save_pins",
         "Save pins and placement…",
         "Pin",
-        ".save_pins",
+        ".pins.save",
         (),
         "To apply them to the next version of the model",
         "graph",
         group="files",
     ),
-    A(
+    ActionSpec(
         "load_pins",
         "Apply pins from a file…",
         "Pin",
-        ".load_pins",
+        ".pins.load",
         (),
-        "Says what no longer matches",
+        "Names the pins that no longer match",
         "graph",
         group="files",
     ),
-    A("run", "Run", "Run", ".run", ("Ctrl+R",), "Find, measure, search, confirm", "idle"),
-    A(
+    ActionSpec(
+        "run",
+        "Run",
+        "Run",
+        ".runs.start",
+        ("Ctrl+R",),
+        "Find candidates, measure them, search, confirm the placement",
+        "idle",
+    ),
+    ActionSpec(
         "search",
         "Search again",
         "Run",
-        ".run_or_search",
+        ".runs.search_or_start",
         ("Space",),
-        "On stored costs, under the pins",
+        "On stored costs and under the current pins",
         "idle",
     ),
-    A(
+    ActionSpec(
         "preflight",
-        "Check first",
+        "Check before running",
         "Run",
-        ".preflight",
+        ".runs.preflight",
         ("Ctrl+Shift+F",),
-        "What a run would do, before anything is spent",
+        "What a run would do, without measuring anything",
         "idle",
     ),
-    A("cancel", "Cancel", "Run", ".cancel", ("Ctrl+.",), "What was measured is kept", "running"),
-    A(
+    ActionSpec(
+        "cancel",
+        "Cancel",
+        "Run",
+        ".runs.cancel",
+        ("Ctrl+.",),
+        "What was measured is kept",
+        "running",
+    ),
+    ActionSpec(
         "measure",
         "Measure the selection on every toolchain",
         "Run",
-        ".measure_selection",
+        ".runs.measure_selection",
         ("Ctrl+T",),
-        "As one partition; it joins the search",
+        "As one partition that takes part in later searches",
         "selection",
         group="try",
     ),
-    A(
+    ActionSpec(
         "measure_longer",
         "Measure again, longer",
         "Run",
-        ".measure_longer",
+        ".runs.measure_longer",
         ("Ctrl+Shift+T",),
         "",
         "selection",
         group="try",
     ),
-    A(
+    ActionSpec(
         "own_placement",
         "Use this placement as a baseline",
         "Run",
-        ".own_placement",
+        ".runs.use_as_baseline",
         (),
-        "The shown placement with the pins applied by hand; measured in the next run",
+        "The next run measures the shown placement, changed as the pins demand",
         "placement",
         group="try",
     ),
-    A(
+    ActionSpec(
         "runner_up",
         "Show the runner-up placement",
         "Compare",
-        ".show_runner_up",
+        ".runs.show_runner_up",
         (),
         "",
         "placement",
     ),
-    A("show_last", "Show the last run", "Compare", ".show_last_run", (), "", "run"),
-    A(
+    ActionSpec("show_last", "Show the last run", "Compare", ".runs.show_last", (), "", "run"),
+    ActionSpec(
         "reference_run",
         "Compare with this run",
         "Compare",
-        ".use_as_reference",
+        ".runs.compare_with_shown",
         (),
         "The shown run becomes the reference",
         "run",
     ),
-    A(
+    ActionSpec(
         "reference_best",
         "Compare with the best baseline",
         "Compare",
-        ".reference_best",
+        ".runs.compare_with_best_baseline",
         (),
         "",
         "run",
     ),
-    A("changes", "Show changes in the graph", "Compare", ".show_changes", (), "", "run"),
-    A(
+    ActionSpec(
+        "changes", "Show changes in the graph", "Compare", ".picture.show_changes", (), "", "run"
+    ),
+    ActionSpec(
         "artifact",
         "Compiled artifact…",
         "Export",
-        ".export_artifact",
+        ".export.artifact",
         ("Ctrl+Shift+X",),
         "A folder that runs without the explorer",
         "run",
     ),
-    A(
+    ActionSpec(
         "report",
         "Report…",
         "Export",
-        ".export_report",
+        ".export.report",
         (),
         "One HTML file with the graph as SVG",
         "graph",
     ),
-    A(
+    ActionSpec(
         "png_view",
         "Graph as PNG: what is visible…",
         "Export",
-        ".export_png_view",
+        ".export.png_of_view",
         (),
         "",
         "graph",
         group="pictures",
     ),
-    A(
+    ActionSpec(
         "png_selection",
         "Graph as PNG: the selection…",
         "Export",
-        ".export_png_selection",
+        ".export.png_of_selection",
         (),
         "",
         "selection",
         group="pictures",
     ),
-    A(
+    ActionSpec(
         "png_whole",
         "Graph as PNG: whole, in tiles…",
         "Export",
-        ".export_png_whole",
+        ".export.png_of_graph",
         (),
         "",
         "graph",
         group="pictures",
     ),
-    A("svg", "Graph as SVG…", "Export", ".export_svg", (), "", "graph", group="pictures"),
-    A("csv", "Tables as CSV…", "Export", ".export_csv", (), "", "graph", group="tables"),
-    A(
+    ActionSpec("svg", "Graph as SVG…", "Export", ".export.svg", (), "", "graph", group="pictures"),
+    ActionSpec("csv", "Tables as CSV…", "Export", ".export.csv", (), "", "graph", group="tables"),
+    ActionSpec(
         "palette",
         "Command palette…",
         "Help",
@@ -610,14 +679,14 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Ctrl+Shift+P",),
         "Every action by name",
     ),
-    A("shortcuts", "Shortcuts", "Help", "show_shortcuts", ("F1",), ""),
-    A("about", "About", "Help", "show_about", (), ""),
+    ActionSpec("shortcuts", "Shortcuts", "Help", "show_shortcuts", ("F1",), ""),
+    ActionSpec("about", "About", "Help", "show_about", (), ""),
 )
 
 BY_ID = {spec.id: spec for spec in ACTIONS}
 
 
-def is_single(keys: str) -> bool:
+def is_single_key(keys: str) -> bool:
     """Whether a shortcut is one key, at most with Shift: ``F``, ``Space``, ``Shift+P``."""
     return (
         not any(part in keys for part in ("Ctrl", "Alt", "Meta"))

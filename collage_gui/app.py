@@ -8,6 +8,7 @@ import sys
 
 
 def parser() -> argparse.ArgumentParser:
+    """The arguments of the program."""
     from collage_engine import __version__
 
     made = argparse.ArgumentParser(
@@ -42,6 +43,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the program.
+
+    Args:
+        arguments: The command line without the program's name; the process's own by default.
+
+    Returns:
+        The exit status.
+    """
     made = parser()
     options = made.parse_args(arguments)
     automatic = options.run or options.screenshot or options.export or options.quit
@@ -76,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     from PySide6.QtWidgets import QApplication
 
     from collage_gui.automation import Automation
-    from collage_gui.main_window import MainWindow
+    from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
     from collage_gui.theme import Theme
 
@@ -116,8 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
         QTimer.singleShot(0, automation, automation.begin)
     else:
         for path in options.files:
-            QTimer.singleShot(0, window, lambda p=path: window.open_path(p))
-    QTimer.singleShot(0, window, window.start_engine)
+            QTimer.singleShot(0, window, lambda p=path: window.documents.open_path(p))
+    QTimer.singleShot(0, window, window.engine.start)
     status = app.exec()
     window.closing = True
     window.close()

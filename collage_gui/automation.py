@@ -10,8 +10,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
-from collage_gui.document_window import DocumentWindow
-from collage_gui.main_window import MainWindow
+from collage_gui.document_window.window import DocumentWindow
+from collage_gui.main_window.window import MainWindow
 
 SIZE = (1600, 1000)
 
@@ -45,6 +45,7 @@ class Automation(QObject):
         self.page: DocumentWindow | None = None
 
     def begin(self) -> None:
+        """Open the document as soon as the engine is ready."""
         if self.screenshots:
             self.window.resize(*SIZE)
         self.window.client.stopped.connect(self.fail)
@@ -54,6 +55,7 @@ class Automation(QObject):
             self.window.client.ready.connect(lambda _: QTimer.singleShot(0, self, self._open))
 
     def fail(self, reason: str) -> None:
+        """End with status 1 and a reason on standard error."""
         if not self._ended:
             self._ended = True
             self.status = 1
@@ -61,26 +63,28 @@ class Automation(QObject):
             self._quit()
 
     def _open(self) -> None:
-        self.page = self.window.open_path(self.path)
+        self.page = self.window.documents.open_path(self.path)
         document = self.page.document
         document.failed.connect(self.fail)
-        document.opened.connect(lambda: self._wait(lambda: bool(self.window.states), self._opened))
+        document.opened.connect(
+            lambda: self._wait(lambda: bool(self.window.engine.states), self._opened)
+        )
 
     def _opened(self) -> None:
         assert self.page is not None
         if self.budget_min:
-            self.page.run_settings.budget.setValue(self.budget_min)
+            self.page.panels.run_settings.budget.setValue(self.budget_min)
         if self.toolchains:
-            unknown = self.page.run_settings.choose(self.toolchains)
+            unknown = self.page.panels.run_settings.choose(self.toolchains)
             if unknown:
-                known = ", ".join(s.name for s in self.window.states if s.available)
+                known = ", ".join(s.name for s in self.window.engine.states if s.available)
                 self.fail(f"no such toolchain here: {', '.join(unknown)} (there are {known})")
                 return
         if not self.run:
             self._pictures()
             return
-        self.page.document.run_finished.connect(self._finished)
-        self.page.run()
+        self.page.document.execution.finished.connect(self._finished)
+        self.page.runs.start()
 
     def _finished(self, state: str, reason: str) -> None:
         if state != "finished":
@@ -102,39 +106,39 @@ class Automation(QObject):
             return
 
         def settled() -> bool:
-            return page.picture is not None and not page._layouts.busy
+            return page.picture.drawn is not None and not page.picture.busy
 
         def overview() -> None:
-            page.fit()
+            page.navigation.fit()
             self._shoot(folder / "overview.png", then=question)
 
         def question() -> None:
-            shown = document.shown
+            shown = document.placement.shown
             if shown is not None and shown.placement.partitions:
                 dear = max(shown.placement.partitions, key=lambda p: p.estimated_us or 0.0)
-                document.select(dear.nodes, dear.nodes[0])
+                document.selection.select(dear.nodes, dear.nodes[0])
             else:
-                document.select([0], 0)
-            page.zoom_selection()
-            asked = document.explanation_changed
+                document.selection.select([0], 0)
+            page.navigation.zoom_to_selection()
+            asked = document.questions.explanation_changed
             ready = {"done": False}
-            asked.connect(lambda: ready.update(done=document.explanation is not None))
+            asked.connect(lambda: ready.update(done=document.questions.explanation is not None))
             QTimer.singleShot(4000, self, lambda: ready.update(done=True))
             self._wait(
                 lambda: ready["done"], lambda: self._shoot(folder / "candidates.png", compare)
             )
 
         def compare() -> None:
-            document.select(())
-            page.fit()
-            page.reveal("runs")
-            page.runs.tabs.setCurrentIndex(1)
+            document.selection.select(())
+            page.navigation.fit()
+            page.docks.reveal("runs")
+            page.panels.runs.tabs.setCurrentIndex(1)
             for dock in ("outline", "candidates", "details"):
-                page.docks[dock].setVisible(False)
+                page.docks.by_name[dock].setVisible(False)
             from PySide6.QtCore import Qt
 
             tall = round(page.height() * 0.6)
-            page.resizeDocks([page.docks["runs"]], [tall], Qt.Orientation.Vertical)
+            page.resizeDocks([page.docks.by_name["runs"]], [tall], Qt.Orientation.Vertical)
             self._shoot(folder / "compare.png", self._export)
 
         self._wait(settled, overview)
@@ -159,15 +163,16 @@ class Automation(QObject):
         os.makedirs(folder, exist_ok=True)
         from collage_gui import exports
 
-        exports.save_tables(page.tables(), os.path.join(folder, "tables"))
-        if page.picture is not None:
-            exports.save_svg(page.picture, os.path.join(folder, "graph.svg"), page.stem, False)
+        exports.save_tables(page.panels.tables(), os.path.join(folder, "tables"))
+        if page.picture.drawn is not None:
+            stem = Path(self.path).stem
+            exports.save_svg(page.picture.drawn, os.path.join(folder, "graph.svg"), stem, False)
         report = os.path.join(folder, "report.html")
-        if page.document.visible_runs:
+        if page.document.runs.visible:
             artifact = os.path.join(folder, "artifact")
-            page.export_report_to(report, lambda: page.export_artifact_to(artifact, self._done))
+            page.export.report_to(report, lambda: page.export.artifact_to(artifact, self._done))
         else:
-            page.export_report_to(report, self._done)
+            page.export.report_to(report, self._done)
 
     def _done(self) -> None:
         if not self._ended:

@@ -31,7 +31,7 @@ class Banner(QFrame):
         box.addWidget(self.close_button)
         self.hide()
 
-    def say(
+    def show_message(
         self,
         text: str,
         kind: str = "error",
@@ -39,6 +39,15 @@ class Banner(QFrame):
         do: Callable[[], None] | None = None,
         topic: str = "",
     ) -> None:
+        """Show a message in place of an older one.
+
+        Args:
+            text: A sentence.
+            kind: ``error``, ``warning`` or ``info``.
+            action: Label of a button; without one there is no button.
+            do: What the button does.
+            topic: A name by which the message can be taken back.
+        """
         if text.split(" ", 1)[0].isalpha():
             # A sentence begins with a capital; a file name keeps its own spelling.
             text = text[:1].upper() + text[1:]

@@ -19,6 +19,7 @@ class Connection:
 
     @property
     def command(self) -> list[str]:
+        """The command line that starts the engine."""
         if self.kind == "ssh":
             # BatchMode: a password prompt would hang a process without a terminal.
             return ["ssh", "-o", "BatchMode=yes", "--", self.target, "collage", "serve"]
@@ -35,6 +36,7 @@ class Connection:
 
     @property
     def title(self) -> str:
+        """Where the engine runs, as the window says it."""
         return {
             "local": "this machine",
             "ssh": f"ssh {self.target}",

@@ -126,6 +126,7 @@ class EngineClient(QObject):
         self._watch.start()
 
     def restart(self) -> None:
+        """End the process and start another one."""
         self.shutdown()
         self.start()
 
@@ -157,6 +158,7 @@ class EngineClient(QObject):
 
     @property
     def process_id(self) -> int:
+        """Id of the process; 0 without one."""
         return int(self._process.processId()) if self._process is not None else 0
 
     # -- requests ----------------------------------------------------------------------
@@ -194,6 +196,7 @@ class EngineClient(QObject):
 
     @property
     def pending(self) -> list[str]:
+        """Methods of the requests that wait for an answer."""
         return [waiting.method for waiting in self._pending.values()]
 
     # -- what arrives ------------------------------------------------------------------

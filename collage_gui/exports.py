@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from PySide6.QtCore import QRectF
+from PySide6.QtGui import QImage, QImageWriter
 
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
@@ -48,14 +49,25 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
     return written
 
 
-def _write(image, path: str) -> None:
+def _write(image: QImage, path: str) -> None:
     with atomic_file(path) as new:
-        if not image.save(str(new), "PNG"):
+        if not QImageWriter(str(new), b"png").write(image):
             raise OSError(f"{path} cannot be written")
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
-    text = render(picture.scene, picture.looks, picture.legend, picture.outlines, title, dark)
+    """Write the whole graph as SVG.
+
+    Args:
+        picture: The graph with its colours.
+        path: The file.
+        title: A heading in the picture.
+        dark: Whether the background is dark.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    text = render(picture.scene, picture.styles, picture.legend, picture.outlines, title, dark)
     write_atomically(path, text.encode())
 
 

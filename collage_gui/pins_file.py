@@ -7,6 +7,7 @@ model; names mostly do not. What no longer matches is reported, and pins keep wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,24 +16,40 @@ import msgspec
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert, decode
 
 VERSION = 1
+"""Version of the format; files of another one are refused."""
+_NAMES_SHOWN = 3
+"""Nodes that are gone which a sentence names; chosen."""
 
 
 @dataclass(frozen=True)
 class Applied:
+    """What a file of pins says about a graph."""
+
     pins: tuple[Pin, ...]
     placement: dict[str, str]
     problems: tuple[str, ...]
     """One sentence for each pin or node that no longer matches."""
 
 
-def to_text(
+def encode(
     graph: OperatorGraph, pins: tuple[Pin, ...], placement: Placement | None, model: str
 ) -> bytes:
+    """Write pins and a placement by the names of the nodes.
+
+    Args:
+        graph: The graph that they are of.
+        pins: The pins.
+        placement: The placement, if there is one.
+        model: Name of the model's file, for people who read the file.
+
+    Returns:
+        Indented JSON.
+    """
     named = [
         {
             "kind": p.kind,
@@ -52,7 +69,15 @@ def to_text(
 
 
 def apply(graph: OperatorGraph, content: bytes) -> Applied:
-    """Match a file's names against a graph. Raises UsageError for what is no such file."""
+    """Match a file's names against a graph.
+
+    Args:
+        graph: The graph, which may be a later version of the one that the file is of.
+        content: The file.
+
+    Raises:
+        UsageError: The file is no file of pins, of another version, or malformed.
+    """
     try:
         data: Any = decode(content)
         if not isinstance(data, dict) or "collage_pins" not in data:
@@ -72,46 +97,42 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     problems: list[str] = []
     pins: list[Pin] = []
     for number, raw in enumerate(raw_pins, 1):
-        try:
-            names = convert(raw["nodes"], list[str])
-            found = [n for n in names if n in by_name]
-            pin = Pin(
-                kind=convert(raw["kind"], type_of_kind()),
-                nodes=tuple(sorted({by_name[n] for n in found})),
-                toolchain=raw.get("toolchain"),
-                device=raw.get("device"),
-                onnx_nodes=tuple(found),
-            )
-        except (KeyError, TypeError, msgspec.MsgspecError) as error:
-            raise UsageError(f"pin {number} of the file is malformed: {error}") from error
-        gone = [n for n in names if n not in by_name]
-        if not found:
-            what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"
-            problems.append(f"pin {number}: {what} in this model")
-            continue
-        if gone and pin.kind in ("exactly", "together"):
-            problems.append(
-                f"pin {number} ({pin.kind}): dropped, since {', '.join(gone[:3])} "
-                f"{'is' if len(gone) == 1 else 'are'} gone"
-            )
-            continue
-        if gone:
-            problems.append(
-                f"pin {number}: kept without {', '.join(gone[:3])}"
-                + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
-            )
-        pins.append(pin)
+        pin, problem = _matched(number, raw, by_name)
+        if pin is not None:
+            pins.append(pin)
+        if problem:
+            problems.append(problem)
     kept = {name: toolchain for name, toolchain in placement.items() if name in by_name}
     if len(kept) < len(placement):
         lost = len(placement) - len(kept)
         problems.append(
-            f"placement: {lost} of {counted(len(placement), 'node')} "
-            f"{'is' if lost == 1 else 'are'} gone"
+            f"{lost} of {counted(len(placement), 'node')} of the placement "
+            f"{'is' if lost == 1 else 'are'} gone."
         )
     return Applied(tuple(pins), kept, tuple(problems))
 
 
-def type_of_kind() -> Any:
-    from collage_engine.records.pin import PinKind
-
-    return PinKind
+def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | None, str]:
+    """A pin on the nodes that are still there, and a sentence about those that are not."""
+    try:
+        names = convert(raw["nodes"], list[str])
+        found = [n for n in names if n in by_name]
+        pin = Pin(
+            kind=convert(raw["kind"], PinKind),
+            nodes=tuple(sorted({by_name[n] for n in found})),
+            toolchain=raw.get("toolchain"),
+            device=raw.get("device"),
+            onnx_nodes=tuple(found),
+        )
+    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise UsageError(f"pin {number} of the file is malformed: {error}") from error
+    gone = [n for n in names if n not in by_name]
+    if not found:
+        what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"
+        return None, f"Pin {number}: {what} in this model."
+    some = ", ".join(gone[:_NAMES_SHOWN])
+    if gone and pin.kind in ("exactly", "together"):
+        are = "is" if len(gone) == 1 else "are"
+        return None, f"Pin {number} ({pin.kind}) was dropped, since {some} {are} gone."
+    more = f" and {len(gone) - _NAMES_SHOWN} more" if len(gone) > _NAMES_SHOWN else ""
+    return pin, f"Pin {number} was kept without {some}{more}." if gone else ""

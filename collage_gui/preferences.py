@@ -24,6 +24,8 @@ EFFECTS: dict[Effect, str] = {
 
 @dataclass(frozen=True)
 class Preference:
+    """One line of the settings page."""
+
     key: str
     title: str
     default: Any
@@ -34,6 +36,9 @@ class Preference:
     high: float = 0.0
     page: str = "Appearance"
 
+
+TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
+"""Factors on all text, and what they are called; chosen."""
 
 PREFERENCES: tuple[Preference, ...] = (
     Preference(
@@ -53,7 +58,7 @@ PREFERENCES: tuple[Preference, ...] = (
         "Text size",
         1.0,
         "repaint",
-        ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large")),
+        TEXT_SCALES,
     ),
     Preference(
         "orientation",
@@ -99,6 +104,7 @@ class Preferences(QObject):
             self.store = QSettings("collage", "collage-explorer")
 
     def get(self, key: str) -> Any:
+        """The value of a preference; the default where none is stored or it cannot be read."""
         default = BY_KEY[key].default
         raw = self.store.value(f"preferences/{key}")
         if raw is None:
@@ -113,11 +119,13 @@ class Preferences(QObject):
         return value if not choices or value in [c for c, _ in choices] else default
 
     def set(self, key: str, value: Any) -> None:
+        """Store a value and announce it."""
         if self.get(key) != value:
             self.store.setValue(f"preferences/{key}", value)
             self.changed.emit(key)
 
     def recent(self) -> list[str]:
+        """The files that were opened last, the newest first."""
         found: Any = self.store.value("recent", [])
         if isinstance(found, str):
             found = [found]
@@ -130,5 +138,6 @@ class Preferences(QObject):
         self.changed.emit("recent")
 
     def forget_recent(self) -> None:
+        """Forget the recent files."""
         self.store.setValue("recent", [])
         self.changed.emit("recent")

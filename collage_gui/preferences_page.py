@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_gui.preferences import EFFECTS, PREFERENCES, Preference, Preferences
-from collage_gui.theme import inset
+from collage_gui.theme import pad_spin_boxes
 
 
 class PreferencesPage(QDialog):
@@ -71,5 +71,5 @@ class PreferencesPage(QDialog):
             return check
         spin = QSpinBox(minimum=int(preference.low), maximum=int(preference.high), value=int(value))
         spin.valueChanged.connect(lambda number: self.preferences.set(key, number))
-        inset(spin)
+        pad_spin_boxes(spin)
         return spin

@@ -21,6 +21,7 @@ from collage_engine.records.locks import HeldLock, is_locked
 
 
 def recovery_folder() -> Path:
+    """The folder of the recovery copies; ``COLLAGE_EXPLORER_RECOVERY`` names another one."""
     named = os.environ.get("COLLAGE_EXPLORER_RECOVERY")
     if named:
         return Path(named)
@@ -38,6 +39,7 @@ class Copy:
 
     @property
     def note(self) -> Path:
+        """The file that says what it is a copy of."""
         return self.session.with_suffix(".json")
 
 
@@ -52,6 +54,7 @@ def new_copy(source: str, saved_as: str) -> Copy:
 
 
 def discard(copy: Copy | None) -> None:
+    """Remove a copy and its note."""
     if copy is None:
         return
     for path in (copy.session, copy.note, *copy.session.parent.glob(copy.session.name + "-*")):

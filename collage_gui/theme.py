@@ -142,6 +142,7 @@ class Theme(QObject):
             self.apply()
 
     def pick(self) -> Colours:
+        """The colours that the settings and the system ask for."""
         wanted = self.forced or self.preferences.get("theme")
         hints = QGuiApplication.styleHints()
         if wanted == "system":
@@ -161,14 +162,17 @@ class Theme(QObject):
         return font
 
     def mono(self, size: float = 12.0) -> QFont:
+        """The system's font of equal widths, in pixels at 100 %."""
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
         return font
 
     def scaled(self, pixels: float) -> int:
+        """Pixels at 100 % at the chosen text size."""
         return round(pixels * self.preferences.get("text_scale"))
 
     def apply(self, *_: object) -> None:
+        """Give the application its colours, fonts and style sheet."""
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         self.colours = self.pick()
@@ -334,9 +338,11 @@ QGroupBox::title { subcontrol-origin: margin; left: 2px; color: $quiet; }
 """)
 
 
-def inset(parent: QWidget) -> None:
-    """Give the text in its spin boxes the room that line edits have: a style sheet's padding does
-    not reach the line edit inside a spin box."""
+def pad_spin_boxes(parent: QWidget) -> None:
+    """Give the text in the spin boxes of a widget the room that line edits have.
+
+    A style sheet's padding does not reach the line edit inside a spin box.
+    """
     for edit in parent.findChildren(QLineEdit, "qt_spinbox_lineedit"):
         edit.setTextMargins(5, 0, 0, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
@@ -16,10 +17,22 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import elide
+from collage_engine.records.toolchain import ToolchainState
 from collage_gui.preferences import Preferences
+from collage_gui.recovery import Copy
 from collage_gui.theme import Theme
+
+_TILES = (
+    (8, 4, "#009e73"),
+    (34, 4, "#009e73"),
+    (8, 24, "#0072b2"),
+    (34, 24, "#e69f00"),
+    (8, 44, "#0072b2"),
+    (34, 44, "#e69f00"),
+)
+"""The emblem's tiles: left, top, colour; of Okabe and Ito's colours, chosen."""
 
 
 class _Mark(QWidget):
@@ -38,19 +51,14 @@ class _Mark(QWidget):
         painter.drawLine(20, 18, 20, 46)
         painter.drawLine(44, 18, 44, 46)
         painter.setPen(Qt.PenStyle.NoPen)
-        for x, y, name in (
-            (8, 4, "onednn"),
-            (34, 4, "onednn"),
-            (8, 24, "tvm"),
-            (34, 24, "onnxruntime"),
-            (8, 44, "tvm"),
-            (34, 44, "onnxruntime"),
-        ):
-            painter.setBrush(QColor(toolchain_look(name).colour))
+        for x, y, colour in _TILES:
+            painter.setBrush(QColor(colour))
             painter.drawRoundedRect(x, y, 22, 15, 4, 4)
 
 
 class WelcomePage(QWidget):
+    """The page that is shown while no document is open."""
+
     open_wanted = Signal()
     sample_wanted = Signal()
     file_wanted = Signal(str)
@@ -97,7 +105,7 @@ class WelcomePage(QWidget):
         self.recent_title.setProperty("heading", True)
         self.recent = QVBoxLayout()
         self.recent.setSpacing(1)
-        steps_title = QLabel("How it goes")
+        steps_title = QLabel("How it works")
         steps_title.setProperty("heading", True)
         steps = QVBoxLayout()
         steps.setSpacing(7)
@@ -105,8 +113,8 @@ class WelcomePage(QWidget):
             (
                 "Open a model: its operators are drawn as a graph.",
                 "Run: every sub-graph that a toolchain could take is measured, then the fastest "
-                "cover is searched and confirmed end to end.",
-                "Ask: select a node to see its rivals, their costs, and why one won.",
+                "placement is searched and confirmed end to end.",
+                "Ask: select a node to see its candidates, their costs, and why one was chosen.",
                 "Pin: demand a toolchain for some nodes and see at once what it costs.",
                 "Export: a compiled module that runs without the explorer.",
             ),
@@ -172,6 +180,7 @@ class WelcomePage(QWidget):
             self.refresh()
 
     def refresh(self) -> None:
+        """List the recent files."""
         _empty(self.recent)
         paths = self.preferences.recent()
         if not paths:
@@ -185,8 +194,8 @@ class WelcomePage(QWidget):
             button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))
             self.recent.addWidget(button)
 
-    def show_lost(self, copies) -> None:
-        """Offer back what a crash left behind."""
+    def show_lost(self, copies: Iterable[Copy]) -> None:
+        """Offer to restore what a crash left behind."""
         _empty(self.lost)
         for copy in copies:
             card = QFrame()
@@ -206,8 +215,15 @@ class WelcomePage(QWidget):
             row.addWidget(drop)
             self.lost.addWidget(card)
 
-    def show_engine(self, device: str, states) -> None:
+    def show_engine(self, device: str, states: Iterable[ToolchainState]) -> None:
+        """Show the toolchains of the engine.
+
+        Args:
+            device: Name of the engine's machine.
+            states: Its toolchains, available or not.
+        """
         self.engine_title.setText(f"Toolchains on {device}" if device else "Toolchains")
+        states = list(states)
         lines = []
         for state in sorted(states, key=lambda s: not s.available):
             if state.available:
@@ -216,10 +232,11 @@ class WelcomePage(QWidget):
                 lines.append(f"– {toolchain_title(state.name)}: {state.install}")
         missing = [s for s in states if not s.available and not s.install]
         if missing:
-            lines.append(f"– not here: {', '.join(toolchain_title(s.name) for s in missing)}")
+            lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
         self.engine.setText("\n".join(lines))
 
     def show_engine_trouble(self, reason: str) -> None:
+        """Show why there is no engine."""
         self.engine.setText(reason[:1].upper() + reason[1:])
 
 

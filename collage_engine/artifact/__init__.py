@@ -1,0 +1,1 @@
+"""The exported folder: writing it, describing it, running it."""

@@ -1,0 +1,1 @@
+"""From a cover to a built module, in a child process."""

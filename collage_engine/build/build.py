@@ -20,6 +20,10 @@ from collage_engine.lowering.rewrite import (
     assemble,
     execution_order,
 )
+from collage_engine.lowering.virtual_machine import (
+    VIRTUAL_MACHINE,
+    virtual_machine_environment,
+)
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.reasons import short_reason
@@ -59,17 +63,17 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def may_spin(cover: Cover) -> bool:
-    """Threads may spin only while a single runtime owns the process (DESIGN section 4, point 4)."""
+    """Threads may spin only while a single runtime owns the process ."""
     return len({name for part in cover for name in part.instance.runtimes}) <= 1
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
-    """Environment variables of a cover's toolchains, and TVM's threads, since its VM runs it."""
-    from collage_engine.toolchains.registry import get
+    """Environment variables of the virtual machine, which runs the cover, and of its toolchains."""
+    from collage_engine.toolchains.registry import about
 
-    found = {"TVM_NUM_THREADS": str(threads)}
+    found = virtual_machine_environment(threads, spin)
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
-        found.update(get(name).environment(threads, spin))
+        found.update(about(name).variables(threads, spin))
     return found
 
 
@@ -78,6 +82,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     import tvm
 
     from collage_engine.lowering.device_build import build_module
+    from collage_engine.toolchains.capabilities import libraries_for
     from collage_engine.toolchains.registry import get
     from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
     from collage_engine.toolchains.runtime.host import library as host_library
@@ -100,9 +105,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     constants = [_constants(function) for function in functions]
     assembled = assemble(model, functions)
     on_device = [part for part in cover if part.instance.architecture]
-    graph = bool(on_device) and all(get(p.instance.toolchain).capturable for p in on_device)
     try:
-        with tvm.transform.PassContext(config={USE_GRAPH: graph}):
+        with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
             executable = build_module(assembled.module, architecture)
     except Exception as error:
         reason = short_reason(error)
@@ -110,10 +114,10 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         users = [f for f in functions if name in f.instance.runtimes]
-        for library in get(name).libraries_for(users):
+        for library in libraries_for(get(name), users):
             libraries.setdefault(library.name, library)
     if architecture:  # TVM's own part for devices is linked to it
-        libraries.setdefault(CUDART, cudart_library("tvm"))
+        libraries.setdefault(CUDART, cudart_library(VIRTUAL_MACHINE))
         if len(on_device) < len(cover):
             bridge = host_library()
             libraries.setdefault(bridge.name, bridge)

@@ -18,7 +18,7 @@ from collage_engine.partition.offer import Offer
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"
@@ -65,7 +65,7 @@ def host_offers(
     found = []
     untaken = _untaken(graph, offers)
     for toolchain in toolchains:
-        for instance in toolchain.instances(threads, "float32")[:1]:
+        for instance in toolchain.instances(Target.cpu(threads), "float32")[:1]:
             offer = make(toolchain, on_host(instance))
 
             def supports(index: NodeIndex, offer: Offer = offer) -> str | None:

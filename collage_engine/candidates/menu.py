@@ -19,11 +19,19 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.toolchains.base import Toolchain
-from collage_engine.toolchains.registry import all_names, get, names_for, probe_all, targets_of
+from collage_engine.toolchains.capabilities import (
+    CallsLibraries,
+    LibraryForKernels,
+    LowersToTir,
+    border_formats,
+    composites_of,
+)
+from collage_engine.toolchains.registry import all_names, get, probe_all
+from collage_engine.toolchains.sources import source_hash
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ def make_menu(
         ToolchainError: No toolchain is available, or one that was asked for is not.
     """
     graph = model.graph
-    states = probe_all(all_names())
+    states = probe_all()
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
     offers = [
@@ -129,7 +137,7 @@ def make_menu(
     )
     # What stays unmeasured then has at least a certified bound on its regret.
     names = dict.fromkeys(offer.instance.toolchain for offer in offers)
-    direct = {name for name in names if get(name).direct_convolutions}
+    direct = {name for name in names if get(name).about.direct_convolutions}
     return Menu(
         states=tuple(states),
         offers=tuple(offers),
@@ -156,18 +164,19 @@ def _chosen_toolchains(
     by_name: Mapping[str, ToolchainState], settings: RunSettings, target: TargetChoice
 ) -> _Choice:
     """The toolchains that the settings name, or all that compile for the target."""
-    names = settings.toolchains or names_for(target.kind)
-    on_device = target.kind != "cpu" and any(target.kind in targets_of(name) for name in names)
+    serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
+    names = settings.toolchains or serving
+    on_device = target.kind != "cpu" and any(name in serving for name in names)
     chosen = _Choice([], [])
     for name in names:
         state = by_name.get(name)
         if state is None:
             known = ", ".join(all_names())
             raise UsageError(f"there is no toolchain {name!r}; known are {known}")
-        beside = on_device and state.available and "cpu" in targets_of(name)
+        beside = on_device and state.available and state.serves("cpu")
         if beside:
             chosen.on_host.append(get(name))
-        if target.kind not in targets_of(name):
+        if not state.serves(target.kind):
             if beside:
                 continue
             raise UsageError(f"toolchain {name} does not compile for {target.kind}")
@@ -187,10 +196,10 @@ def offer_of(graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInst
         instance=instance,
         spec=toolchain.partition_spec(instance, graph),
         supports=lambda index: toolchain.supports(graph, index, instance),
-        whole_model=toolchain.whole_model and not instance.library,
-        native=toolchain.native,
-        made_of=lambda nodes: toolchain.made_of(graph, instance, nodes),
-        formats=toolchain.formats(instance),
+        whole_model=toolchain.about.whole_model and not instance.library,
+        lowers_to_tir=isinstance(toolchain, LowersToTir),
+        made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
+        formats=border_formats(toolchain, instance),
         device=instance.device,
     )
 
@@ -199,8 +208,8 @@ def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
     if target.kind == "cuda":
-        return toolchain.cuda_instances(target.architecture, settings.precision)
-    return toolchain.instances(threads, settings.precision)
+        return toolchain.instances(Target.cuda(target.architecture), settings.precision)
+    return toolchain.instances(Target.cpu(threads), settings.precision)
 
 
 def _with_libraries(
@@ -208,10 +217,11 @@ def _with_libraries(
 ) -> list[tuple[Toolchain, ToolchainInstance]]:
     """Instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in offers)]
-    libraries = [toolchain.name for toolchain in chosen if toolchain.library_table()]
+    libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
     return [
         (toolchain, instance)
         for toolchain in chosen
+        if isinstance(toolchain, CallsLibraries)
         for instance in toolchain.library_instances(threads, libraries)
     ]
 
@@ -245,5 +255,5 @@ def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyC
         fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
         host=fingerprint() if target.device else "",
         versions={state.name: state.version or "" for state in present},
-        sources={state.name: get(state.name).source_hash() for state in present},
+        sources={state.name: source_hash(type(get(state.name))) for state in present},
     )

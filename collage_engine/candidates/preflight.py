@@ -47,4 +47,5 @@ def menu_update(menu: Menu) -> RunUpdate:
     return RunUpdate(
         candidates=records_of(menu.candidates, menu.costs),
         not_offered={name: dict(reasons) for name, reasons in menu.not_offered.items()},
+        toolchains=list(menu.states),
     )

@@ -26,7 +26,7 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
         except ToolchainError:
             continue
         facts[BYTES + name] = float(sum(Path(lib.file).stat().st_size for lib in libraries))
-        said = {lib.licence for lib in libraries} or {toolchain.licence}
+        said = {lib.licence for lib in libraries} or {toolchain.about.licence}
         for text in said:
             for licence in re.split(r"\s+AND\s+", text):
                 if licence:

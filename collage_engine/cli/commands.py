@@ -1,19 +1,20 @@
-"""What each command does: a few calls of the service and a print."""
+"""What each command does: a few calls of the public interface and a print."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collage_engine.api import Session, earlier_session, run_artifact
 from collage_engine.cli import output
+from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import file_bytes, settings_from
+from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, say
 from collage_engine.records.errors import (
@@ -26,13 +27,7 @@ from collage_engine.records.errors import (
 from collage_engine.records.event import SHOWN
 from collage_engine.records.files import write_atomically
 from collage_engine.report.numbers import counted, time_text
-from collage_engine.service import answers
-from collage_engine.service import protocol as p
-from collage_engine.service.engine import Engine, Listener
-from collage_engine.service.open_document import OpenDocument
-from collage_engine.session.document import Document
-from collage_engine.session.file import load_session
-from collage_engine.session.pins import close_names
+from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,193 +51,112 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     return error.exit_status
 
 
-@contextmanager
-def _engine(listener: Listener | None = None) -> Iterator[Engine]:
-    """An engine whose work Ctrl-C stops in order: cancel first, leave at the second. A batch
-    system's SIGTERM and a closed terminal's SIGHUP do the same (not under ``nohup``)."""
-    engine = Engine(listener)
-    before: dict[int, Any] = {}
-
-    def interrupt(*_: object) -> None:
-        for number in before:  # the next one ends the process
-            at_once = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            signal.signal(number, at_once)
-        if not engine.cancel():
-            raise KeyboardInterrupt
-
-    for number in (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)):
-        handler = signal.getsignal(number)
-        # Shells without job control ignore Ctrl-C for what they start beside them; who sends it to
-        # this process means it.
-        if number == signal.SIGINT or handler == signal.SIG_DFL:
-            try:
-                signal.signal(number, interrupt)
-            except ValueError:
-                break  # not the main thread (an embedding program): it handles signals itself
-            before[number] = handler
-    try:
-        yield engine
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        engine.close()
-
-
 def _place(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
-    from collage_engine.session.pins import parse_pin
-    from collage_engine.toolchains.registry import all_names
 
     settings = settings_from(options)
-    out = Path(options.output)
-    check_target_folder(out)
-    earlier = _earlier_session(options.session)
+    check_target_folder(Path(options.output))
+    if options.session:
+        _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
-    with ProgressReport(ERR) as progress, _engine(progress) as engine:
-        handle = engine.model_open(p.ModelOpen(path=options.model, shapes=settings.shapes)).document
-        opened = engine.document(handle)
-        _go_on(opened, earlier, options.session)
-        graph, model = opened.document.graph, opened.document.model
-        pins = tuple(parse_pin(text, graph, model, all_names()) for text in options.pin)
-        answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+        session = Session.of_model(engine, options.model, settings.shapes)
+        if options.session:
+            _of_session_option(lambda: session.continue_from(options.session))
+        session.pin(*options.pin)
         try:
-            run = engine.run(handle, settings, out=str(out))
+            run = session.place(settings, out=options.output)
         finally:
             # Also when interrupted: the session then holds what was measured so far.
-            if options.session:
-                try:
-                    engine.session_save(p.SessionSave(document=handle, path=options.session))
-                except SessionError as error:
-                    not_saved = error
-                    print(f"collage: {error}", file=sys.stderr)
+            not_saved = _save(session, options.session)
     if options.json:
-        output.print_json(output.run_document(run))
+        output.print_json(run_document(run))
     else:
-        output.print_run(run)
+        print_run(run)
     return 0 if not_saved is None else not_saved.exit_status
 
 
-def _earlier_session(path: str | None) -> Document | None:
-    """What ``--session`` already holds. Raises UsageError rather than lose what is no session."""
+def _of_session_option(check: Callable[[], object]) -> None:
+    """Do something with ``--session``; what is wrong with it names the option."""
+    try:
+        check()
+    except UsageError as error:
+        raise UsageError(f"--session: {error}") from error
+
+
+def _save(session: Session, path: str | None) -> SessionError | None:
+    """Save the session if the user named a file; the error, already shown, if that fails."""
     if path is None:
         return None
-    target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"--session {path} is a folder")
-    if not target.parent.is_dir():
-        raise UsageError(f"--session {path}: there is no folder {target.parent}")
-    if not target.exists() or not target.stat().st_size:
-        return None
     try:
-        earlier, note = load_session(target)
+        session.save(path)
     except SessionError as error:
-        raise UsageError(f"--session would overwrite a file: {error}") from error
-    if note is not None:
-        raise UsageError(f"--session {path} cannot be continued: {note}")
-    return earlier
-
-
-def _go_on(opened: OpenDocument, earlier: Document | None, path: str | None) -> None:
-    """Keep the runs of the session that this run will be written to."""
-    if earlier is None:
-        return
-    if not opened.document.continues(earlier):
-        raise UsageError(
-            f"--session {path} is of another model ({earlier.model.path}) or of other input "
-            "sizes: name another file"
-        )
-    opened.take_over(earlier)
+        print(f"collage: {error}", file=sys.stderr)
+        return error
+    return None
 
 
 def _toolchains(options: argparse.Namespace) -> int:
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
-    with ERR.status("looking at what is on this machine"), _engine() as engine:
-        found = engine.toolchains(anew=True)
+    with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
+        states = engine.toolchains(anew=True).toolchains
     if options.json:
-        output.print_json({"toolchains": found.toolchains})
+        output.print_json({"toolchains": states})
     else:
-        output.print_toolchains(found.toolchains)
+        output.print_toolchains(states)
     return 0
 
 
 def _candidates(options: argparse.Namespace) -> int:
     settings = settings_from(options)
-    with ProgressReport(ERR) as progress, _engine(progress) as engine:
-        opened = engine.model_open(p.ModelOpen(path=options.model, shapes=settings.shapes))
-        candidates = engine.enumerate(opened.document, settings)
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+        session = Session.of_model(engine, options.model, settings.shapes)
+        candidates = session.candidates(settings)
     if options.json:
-        output.print_json({"model": opened.model, "candidates": candidates})
-        return 0
-    output.print_candidates(candidates)
+        output.print_json({"model": session.model, "candidates": candidates})
+    else:
+        output.print_candidates(candidates)
     return 0
 
 
-def _open_session(engine: Engine, path: str) -> OpenDocument:
+def _open_session(engine: Engine, path: str) -> Session:
     """Open a session; a note (written by another version) goes to standard error."""
-    answer = engine.session_open(p.SessionOpen(path=path))
-    if answer.note:
-        print(f"note: {answer.note}", file=sys.stderr)
-    return engine.document(answer.document)
+    session = Session.of_file(engine, path)
+    if session.note:
+        print(f"note: {session.note}", file=sys.stderr)
+    return session
 
 
 def _explain(options: argparse.Namespace) -> int:
-    with _engine() as engine:
-        opened = _open_session(engine, options.session)
-        document = opened.document
-        numbers = _node_numbers(document, options.node)
-        answer = answers.explain(opened, p.Explain(document=opened.handle, node=numbers[0]))
+    with interruptible_engine() as engine:
+        session = _open_session(engine, options.session)
+        numbers = session.operators(options.node)
+        answer = session.explain(numbers[0])
     if options.json:
         output.print_json(answer)
     else:
-        output.print_node(document, numbers)
-        output.print_explanation(answer, _exported(document, numbers[0]))
+        output.print_node(session.document, numbers)
+        output.print_explanation(answer, _exported(session, numbers[0]))
     return 0
 
 
-def _exported(document: Document, node: int) -> str | None:
+def _exported(session: Session, node: int) -> str | None:
     """The candidate that holds the node in the last run's placement."""
-    placement = document.runs[-1].placement if document.runs else None
+    placement = session.runs[-1].placement if session.runs else None
     parts = placement.partitions if placement is not None else ()
     return next((part.candidate for part in parts if node in part.nodes), None)
 
 
-def _node_numbers(document: Document, text: str) -> list[int]:
-    """Operators meant by a number, or by the name of an ONNX node, without regard to case."""
-    calls = [node for node in document.graph.nodes if node.form == "call"]
-    if text.isdigit() and int(text) < len(calls):
-        return [int(text)]
-    wanted = text.lower()
-    found = [
-        number
-        for number, node in enumerate(calls)
-        if wanted in (name.lower() for name in node.onnx_nodes)
-    ]
-    if found:
-        return found
-    if text.isdigit():
-        raise UsageError(f"there is no node {text}: operators are 0…{len(calls) - 1}")
-    if wanted in (name.lower() for name in document.model.folded):
-        raise UsageError(
-            f"clean-up removed the node {text!r}: it is computed once, when the model is read, "
-            "and no toolchain runs it"
-        )
-    near = close_names(text, [name for node in calls for name in node.onnx_nodes])
-    hint = f"; near are {', '.join(near)}" if near else ""
-    raise UsageError(f"the model has no node {text!r}{hint}")
-
-
 def _compare(options: argparse.Namespace) -> int:
-    with _engine() as engine:
-        opened = _open_session(engine, options.session)
-        found = answers.runs_compare(
-            opened, p.RunsCompare(document=opened.handle, a=options.run, b=options.other)
-        )
-        before, after = opened.run(found.a), opened.run(found.b)
-        names = opened.document.title(before), opened.document.title(after)
+    with interruptible_engine() as engine:
+        session = _open_session(engine, options.session)
+        comparison = session.compare(options.run, options.other)
+        before, after = session.run(comparison.a), session.run(comparison.b)
     if options.json:
-        output.print_json(found)
+        output.print_json(comparison)
         return 0
-    output.print_comparison(found, names)
+    title = session.document.title
+    output.print_comparison(comparison, (title(before), title(after)))
     output.print_changed_facts(before, after)
     return 0
 
@@ -251,21 +165,14 @@ def _export(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
 
     check_target_folder(Path(options.output))
-    with ProgressReport(ERR) as progress, _engine(progress) as engine:
-        opened = _open_session(engine, options.session)
-        engine.export_artifact(
-            p.ExportArtifact(
-                document=opened.handle, run=options.run, path=str(Path(options.output).resolve())
-            )
-        )
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+        _open_session(engine, options.session).export(options.output, options.run)
     say(f"artifact: {options.output}")
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
-    from collage_engine.artifact.artifact_run import run_artifact
-
-    result: dict[str, Any] = run_artifact(Path(options.artifact), benchmark=options.benchmark)
+    result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
     if options.json:
         output.print_json(result)
         return 0
@@ -285,24 +192,18 @@ def _run(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     path = Path(options.output)
     kind = path.suffix.lstrip(".").lower()
-    if kind not in ("html", "csv", "json", "svg"):
-        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json or .svg")
+    if kind not in ("html", "csv", "json", "svg", "graphml"):
+        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
     peers = None
     if options.peers is not None:
         if kind != "html":
             raise UsageError("--peers is shown in .html reports only")
         peers = file_bytes("--peers", options.peers)
-    with _engine() as engine:
-        opened = _open_session(engine, options.session)
-        wanted = p.ExportReport(
-            document=opened.handle,
-            run=options.run,
-            format=kind,  # type: ignore[arg-type]
-            peers=peers,
-        )
-        done = answers.export_report(opened, wanted)
+    with interruptible_engine() as engine:
+        session = _open_session(engine, options.session)
+        content = session.report(kind, options.run, peers=peers)  # type: ignore[arg-type]
     try:
-        write_atomically(path, done.content or b"")
+        write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
     say(f"report: {path}")
@@ -361,7 +262,7 @@ def _serve(options: argparse.Namespace) -> int:
     return main(getattr(options, "verbose", 0))
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "place": _place,
     "toolchains": _toolchains,
     "candidates": _candidates,

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
-from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import CollageError
 from collage_engine.records.format import border_words
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.numbers import (
-    accuracy_words,
     against_text,
     bytes_text,
     counted,
-    instance_text,
-    memory_text,
     spread_text,
     time_text,
 )
-from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
-_NOT_PRINTED = ("costs", "rivals", "tables")
-NARROW = 90
-"""Below this many columns a latency table leaves its estimates out."""
 MOST_EXPLAINED = 20
 """Candidates of one node that ``explain`` lists; all of them with ``--json``."""
 
@@ -46,14 +35,6 @@ def print_json(document: Any) -> None:
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
-
-
-def run_document(run: Run) -> dict[str, Any]:
-    """A run as ``place --json`` prints it."""
-    data = msgspec.to_builtins(run)
-    for name in _NOT_PRINTED:
-        data.pop(name, None)
-    return data
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
@@ -72,141 +53,10 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
                 say(f"  to install it: {state.install}")
 
 
-def say_artifact(folder: str) -> None:
-    """Where it is, and what it needs beside what lies in it."""
-    from collage_engine.artifact.manifest import requirements
-
-    say(f"artifact: {folder}")
-    with contextlib.suppress(CollageError):  # a stored run's may be gone since
-        for text in requirements(Path(folder)):
-            say(f"  {text}")
-
-
-def print_run(run: Run) -> None:
-    """The placement, the baselines beside it, and what to trust."""
-    placement = run.placement
-    if placement is None:
-        say("No placement.")
-        return
-    if placement.measured_us is None and run.winner == "unmeasured":
-        say(
-            f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
-            f"{counted(len(placement.partitions), 'partition')}",
-            style="bold",
-        )
-        for warning in run.warnings:
-            say(f"warning: {warning}", style="yellow")
-        if run.artifact:
-            say_artifact(run.artifact)
-        return
-    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
-    say(
-        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
-        f"{counted(run.model['nodes'], 'node')} in "
-        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
-        f"{counted(run.threads, 'thread')}",
-        style="bold",
-    )
-    by_toolchain: dict[str, list[int]] = {}
-    for part in placement.partitions:
-        entry = by_toolchain.setdefault(instance_text(part.toolchain, part.config), [0, 0])
-        entry[0] += 1
-        entry[1] += len(part.nodes)
-    if by_toolchain:
-        made = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
-        for name, (parts, nodes) in sorted(by_toolchain.items(), key=lambda item: -item[1][1]):
-            made.add(name, str(parts), str(nodes))
-        show(made.table)
-    if placement.conversions or any(p.takes or p.gives for p in placement.partitions):
-        say(formats_text(placement))
-    say()
-    show(latency_table(run, columns()))
-    if run.tied:
-        say("→ chosen, on rounds before these   = as fast, as far as these rounds can tell")
-    for row in latency_rows(run):
-        if row.reason is not None:
-            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
-    say()
-    if placement.estimated_us is not None and placement.additive_error_us is not None:
-        off = placement.additive_error_us
-        say(
-            f"estimated: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
-            f"and hand-overs; measured, it takes {time_text(abs(off))} "
-            f"{'more' if off >= 0 else 'less'}"
-        )
-    if run.accuracy is None and run.max_rel_error is not None:
-        say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_words(run):
-        say(sentence)
-    if run.memory is not None:
-        say(f"memory: {memory_text(run.memory)}")
-    counts = run.candidates
-    say(
-        f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
-        f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
-        f"{counts.skipped} left unmeasured"
-        + (
-            f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
-            if counts.proven or counts.assumed
-            else ""
-        )
-    )
-    for pin in run.pins:
-        price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
-        told = pin.reason or price  # the reason tells the price
-        say(f"pin {pin.pin}: {pin.state}{f': {told}' if told else ''}")
-    for limit in run.limits:
-        say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
-    for base in run.baselines:
-        if base.barred:
-            say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
-    for warning in run.warnings:
-        say(f"warning: {warning}", style="yellow")
-    if run.artifact:
-        say_artifact(run.artifact)
-
-
-def formats_text(placement: Placement) -> str:
-    """``12 of 14 partitions take or give nhwc; 2 values are converted once each, 24 µs in all``."""
-    parts = placement.partitions
-    names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
-    count = sum(bool(p.takes or p.gives) for p in parts)
-    text = f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}"
-    times = [c.us for c in placement.conversions]
-    if not times:
-        return f"{text}; nothing is converted"
-    known = [us for us in times if us is not None]
-    took = f", {time_text(sum(known))} in all" if len(known) == len(times) else ""
-    are = "is converted once" if len(times) == 1 else "are converted once each"
-    return f"{text}; {counted(len(times), 'value')} {are}{took}"
-
-
 def candidate_text(c: CandidateRecord) -> str:
     """Operators of a candidate, and its formats where they are not plain."""
     words = border_words(c.takes, c.gives)
     return operators_text(c.label) + (f" ({words})" if words else "")
-
-
-def latency_table(run: Run, width: int) -> Table:
-    """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
-    reference = run.placement.measured_us if run.placement else None
-    numbers = ("measured", "20–80 %", "against →", "estimated")
-    shown = numbers if width >= NARROW else numbers[:-1]
-    made = Columns("", "placement", "kind", *shown, right=numbers, cut=("placement",))
-    for row in latency_rows(run):
-        if row.us is None:
-            continue
-        against = "" if row.chosen else against_text(row.us, reference)
-        cells = (
-            time_text(row.us),
-            spread_text(row.spread_us, row.us),
-            against,
-            time_text(row.estimated_us),
-        )
-        mark = "→" if row.chosen else "=" if row.tied else ""
-        style = "bold" if row.chosen else None
-        made.add(mark, row.name, row.kind, *cells[: len(shown)], style=style)
-    return made.table
 
 
 def print_candidates(candidates: Sequence[CandidateRecord]) -> None:

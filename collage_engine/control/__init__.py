@@ -1,0 +1,1 @@
+"""How a run is steered: its budget, its cancellation and the progress it reports."""

@@ -70,6 +70,14 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
 def picture(
     request: LayoutRequest, placed: Layered, short: set[tuple[int, int]], engine: str
 ) -> Layout:
+    """Fold a layered drawing into columns and route its edges.
+
+    Args:
+        request: What to draw, and the aspect that the picture should have.
+        placed: Place and rank of every vertex.
+        short: The edges that are drawn as lines; the others become jumps.
+        engine: What made the layered drawing.
+    """
     upright = request.orientation != "horizontal"
     across = (BOX_WIDTH if upright else BOX_HEIGHT) + ACROSS_GAP
     deep = BOX_HEIGHT if upright else BOX_WIDTH

@@ -24,6 +24,8 @@ from collage_engine.records.tuning import TuneCounts
 
 @dataclass(frozen=True)
 class Fact:
+    """One line of a table: a group, a name and a value."""
+
     group: str
     name: str
     value: str

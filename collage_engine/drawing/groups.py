@@ -121,6 +121,8 @@ class DisplayBox:
 
 @dataclass(frozen=True)
 class DisplayGraph:
+    """The boxes that are drawn, and the edges between them."""
+
     boxes: tuple[DisplayBox, ...]
     edges: tuple[tuple[int, int], ...]
     """(box, box), without duplicates and loops."""

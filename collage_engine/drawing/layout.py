@@ -23,18 +23,28 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, Layout, LayoutRequest, picture
+from collage_engine.drawing.columns import Layout, LayoutRequest, picture
 from collage_engine.drawing.layered import Layered, layered
 
-__all__ = ["BOX_HEIGHT", "BOX_WIDTH", "Layout", "LayoutRequest", "lay_out"]
-
 CUT_RANKS = 40
+"""An edge over more ranks than this becomes a jump; chosen, see step 3."""
 FAN, FAN_RANKS = 6, 5
-"""A value with more readers than ``FAN`` is drawn only to those within ``FAN_RANKS``: the lines of
-a mask that all layers read say nothing that the jump stubs do not."""
+"""A value with more readers than ``FAN`` is drawn only to those within ``FAN_RANKS``; chosen, since
+the lines of a mask that all layers read say nothing that the jump stubs do not."""
+_FEWEST_WAISTS, _FEWEST_VERTICES = 3, 60
+"""Smaller graphs are laid out in one piece; chosen, since they take milliseconds."""
 
 
 def lay_out(request: LayoutRequest) -> Layout:
+    """Lay out a graph.
+
+    Args:
+        request: Boxes, edges, orientation and engine.
+
+    Returns:
+        Places of the boxes and routes of the edges. Its ``engine`` is ``layered`` where
+        ``fast_sugiyama`` is not installed.
+    """
     count = request.count
     order = _order(count, request.edges)
     position = [0] * count
@@ -78,14 +88,8 @@ def _in_pieces(
     held: list[list[int]] = [[] for _ in range(total)]
     for vertex, rank in enumerate(ranks):
         held[rank].append(vertex)
-    passing = [0] * (total + 1)
-    for a, b in edges:
-        passing[ranks[a] + 1] += 1
-        passing[ranks[b]] -= 1
-    for rank in range(1, total):
-        passing[rank] += passing[rank - 1]
-    waists = [r for r in range(total) if len(held[r]) == 1 and passing[r] == 0]
-    if len(waists) < 3 or count < 60:
+    waists = _waists(held, edges, ranks)
+    if len(waists) < _FEWEST_WAISTS or count < _FEWEST_VERTICES:
         return _from_zero(engine(count, edges, ranks))
     bounds = sorted({0, *waists, total - 1})
     inside: list[list[tuple[int, int]]] = [[] for _ in bounds]
@@ -134,6 +138,21 @@ def _in_pieces(
             start += piece.rank[dense[bottom]]
         at = end
     return _from_zero(whole)
+
+
+def _waists(
+    held: Sequence[Sequence[int]], edges: Sequence[tuple[int, int]], ranks: Sequence[int]
+) -> list[int]:
+    """The ranks that hold one vertex and that no edge passes."""
+    passing = [0] * (len(held) + 1)
+    for a, b in edges:
+        passing[ranks[a] + 1] += 1
+        passing[ranks[b]] -= 1
+    for rank in range(1, len(held)):
+        passing[rank] += passing[rank - 1]
+    return [
+        rank for rank, held_here in enumerate(held) if len(held_here) == 1 and not passing[rank]
+    ]
 
 
 def _closed(piece: Layered, has_top: bool, bottom: int) -> bool:

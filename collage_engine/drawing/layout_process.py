@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.drawing.layout import Layout, LayoutRequest, lay_out
+from collage_engine.drawing.columns import Layout, LayoutRequest
+from collage_engine.drawing.layout import lay_out
 from collage_engine.records.typed import decode
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -40,6 +41,7 @@ def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
 
 
 def main() -> int:
+    """Answer the request on standard input."""
     request = decode(sys.stdin.buffer.read(), LayoutRequest)
     sys.stdout.buffer.write(msgspec.json.encode(lay_out(request)))
     return 0

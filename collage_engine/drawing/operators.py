@@ -33,10 +33,12 @@ class OperatorGraph:
 
     @property
     def count(self) -> int:
+        """How many operators there are."""
         return len(self.calls)
 
     @property
     def items(self) -> int:
+        """How many operators, used inputs and outputs there are."""
         return len(self.calls) + len(self.inputs) + len(self.outputs)
 
     def name(self, item: int) -> str:
@@ -56,9 +58,11 @@ class OperatorGraph:
         return "+".join(names[:_OPERATORS_NAMED]) + more
 
     def producers(self, operator: int) -> tuple[int, ...]:
+        """The operators whose values an operator reads."""
         return tuple(i for i in self.predecessors[operator] if i < self.count)
 
     def consumers(self, operator: int) -> tuple[int, ...]:
+        """The operators that read an operator's values."""
         return tuple(i for i in self.successors[operator] if i < self.count)
 
 

@@ -1,19 +1,27 @@
-"""Colours, letter tags and patterns of toolchains, and the scale for costs.
+"""Colours, letters and patterns of toolchains as they are drawn, and the scales for costs.
 
-Toolchains wear the colours of Okabe and Ito (https://jfly.uni-koeln.de/color/, distinguishable
-with every common colour vision) and three found beside them, as far from all others as can be.
-Each has a letter tag and a pattern of its own, so that nothing is told by colour alone. Costs use
-cividis (Nuñez, Anderton and Renslow 2018, PLOS ONE 13(7)).
+A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
+whoever receives records hands them to ``learn``, and everything that is drawn afterwards uses them.
+What a record leaves out is generated so that it differs from the toolchains beside it: nothing
+is told by colour alone. Costs use cividis (Nuñez, Anderton and Renslow 2018, PLOS ONE 13(7)).
 """
 
 from __future__ import annotations
 
+import colorsys
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
+
+import msgspec
+
+from collage_engine.records.toolchain import ToolchainState
 
 Pattern = Literal[
     "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense", "sparse"
 ]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 @dataclass(frozen=True)
@@ -27,41 +35,128 @@ class ToolchainLook:
     title: str
 
 
-_LOOKS: dict[str, ToolchainLook] = {
-    "tvm": ToolchainLook("#0072b2", "#ffffff", "TV", "solid", "TVM"),
-    "onnxruntime": ToolchainLook("#e69f00", "#000000", "OR", "rising", "ONNX Runtime"),
-    "onednn": ToolchainLook("#009e73", "#000000", "DN", "falling", "oneDNN"),
-    "openvino": ToolchainLook("#56b4e9", "#000000", "OV", "level", "OpenVINO"),
-    "openblas": ToolchainLook("#f0e442", "#000000", "OB", "upright", "OpenBLAS"),
-    "mkl": ToolchainLook("#883824", "#ffffff", "MK", "sparse", "MKL"),
-    "cublas": ToolchainLook("#cc79a7", "#000000", "CB", "grid", "cuBLAS"),
-    "cudnn": ToolchainLook("#d55e00", "#000000", "CD", "cross", "cuDNN"),
-    "cutlass": ToolchainLook("#9cec74", "#000000", "CU", "dots", "CUTLASS"),
-    "tensorrt": ToolchainLook("#8810ec", "#ffffff", "TR", "dense", "TensorRT"),
-}
-
 UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")
+
+_learned: dict[str, ToolchainState] = {}
+"""Toolchain name → the record that says how it looks."""
+_generated: dict[str, ToolchainState] = {}
+"""The same for names without such a record, as long as nothing else is learned."""
+
+
+def learn(states: Iterable[ToolchainState]) -> None:
+    """Draw these toolchains from now on as their records say.
+
+    A record of an older engine, without a colour, replaces none that has one.
+    """
+    for state in states:
+        if state.colour or state.name not in _learned:
+            _learned[state.name] = state
+    _generated.clear()
 
 
 def toolchain_look(name: str | None) -> ToolchainLook:
-    """The look of a toolchain or of an instance id (``onnxruntime[level=basic]``)."""
+    """The look of a toolchain or of an instance id (``name[option=value]``)."""
     if not name:
         return UNPLACED
     base = name.split("[", 1)[0]
-    known = _LOOKS.get(base)
-    if known is not None:
-        return known
-    # A toolchain this table has not met still gets a letter tag of its own.
-    return ToolchainLook("#a6a6a6", "#000000", base[:2].upper(), "dots", base)
+    state = _learned.get(base)
+    if state is None or not (state.colour and state.letters and state.pattern):
+        if base not in _generated:
+            others = [known for known in _learned.values() if known.name != base]
+            blank = state or ToolchainState(name=base, available=False)
+            *_, _generated[base] = with_looks([*others, blank])
+        state = _generated[base]
+    pattern = cast(Pattern, state.pattern) if state.pattern in PATTERNS else "dots"
+    title = state.title or base
+    return ToolchainLook(state.colour, text_on(state.colour), state.letters, pattern, title)
 
 
 def toolchain_title(name: str | None) -> str:
-    """The name people know, with the instance's options: ``ONNX Runtime · level=basic``."""
+    """The name people know, with the instance's options: ``Title · option=value``."""
     if not name:
         return UNPLACED.title
     base, _, options = name.partition("[")
-    title = toolchain_look(base).title
+    state = _learned.get(base)
+    title = (state.title if state is not None else "") or base
     return f"{title} · {options.rstrip(']')}" if options else title
+
+
+def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
+    """The records, each with a colour, letters and a pattern; what is missing is generated.
+
+    A generated colour lies as far as can be from those of the other records, letters differ from
+    theirs, and the pattern follows from the name.
+    """
+    colours = [UNPLACED.colour, *(state.colour for state in states if state.colour)]
+    letters = {state.letters for state in states if state.letters}
+    found = []
+    for state in states:
+        colour = state.colour or _apart_from(colours)
+        tag = state.letters or _letters(state.title or state.name, letters)
+        chosen = PATTERNS[1 + zlib.crc32(state.name.encode()) % (len(PATTERNS) - 1)]
+        colours.append(colour)
+        letters.add(tag)
+        found.append(
+            msgspec.structs.replace(
+                state,
+                colour=colour,
+                letters=tag,
+                pattern=state.pattern or chosen,
+                title=state.title or state.name,
+            )
+        )
+    return tuple(found)
+
+
+def _letters(title: str, taken: set[str]) -> str:
+    """Two capital letters of a title that nobody else has, or its first two."""
+    known = [c for c in title.upper() if c.isascii() and c.isalnum()] or ["X"]
+    pairs = [known[0] + other for other in (*known[1:], *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")]
+    return next((pair for pair in pairs if pair not in taken), pairs[0])
+
+
+def _apart_from(taken: Sequence[str]) -> str:
+    """The colour whose smallest distance to the taken ones is largest.
+
+    Distances are Euclidean in CIE L*a*b*; the choice is among 24 hues in four lightnesses, on all
+    of which black or white text is legible.
+    """
+    places = [_lab(colour) for colour in taken]
+    choices = [
+        "#" + "".join(f"{round(255 * c):02x}" for c in colorsys.hls_to_rgb(h / 24, light, 0.75))
+        for light in (0.3, 0.45, 0.6, 0.75)
+        for h in range(24)
+    ]
+
+    def distance(colour: str) -> float:
+        here = _lab(colour)
+        return min(sum((a - b) ** 2 for a, b in zip(here, p, strict=True)) for p in places)
+
+    return max(choices, key=distance)
+
+
+def _linear(colour: str) -> tuple[float, float, float]:
+    """Linear red, green and blue, 0…1, of an sRGB colour ``#rrggbb``."""
+
+    def channel(value: int) -> float:
+        share = value / 255
+        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (channel(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
+    return red, green, blue
+
+
+def _lab(colour: str) -> tuple[float, float, float]:
+    """CIE 1976 L*a*b* of an sRGB colour, white D65."""
+    red, green, blue = _linear(colour)
+
+    def root(value: float) -> float:
+        return value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116
+
+    x = root((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047)
+    y = root(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    z = root((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
 _CIVIDIS = (
@@ -116,12 +211,7 @@ def diverging(share: float) -> str:
 
 def text_on(colour: str) -> str:
     """Black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
-
-    def linear(value: int) -> float:
-        share = value / 255
-        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-
-    red, green, blue = (linear(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
+    red, green, blue = _linear(colour)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, Layout, LayoutRequest
 from collage_engine.drawing.groups import (
     DisplayGraph,
     Group,
@@ -14,7 +15,6 @@ from collage_engine.drawing.groups import (
     partition_groups,
     sections,
 )
-from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, Layout, LayoutRequest
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
@@ -33,6 +33,8 @@ class Outline:
 
 @dataclass(frozen=True)
 class Scene:
+    """A laid out graph: boxes with their places, edges with their routes, jumps."""
+
     graph: OperatorGraph
     groups: Mapping[str, Group]
     display: DisplayGraph
@@ -44,23 +46,35 @@ class Scene:
 
     @property
     def width(self) -> float:
+        """Width of all boxes together, in scene units."""
         return self.layout.width
 
     @property
     def height(self) -> float:
+        """Height of all boxes together, in scene units."""
         return self.layout.height
 
     def rectangle(self, box: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of a box."""
         x, y = self.layout.places[box]
         return x, y, BOX_WIDTH, BOX_HEIGHT
 
     def boxes_of(self, operators: Iterable[int]) -> set[int]:
+        """The boxes in which operators are drawn."""
         return {self.display.box_of[at] for at in operators}
 
 
 def layout_request(
     display: DisplayGraph, orientation: str = "vertical", fold: bool = True, aspect: float = 1.5
 ) -> LayoutRequest:
+    """The question for the layout of a display graph.
+
+    Args:
+        display: Boxes and edges.
+        orientation: ``vertical`` or ``horizontal``.
+        fold: Whether a long graph is folded into columns.
+        aspect: Width over height that a folded picture should have.
+    """
     return LayoutRequest(
         count=len(display.boxes),
         edges=list(display.edges),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from collage_engine.drawing import words
-from collage_engine.drawing.looks import BoxLook, LegendEntry, LookData, box_looks
+from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import Outline, Scene, bridge, outlines, placement_scene
 from collage_engine.records.graph import GraphRecord
@@ -50,7 +50,7 @@ def _attribute(text: str) -> str:
 
 def render(
     shown: Scene,
-    looks: Sequence[BoxLook],
+    styles: Sequence[BoxStyle],
     legend: Sequence[LegendEntry] = (),
     parts: Sequence[Outline] = (),
     title: str = "",
@@ -61,7 +61,7 @@ def render(
     head = 34.0 + (30.0 if legend else 0.0)
     width = max(shown.width + 2 * _MARGIN, 480.0)
     height = shown.height + 2 * _MARGIN + head
-    used = sorted({look.pattern for look in looks if look.pattern != "solid"})
+    used = sorted({style.pattern for style in styles if style.pattern != "solid"})
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img" '
@@ -77,7 +77,7 @@ def render(
             f'<pattern id="tie-{colour.lstrip("#")}" width="10" height="10" '
             f'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
             f'<rect width="5" height="10" fill="{colour}"/></pattern>'
-            for colour in sorted({look.tied for look in looks if look.tied})
+            for colour in sorted({style.tied for style in styles if style.tied})
         ),
         "</defs>",
         f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
@@ -87,15 +87,15 @@ def render(
     out.extend(_legend(legend, ink))
     out.append(f'<g transform="translate({_MARGIN} {_MARGIN + head})">')
     for rim in (True, False):
-        out.extend(_tint(shown, part, looks, ink, rim) for part in parts)
+        out.extend(_tint(shown, part, styles, ink, rim) for part in parts)
     out.append(f'<g fill="none" stroke="{ink["line"]}" stroke-width="1.2">')
     for route in shown.layout.routes:
         if route:
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
             out.append(f'<polyline points="{points}"/>')
     out.append("</g>")
-    for box, look in enumerate(looks):
-        out.append(_box(shown, box, look, ink))
+    for box, style in enumerate(styles):
+        out.append(_box(shown, box, style, ink))
     out.extend(_jumps(shown, ink))
     out.append("</g></svg>")
     return "\n".join(out)
@@ -118,10 +118,10 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
 
 
 def _tint(
-    shown: Scene, part: Outline, looks: Sequence[BoxLook], ink: dict[str, str], rim: bool
+    shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
 ) -> str:
     """A partition as a soft blob: its boxes grown a little, joined along its inner edges."""
-    colour = looks[part.boxes[0]].colour
+    colour = styles[part.boxes[0]].colour
     fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
     out = [f'<g fill="{fill}" stroke="none" data-partition="{_attribute(part.partition)}">']
@@ -154,60 +154,60 @@ def _tint(
     return "".join(out)
 
 
-def _box(shown: Scene, box: int, look: BoxLook, ink: dict[str, str]) -> str:
+def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     x, y, w, h = shown.rectangle(box)
     item = shown.display.boxes[box]
     full = item.label if item.kind != "operator" else shown.graph.name(item.members[0])
     tip = " · ".join(
-        part for part in (full, look.title, look.detail, look.value, look.note) if part
+        part for part in (full, style.title, style.detail, style.value, style.note) if part
     )
     out = [f"<g><title>{escape(tip)}</title>"]
-    dash = ' stroke-dasharray="4 3"' if look.dashed else ""
-    fill = look.colour if look.filled else ink["box"]
-    text = look.text if look.filled else ink["text"]
-    quiet = look.text if look.filled else ink["quiet"]
-    radius = 23 if look.kind in ("input", "output") else 5
+    dash = ' stroke-dasharray="4 3"' if style.dashed else ""
+    fill = style.colour if style.filled else ink["box"]
+    text = style.text if style.filled else ink["text"]
+    quiet = style.text if style.filled else ink["quiet"]
+    radius = 23 if style.kind in ("input", "output") else 5
     out.append(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{w}" height="{h}" rx="{radius}" fill="{fill}" '
         f'stroke="{ink["border"]}"{dash}/>'
     )
     left = x + 14
-    if look.kind in ("operator", "group") and not look.filled:
+    if style.kind in ("operator", "group") and not style.filled:
         shape = (
             f'd="M{x + 5:.1f},{y:.1f} h{_STRIP - 5} v{h} h-{_STRIP - 5} '
             f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
         )
-        out.append(f'<path {shape} fill="{look.colour}"/>')
-        if look.tied:
+        out.append(f'<path {shape} fill="{style.colour}"/>')
+        if style.tied:
             out.append(
-                f'<path {shape} fill="url(#tie-{look.tied.lstrip("#")})"/>'
+                f'<path {shape} fill="url(#tie-{style.tied.lstrip("#")})"/>'
                 f'<rect x="{x + 2:.1f}" y="{y + h / 2 - 9:.1f}" width="{_STRIP - 4}" height="18" '
-                f'rx="2" fill="{look.colour}"/>'
+                f'rx="2" fill="{style.colour}"/>'
             )
-        elif look.pattern != "solid":
-            out.append(f'<path {shape} fill="url(#pattern-{look.pattern})"/>')
+        elif style.pattern != "solid":
+            out.append(f'<path {shape} fill="url(#pattern-{style.pattern})"/>')
         out.append(
             f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
-            f'font-weight="600" text-anchor="middle" fill="{look.text}">{escape(look.tag)}</text>'
+            f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
         )
         left = x + _STRIP + 8
-    limit = 20 if not look.value else 12
+    limit = 20 if not style.value else 12
     out.append(
         f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
-        f'fill="{text}">{escape(words.elide(look.title, limit))}</text>'
+        f'fill="{text}">{escape(words.elide(style.title, limit))}</text>'
         f'<text x="{left:.1f}" y="{y + 36:.1f}" font-size="11" fill="{quiet}">'
-        f"{escape(words.elide(look.detail, 22))}</text>"
+        f"{escape(words.elide(style.detail, 22))}</text>"
     )
-    if look.value:
+    if style.value:
         out.append(
             f'<text x="{x + w - 8:.1f}" y="{y + 19:.1f}" font-size="11" text-anchor="end" '
-            f'fill="{quiet}">{escape(look.value)}</text>'
+            f'fill="{quiet}">{escape(style.value)}</text>'
         )
-    if look.share is not None:
+    if style.share is not None:
         out.append(
             f'<rect x="{left:.1f}" y="{y + h - 5:.1f}" '
-            f'width="{max(1.0, look.share * (w - _STRIP - 16)):.1f}" height="2.5" '
-            f'fill="{look.colour}"/>'
+            f'width="{max(1.0, style.share * (w - _STRIP - 16)):.1f}" height="2.5" '
+            f'fill="{style.colour}"/>'
         )
     out.append("</g>")
     return "".join(out)
@@ -240,7 +240,7 @@ def placement_svg(
 ) -> str:
     """Graph and placement as SVG in one call, for reports and exports."""
     shown = placement_scene(graph, placement, orientation)
-    looks, legend = box_looks(
-        shown, "toolchain", LookData(placement=placement, estimated=estimated)
+    styles, legend = style_boxes(
+        shown, "toolchain", ColouringData(placement=placement, estimated=estimated)
     )
-    return render(shown, looks, legend, outlines(shown, placement), title, dark)
+    return render(shown, styles, legend, outlines(shown, placement), title, dark)

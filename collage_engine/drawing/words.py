@@ -16,8 +16,8 @@ STAGE_TITLES: dict[str, str] = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
-    "in-place": "Looking into whole covers",
-    "accuracy": "Keeping the tolerance",
+    "in-place": "Measuring in the model",
+    "accuracy": "Checking the accuracy",
     "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",
@@ -53,6 +53,7 @@ def time_text(us: float | None) -> str:
 
 
 def signed_time(us: float | None) -> str:
+    """A difference of times given in µs, with its sign."""
     if us is None or math.isnan(us):
         return DASH
     return ("+" if us > 0 else "") + time_text(us)
@@ -86,6 +87,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def bytes_text(count: float) -> str:
+    """A number of bytes with a binary unit: ``1.50 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{significant(count)} {unit}"
@@ -94,10 +96,12 @@ def bytes_text(count: float) -> str:
 
 
 def shape_text(kind: TensorType) -> str:
+    """The shape of a value: ``1×64×56×56``."""
     return "×".join(map(str, kind.shape)) if kind.shape else "scalar"
 
 
 def node_shapes(node: Node) -> str:
+    """The shapes of all values of a node."""
     return ", ".join(shape_text(kind) for kind in node.types)
 
 

@@ -15,6 +15,7 @@ from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,8 @@ def compile_function(function: Function) -> Compiled:
 
 
 def _for_cpu(function: Function, toolchain: Toolchain) -> Compiled:
-    return (NativeCompiled if toolchain.native else ExternalCompiled)(function, toolchain)
+    kind = NativeCompiled if isinstance(toolchain, LowersToTir) else ExternalCompiled
+    return kind(function, toolchain)
 
 
 def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:
@@ -114,7 +116,7 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        return self.toolchain.inside(self.module)
+        return inside(self.toolchain, self.module)
 
     def close(self) -> None:
         self._call = self.module = None
@@ -131,7 +133,7 @@ class NativeCompiled(Compiled):
 
         from collage_engine.lowering.target import build_target, use_threads
 
-        self.lowered = toolchain.lower(function)
+        self.lowered = lower(toolchain, function)
         use_threads(function.instance.threads)
         try:
             executable = relax.build(self.lowered, build_target())
@@ -164,7 +166,7 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        return self.toolchain.inside(self.lowered)
+        return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:
         self._main = self.vm = self.lowered = None

@@ -25,6 +25,7 @@ from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +91,7 @@ class CudaCompiled(Compiled):
         self._timer: DeviceTimer | None = None
         self._modules: list[Any] = []
         self._outputs: list[Any] = []
-        build = self._native if toolchain.native else self._external
+        build = self._native if isinstance(toolchain, LowersToTir) else self._external
         self._bodies: list[Callable[..., Any]] = build(max(1, copies))
 
     def _external(self, copies: int) -> list[Callable[..., Any]]:
@@ -115,7 +116,7 @@ class CudaCompiled(Compiled):
 
         from collage_engine.lowering.device_build import build_module
 
-        lowered = self.toolchain.lower(self.function)
+        lowered = lower(self.toolchain, self.function)
         self._modules.append(lowered)
         executable = build_module(lowered, self.function.instance.architecture)
         bodies: list[Callable[..., Any]] = []
@@ -169,7 +170,7 @@ class CudaCompiled(Compiled):
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        found = dict(self.toolchain.inside(self._modules[0]))
+        found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import HOST, PLAIN, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.registry import format_converter
 
 if TYPE_CHECKING:
     from collage_engine.lowering.host import HostSide
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class ValuesAtHand:
     """Relax variables by value and format; a missing format is computed once, when first wanted.
 
-    Conversions are kernels of TVM's toolchain whatever the toolchains of the placement are: TVM
-    runs it in any case.
+    Conversions are TIR kernels of the toolchain that writes such, whatever the toolchains of the
+    placement are: TVM runs the placement in any case.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class ValuesAtHand:
         """``architecture``: of the NVIDIA device that the module runs on; empty: the processor.
         ``host``: who copies between the two."""
         self._host = host
+        self._writer = format_converter()
         self._builder = builder
         self._graph = graph
         self._threads = threads
@@ -72,11 +74,11 @@ class ValuesAtHand:
 
     def _kernel(self, kind: TensorType, source: str, target: str) -> Any:
         """The global variable of a conversion, added to the module when first used."""
-        from collage_engine.toolchains.tvm.conversion import conversion
-
         key = (kind, source, target)
         if key not in self._kernels:
-            function = conversion(kind, source, target, self._threads, self._architecture).function
+            function = self._writer.conversion(
+                kind, source, target, self._threads, self._architecture
+            )
             name = conversion_name(source, target)
             # Its mark keeps it apart from an equal kernel of a partition, which has another name:
             # profiles tell by name what belongs to no partition.

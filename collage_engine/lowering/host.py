@@ -1,7 +1,7 @@
 """Partitions on the host within a module for a device, and the copies around them.
 
-A partition on the host is an executable of its own, which the runtime of ``toolchains.native.host``
-runs between two stretches of the device's work. In the whole module a value on the host is a byte
+A partition on the host is an executable of its own, which ``toolchains.runtime.host`` runs
+between two stretches of the device's work. In the whole module a value on the host is a byte
 on the device that stands for it: it keeps the order of the calls, and TVM's memory planning and
 CUDA graphs see nothing that is not on the device.
 """
@@ -14,6 +14,7 @@ from collage_engine.lowering.emit import add_kernels, add_placeholder, call_exte
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import MODULES, Function
+from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.runtime.host import PREFIX, module_of
 
 
@@ -84,7 +85,7 @@ def executable_of(function: Function, name: str) -> Any:
     externals: list[Any] = []
     callees: dict[Any, Any] = {}
     lowered = None
-    if toolchain.native:
+    if isinstance(toolchain, LowersToTir):
         lowered = toolchain.lower(function)
         # All executables end up in one library: names must differ.
         callees = add_kernels(builder, lowered, function, prefix=f"{function.symbol}_")

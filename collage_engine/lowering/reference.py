@@ -1,8 +1,8 @@
 """The true value of every node of a model, for given inputs.
 
 The dataflow graph is written back to ONNX in segments of bounded size, every value of a segment
-is an output of it, and ONNX Runtime runs it with its optimisations off (ONNX's own reference
-evaluator where ONNX Runtime is not installed). What has no ONNX form runs through Relax,
+is an output of it, and the toolchain that evaluates ONNX runs it as written (ONNX's own reference
+evaluator where there is none). What has no ONNX form runs through Relax,
 unscheduled, one operator at a time. A segment's values go to ``.npy`` files at once, one per node
 index, so memory stays bounded by a segment; readers map the files.
 """
@@ -21,10 +21,17 @@ import numpy as np
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
-from collage_engine.records.errors import Cancelled, CollageError, MeasureError, ModelError
+from collage_engine.records.errors import (
+    Cancelled,
+    CollageError,
+    MeasureError,
+    ModelError,
+    ToolchainError,
+)
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.registry import onnx_evaluator
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -170,7 +177,7 @@ class _Recorder:
 
         kinds = [self.graph.nodes[i].type for i in (*inputs, *outputs)]
         if any(kind.dtype == "bfloat16" for kind in kinds):
-            raise _NoOnnxForm("numpy has no bfloat16 to exchange with ONNX Runtime")
+            raise _NoOnnxForm("numpy has no bfloat16 to exchange with who evaluates ONNX")
         try:
             written = to_onnx(self.model, nodes, inputs, outputs)
         except CollageError as error:
@@ -226,20 +233,18 @@ def _load(path: Path, dtype: str) -> np.ndarray:
 
 
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Run an ONNX model (or a path of one) as written, nothing optimised; outputs in its order."""
-    try:
-        import onnxruntime
-    except ImportError:
-        return evaluate_onnx(model, feeds)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
+    """Run an ONNX model (or a path of one) as written, nothing optimised; outputs in its order.
+
+    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator where there is none
+    or its package is not installed.
+    """
+    oracle = onnx_evaluator()
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    # A file of an old IR version lists its initializers among the inputs; they need no value.
-    wanted = {i.name for i in session.get_inputs()}
-    results = session.run(None, {k: np.asarray(v) for k, v in feeds.items() if k in wanted})
-    return [np.asarray(value) for value in results]
+    try:
+        session = oracle.open_onnx(source) if oracle is not None else None
+    except ToolchainError:
+        session = None
+    return evaluate_onnx(model, feeds) if session is None else session.run(None, feeds)
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -267,8 +272,8 @@ def original_outputs(
 ) -> dict[str, np.ndarray]:
     """What the *user's* file computes, untouched by clean-up and import, by output name.
 
-    ONNX Runtime runs the file, ONNX's reference evaluator what it cannot take; the cleaned model
-    stands in for a file that is gone.
+    The toolchain that evaluates ONNX runs the file, ONNX's reference evaluator what it cannot
+    take; the cleaned model stands in for a file that is gone.
     """
     path = Path(model.record.path) if model.record.path else None
     source: Any = path if path is not None and path.is_file() else model.onnx

@@ -1,7 +1,7 @@
 """A whole cover of the graph as one module: ``main`` calls the partitions in order.
 
 External partitions become ``call_dps_packed`` to their symbol, their runtime modules hang on the
-module as ``RunCodegen`` leaves them (attribute ``external_mods``). What a native toolchain lowered
+module as ``RunCodegen`` leaves them (attribute ``external_mods``). What a toolchain lowered to TIR
 is inlined, so TVM's memory planning sees every value. Where a partition wants a value in another
 format than its producer leaves it in, a conversion stands before it, once per value and format.
 Structurally equal PrimFuncs are kept once (the block builder does that), equal constants too (the
@@ -30,6 +30,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import MODULES, Function
+from collage_engine.toolchains.capabilities import LowersToTir
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -90,7 +91,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         try:
             if host is not None and not function.instance.architecture:
                 continue  # compiled when its turn comes, as an executable of its own
-            if toolchain.native:
+            if isinstance(toolchain, LowersToTir):
                 lowered[position] = toolchain.lower(function)
                 callees[position] = add_kernels(builder, lowered[position], function)
                 attributes = lowered[position].attrs

@@ -2,7 +2,7 @@
 
 Later operators damp rounding errors (they average, normalise, pool) or amplify them (a softmax of
 large logits), each place in a model by a factor of its own, often a hundredfold apart. So the
-factor is measured: the model is run in ONNX Runtime with noise added to one value at a time. One
+factor is measured: the model is evaluated as ONNX with noise added to one value at a time. One
 session serves all values: each has its noise multiplied by a scalar input that is zero unless it
 is that value's turn.
 """
@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collage_engine.lowering.accuracy import worst
-from collage_engine.records.errors import Cancelled
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.reasons import short_reason
+from collage_engine.toolchains.registry import onnx_evaluator
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,13 +46,15 @@ def carried(
     threads: int = 1,
     limit_s: float = 20.0,
     cancel: threading.Event | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> dict[int, float]:
     """``max_rel_error`` of the worst output over that of the value, by node index.
 
     On the sample that carries them furthest, as a few values tell. Only float32 values that the
     cleaned ONNX model has, evenly spread over the model when ``limit_s`` does not suffice for all.
-    An output's own error counts in full. Empty where ONNX Runtime is not installed or cannot run
-    the model.
+    An output's own error counts in full. Empty, after ``warn`` was told why, where nothing here
+    evaluates ONNX or what does cannot run the model: the factors are an estimate only, and what is
+    promised is measured without them.
     """
     nodes = model.graph.nodes
     names = {
@@ -60,9 +64,10 @@ def carried(
     }
     try:
         probe = _Probe(model, sorted(set(names.values())), threads)
-    except Exception:
+    except Exception as error:  # whatever the oracle raises for a model that it cannot take
         # An estimate only: the tolerance is kept by measuring, also without it.
         _LOG.warning("errors cannot be followed through the model", exc_info=True)
+        warn(f"how far the model carries rounding errors is not known: {short_reason(error)}")
         return {}
     end = time.monotonic() + limit_s
     order = _spread(list(dict.fromkeys(names[index] for index in sorted(names))))
@@ -117,18 +122,14 @@ class _Probe:
     """A session over the model with a place for noise at every value in question."""
 
     def __init__(self, model: ImportedModel, values: Sequence[str], threads: int) -> None:
-        import onnxruntime
-
+        oracle = onnx_evaluator()
+        if oracle is None:
+            raise ToolchainError("no toolchain here evaluates ONNX models")
         self.outputs = [output.name for output in model.onnx.graph.output]
         self._inputs = {value.name for value in model.onnx.graph.input}
         self._noise: dict[str, float] = {}
         noisy = self._with_noise(model, values)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(
-            noisy.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = oracle.open_onnx(noisy.SerializeToString(), threads=threads, optimise=True)
 
     def _with_noise(self, model: ImportedModel, values: Sequence[str]) -> ModelProto:
         from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper

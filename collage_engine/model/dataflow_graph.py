@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from collage_engine.model.index_set import members, node_set
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from collage_engine.records.placement import Placement
 
 
 class DataflowGraph:
@@ -84,6 +90,12 @@ class DataflowGraph:
         """The operator numbers, ascending, of the calls in a set of nodes."""
         number = self.operator_number
         return tuple(number[i] for i in members(nodes) if i in number)
+
+    def to_networkx(self, placement: Placement | None = None) -> nx.DiGraph[int]:
+        """The graph for ``networkx``, keyed by node index; see ``networkx_graph``."""
+        from collage_engine.model.networkx_graph import networkx_graph
+
+        return networkx_graph(self.record, placement)
 
     def close(self, nodes: NodeSet) -> NodeSet:
         """Add the glue that a set of calls needs so that no tuple crosses its border.

@@ -158,7 +158,11 @@ def _records(
     """The dataflow graph's records, and the user's node names that live on in it."""
     index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
     outputs = tuple(index[id(v)] for v in resolver.outputs)
-    parents = post_dominators([[index[id(i)] for i in v.inputs] for v in values], set(outputs))
+    users: list[list[NodeIndex]] = [[] for _ in values]
+    for value in values:
+        for source in dict.fromkeys(index[id(i)] for i in value.inputs):
+            users[source].append(index[id(value)])
+    tree = post_dominators(users, set(outputs).__contains__, list(index.values()))
     kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
@@ -181,7 +185,7 @@ def _records(
                 field=value.field,
                 onnx_nodes=onnx_nodes,
                 onnx_value=value.onnx_value,
-                post_dominator=parents[number],
+                post_dominator=tree.parent[number],
                 is_output=number in outputs,
                 scalar=value.form == "constant" and value.types[0].shape == (),
             )

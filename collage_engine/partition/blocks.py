@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collage_engine.model.index_set import members, one_operator, operator_set
+from collage_engine.model.post_dominators import PostDominators, post_dominators
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
@@ -31,39 +32,6 @@ class BlockLimits:
     """Operators between a value and the meeting of its branches, above which none is offered."""
 
 
-NONE = OperatorNumber(-1)
-"""Stands for a post-dominator that does not exist."""
-
-
-def post_dominators(calls: CallGraph) -> list[OperatorNumber]:
-    """Immediate post-dominator of every operator; ``NONE`` where there is none."""
-    parent = [NONE] * calls.size
-    depth = [0] * calls.size
-    for operator in reversed(list(members(calls.everything))):
-        if calls.leaving >> operator & 1 or not calls.users[operator]:
-            continue
-        parent[operator] = _common(calls.users[operator], parent, depth)
-        if parent[operator] >= 0:
-            depth[operator] = depth[parent[operator]] + 1
-    return parent
-
-
-def _common(
-    operators: Sequence[OperatorNumber], parent: list[OperatorNumber], depth: list[int]
-) -> OperatorNumber:
-    """Least common ancestor of operators in the post-dominator tree; ``NONE`` for none."""
-    found = operators[0]
-    for other in operators[1:]:
-        while found != other and found >= 0 and other >= 0:
-            if depth[found] >= depth[other]:
-                found, other = parent[found], other
-            else:
-                other = parent[other]
-        if found < 0 or other < 0:
-            return NONE
-    return found
-
-
 def blocks(
     calls: CallGraph, groups: Sequence[NodeSet], limits: BlockLimits | None = None
 ) -> list[OperatorSet]:
@@ -72,12 +40,14 @@ def blocks(
     ``groups``: the fusion groups whose ends are cuts (index sets over nodes).
     """
     limits = limits or BlockLimits()
-    parent = post_dominators(calls)
+    tree = post_dominators(
+        calls.users, lambda o: calls.leaving >> o & 1, list(members(calls.everything))
+    )
     cuts = _group_ends(calls, groups)
     found: dict[OperatorSet, None] = {}
-    for block in _between_cuts(calls, parent, cuts, limits):
+    for block in _between_cuts(calls, tree, cuts, limits):
         found.setdefault(block, None)
-    for branch in _branches(calls, parent, limits):
+    for branch in _branches(calls, tree, limits):
         found.setdefault(branch, None)
     return [b for b in found if b.bit_count() > 1]
 
@@ -106,15 +76,14 @@ def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumbe
 
 
 def _between_cuts(
-    calls: CallGraph, parent: list[OperatorNumber], cuts: OperatorSet, limits: BlockLimits
+    calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet, limits: BlockLimits
 ) -> Iterator[OperatorSet]:
     depth = [0] * calls.size
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
     for operator in range(calls.size - 1, -1, -1):
-        above = parent[operator]
-        if above >= 0:
+        above = tree.parent[operator]
+        if above is not None:
             depth[operator] = depth[above] + (cuts >> above & 1)
-    tree = _depths(parent)
     most = max(limits.segments, default=0)
     wanted = {n: 1 for n in limits.segments}
     for doubling in range(1, limits.doublings + 1):
@@ -124,12 +93,12 @@ def _between_cuts(
         if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
             continue
         if is_operator:
-            node, place = parent[start], depth[start]
+            node, place = tree.parent[start], depth[start]
         else:
-            node = _common(readers, parent, tree)
-            place = depth[node] + (cuts >> node & 1) if node >= 0 else 0
+            node = tree.common(readers)
+            place = depth[node] + (cuts >> node & 1) if node is not None else 0
         count = 0
-        while node >= 0 and count < max(wanted, default=0):
+        while node is not None and count < max(wanted, default=0):
             if cuts >> node & 1:
                 count += 1
                 block = below & calls.upstream[node] | one_operator(node)
@@ -137,26 +106,17 @@ def _between_cuts(
                     break
                 if count in wanted and place % wanted[count] == 0:
                     yield block
-            node = parent[node]
-
-
-def _depths(parent: list[OperatorNumber]) -> list[int]:
-    depth = [0] * len(parent)
-    for operator in range(len(parent) - 1, -1, -1):
-        if parent[operator] >= 0:
-            depth[operator] = depth[parent[operator]] + 1
-    return depth
+            node = tree.parent[node]
 
 
 def _branches(
-    calls: CallGraph, parent: list[OperatorNumber], limits: BlockLimits
+    calls: CallGraph, tree: PostDominators[OperatorNumber], limits: BlockLimits
 ) -> Iterator[OperatorSet]:
-    depth = _depths(parent)
     for below, readers in _starts(calls):
         if len(readers) < 2:
             continue
-        join = _common(readers, parent, depth)
-        if join < 0:
+        join = tree.common(readers)
+        if join is None:
             continue
         between = below & calls.upstream[join]
         if between and between.bit_count() <= limits.max_branch:

@@ -143,7 +143,7 @@ def enumerate_candidates(
         collector = _Collector(calls, offer, notes)
         collector.rules()
         collector.singles()
-        if offer.native:
+        if offer.lowers_to_tir:
             collector.groups([*relax, *relay])
         collector.greedy()
         for cover in covers:
@@ -155,7 +155,7 @@ def enumerate_candidates(
         collector.regions()
         # Between integer composites images keep another layout, which only blocks gain by.
         own_blocks = settings.native_blocks or bool(find(graph))
-        if settings.blocks and (own_blocks or not offer.native):
+        if settings.blocks and (own_blocks or not offer.lowers_to_tir):
             for piece in pieces:
                 collector.add(piece, BLOCK, False, count=False)
         collector.whole_model()
@@ -165,8 +165,8 @@ def enumerate_candidates(
 
 def _greedy_orders(offers: Sequence[Offer]) -> list[list[Offer]]:
     """All offers in the user's order, and each external one with the native ones behind it."""
-    native = [offer for offer in offers if offer.native]
-    external = [offer for offer in offers if not offer.native]
+    native = [offer for offer in offers if offer.lowers_to_tir]
+    external = [offer for offer in offers if not offer.lowers_to_tir]
     orders = [[*external, *native]] if offers else []
     if native:
         orders += [[offer, *native] for offer in external]

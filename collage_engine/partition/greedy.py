@@ -81,8 +81,8 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
     owner: list[int | None] = [None] * calls.size
     composites: list[tuple[int, Composite]] = []
     taken = NO_OPERATORS
-    order = [i for i, o in enumerate(offers) if not o.native]
-    order += [i for i, o in enumerate(offers) if o.native]
+    order = [i for i, o in enumerate(offers) if not o.lowers_to_tir]
+    order += [i for i, o in enumerate(offers) if o.lowers_to_tir]
     for place in order:
         offer = offers[place]
         for composite in merge_composites(graph, offer, taken):

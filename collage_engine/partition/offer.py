@@ -30,7 +30,7 @@ class Offer:
     """Node index of a call → None when the instance can run it, else the reason."""
     whole_model: bool = True
     """Whether the whole model may be one of its candidates."""
-    native: bool = False
+    lowers_to_tir: bool = False
     """Compiled by TVM itself: FuseOps groups are among its candidates."""
     device: str = "cpu"
     made_of: Callable[[NodeSet], Composites | None] | None = None

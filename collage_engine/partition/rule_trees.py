@@ -45,12 +45,12 @@ DEFAULT_LIMITS = CombineLimits(max_exits=3, per_node=48, pairs=1000)
 _SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
 
 
-def tvm_rules(
-    max_depth: int = 8, limits: CombineLimits = DEFAULT_LIMITS, max_exits: int = 1
+def fusion_rules(
+    name: str, max_depth: int = 8, limits: CombineLimits = DEFAULT_LIMITS, max_exits: int = 1
 ) -> PartitionRule:
     """Everything TVM could fuse into one kernel: calls by kind, joined as FuseOps joins them."""
     return OnlyValidRule(
-        "tvm",
+        name,
         CombineRule(
             "combine",
             OpCallByKindRule("op"),
@@ -104,7 +104,7 @@ LIBRARY_CONFIG = SubGraphConfig(max_exits=1, max_depth=8)
 
 
 def library_rules(
-    patterns: Sequence[PatternEntry], limits: CombineLimits = DEFAULT_LIMITS
+    name: str, patterns: Sequence[PatternEntry], limits: CombineLimits = DEFAULT_LIMITS
 ) -> PartitionRule:
     """TVM's groups with library calls inside them (RFC 0062, "external libraries").
 
@@ -115,7 +115,7 @@ def library_rules(
     combiners = (AllSimple(_SIMPLE), TupleArgument(), TupleProjection())
     depth = LIBRARY_CONFIG.max_depth
     combined = CombineRule("combine", UnionRule("", rules), combiners, depth, limits)
-    return OnlyValidRule("tvm", combined, LIBRARY_CONFIG)
+    return OnlyValidRule(name, combined, LIBRARY_CONFIG)
 
 
 def anchor_rules(

@@ -1,0 +1,1 @@
+"""From the documents to the search problem and from its answers to a placement."""

@@ -23,19 +23,6 @@ MOST_CANDIDATES = 200
 """Candidates listed for one node (a count; chosen: more fill screens that nobody reads)."""
 OPERATORS_NAMED = 6
 """Operators up to which the label of a candidate names them one by one (a count; chosen)."""
-NAMES = {
-    "tvm": "TVM",
-    "onnxruntime": "ONNX Runtime",
-    "onednn": "oneDNN",
-    "openvino": "OpenVINO",
-    "openblas": "OpenBLAS",
-    "mkl": "MKL",
-    "cublas": "cuBLAS",
-    "cudnn": "cuDNN",
-    "cutlass": "CUTLASS",
-    "tensorrt": "TensorRT",
-}
-"""Toolchains as their makers write them."""
 
 
 def explain_document(
@@ -101,7 +88,7 @@ def explain_document(
             *explanation.text[:1],
             *_when_remeasured(by_id.get(str(explanation.chosen)), problem.drift),
             *explanation.text[1:],
-            *_calls(by_id.get(str(explanation.chosen))),
+            *_calls(document, by_id.get(str(explanation.chosen))),
             *device_words(problem, answer.cover, node),
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
@@ -157,12 +144,12 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 
 
-def _calls(chosen: CandidateRecord | None) -> list[str]:
+def _calls(document: Document, chosen: CandidateRecord | None) -> list[str]:
     """Say which operators of the chosen candidate are one library call each."""
     if chosen is None or not chosen.composites:
         return []
     library = chosen.instance.library or chosen.instance.toolchain
-    return [f"Library calls of {NAMES.get(library, library)} in it: {chosen.calls_text}"]
+    return [f"Library calls of {document.toolchain_title(library)} in it: {chosen.calls_text}"]
 
 
 def _regrets(explanation: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
@@ -223,7 +210,7 @@ def labels_of(document: Document) -> Labels:
     for instance in sorted(instances):
         name, _, config = instance.rstrip("]").partition("[")
         words = config.replace("=", " ").replace(",", ", ")
-        toolchains[instance] = NAMES.get(name, name) + (f" ({words})" if words else "")
+        toolchains[instance] = document.toolchain_title(name) + (f" ({words})" if words else "")
     names = node_names(document.graph)
     return Labels(
         nodes=names,

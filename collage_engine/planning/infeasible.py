@@ -65,25 +65,25 @@ def _reason(
     if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
-        said = f"the pin {quoted[0]} cannot be honoured"
+        sentence = f"the pin {quoted[0]} cannot be honoured"
         unsaid = not why or why.startswith(NONE_LEFT)
         if blamed[0].kind == "exactly" and unsaid:
             why = "no candidate is exactly these nodes"
         elif blamed[0].kind == "together" and unsaid:
             why = "no candidate holds all of these nodes"
     else:
-        said = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
+        sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
     if not why:
         why = "every node has candidates left, but no combination of them covers the model"
-    return f"{said}: {why}"
+    return f"{sentence}: {why}"
 
 
 def _beyond_limits(calls: Sequence[Node], found: Infeasible, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    said = found.reason.removesuffix(" under the pins").replace("no cover", "none", 1)
+    sentence = found.reason.removesuffix(" under the pins").replace("no cover", "none", 1)
     if pins:
-        said += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
-    return f"{said}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else said
+        sentence += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
+    return f"{sentence}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else sentence
 
 
 def _why_nodes(
@@ -111,10 +111,10 @@ def _why_nodes(
     if not instances or any(node not in not_offered[i] for i in instances for node in nodes[:1]):
         # Some toolchain takes it, so it is the pins, or a cost that is missing.
         return f"{NONE_LEFT} {named}" if blamed else f"no candidate was measured for {named}"
-    said = "; ".join(dict.fromkeys(reasons))
+    why = "; ".join(dict.fromkeys(reasons))
     if blamed:
-        return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({said})"
-    return f"no toolchain of this run takes {named} ({said}); allow more toolchains"
+        return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({why})"
+    return f"no toolchain of this run takes {named} ({why}); allow more toolchains"
 
 
 def _is_one_of(instance: str, wanted: set[str]) -> bool:

@@ -1,7 +1,8 @@
 """Between documents and the search: candidates with costs become a problem, covers a placement.
 
 The room imports records, sessions and the search only, so that the process that answers requests
-can search again after a pin without TVM and without the child that runs the pipeline."""
+can search again after a pin without TVM and without the child that runs the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -234,6 +235,7 @@ def make_placement(
     Args:
         graph: The model's graph.
         by_id: Id to candidate.
+        costs: What is known of the candidates' costs.
         cover: Ids of the cover's candidates, in the order in which they run.
         estimated_us: The cover's cost in microseconds.
         percentile: The percentile of its times that counts as a candidate's cost.
@@ -354,6 +356,7 @@ def best_placements(
     Args:
         graph: The model's graph.
         by_id: Id to candidate.
+        costs: What is known of the candidates' costs.
         problem: The search problem.
         search: A search of it.
         settings: The settings of the run.

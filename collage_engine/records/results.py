@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Run
+from collage_engine.records.toolchain import ToolchainState
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,4 @@ class RunUpdate:
     not_offered: dict[str, dict[int, str]] | None = None
     constants: dict[str, float] | None = None
     run: Run | None = None
+    toolchains: list[ToolchainState] | None = None

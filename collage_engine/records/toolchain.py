@@ -46,8 +46,81 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return dict(self.config).get(name, default)
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run compiles for: the processor with a number of threads, or a CUDA device."""
+
+    kind: str = "cpu"
+    """Kind of device: cpu, cuda."""
+    threads: int = 1
+    """Threads that a partition on the processor may use."""
+    architecture: str = ""
+    """Of a CUDA device: what is compiled for, e.g. sm_90a."""
+
+    @classmethod
+    def cpu(cls, threads: int = 1) -> Target:
+        """The processor, with so many threads."""
+        return cls(threads=threads)
+
+    @classmethod
+    def cuda(cls, architecture: str) -> Target:
+        """The device ``cuda:0``, of this architecture."""
+        return cls(kind="cuda", architecture=architecture)
+
+
+class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
+    """What a toolchain says of itself, on every machine and before anything is loaded.
+
+    ``name`` is what users type and what documents hold; ``title`` is how its makers write it.
+    ``colour``, ``letters`` and ``pattern`` are how it is recognised in pictures; where they are
+    empty, they are generated so that it differs from the toolchains beside it.
+    """
+
+    name: str
+    """Lower-case letters, digits and underscores, beginning with a letter."""
+    title: str
+    licence: str
+    """SPDX expression of what an artifact that uses it carries."""
+    targets: tuple[str, ...] = ("cpu",)
+    """Kinds of devices that it compiles for: cpu, cuda."""
+    install: str = ""
+    """The command that installs it."""
+    colour: str = ""
+    """``#rrggbb``."""
+    letters: str = ""
+    """Two capital letters."""
+    pattern: str = ""
+    """A pattern of ``drawing.palette``."""
+    environment: dict[str, str] = {}
+    """Environment variables that its libraries read when they load; ``{threads}`` in a value
+    stands for the number of threads."""
+    passive_environment: dict[str, str] = {}
+    """Further variables for a process in which its threads must not spin between calls."""
+    whole_model: bool = True
+    """Whether a user could run a whole model with it; then it is a baseline."""
+    direct_convolutions: bool = False
+    """Whether it never convolves by Winograd's method or a transform, which makes the lower
+    bounds on its costs tighter."""
+    mixes_precision: bool = False
+    """Whether its reduced instances can leave chosen products of a partition in float32
+    (``records.precision.careful``)."""
+
+    def variables(self, threads: int, spin: bool) -> dict[str, str]:
+        """The environment variables for a process with so many threads.
+
+        Args:
+            threads: How many threads its partitions may use.
+            spin: Whether its threads may spin between calls.
+        """
+        chosen = dict(self.environment) if spin else self.environment | self.passive_environment
+        return {name: value.replace("{threads}", str(threads)) for name, value in chosen.items()}
+
+
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """What probing a toolchain found on this machine (a line of ``collage toolchains``)."""
+    """What probing a toolchain found on this machine (a line of ``collage toolchains``).
+
+    The registry adds what the toolchain says of itself (``ToolchainAbout``), so that the desktop,
+    the report and the command line can name and draw it without importing it.
+    """
 
     name: str
     available: bool
@@ -63,6 +136,14 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     """Not available, for want of a device; but what it compiles for one can be exported here."""
     targets: tuple[str, ...] = ()
     """Kinds of devices that it compiles for, cpu and cuda; empty: an older engine did not say."""
+    title: str = ""
+    """How its makers write its name; empty: an older engine did not say."""
+    colour: str = ""
+    """``#rrggbb``; empty: an older engine did not say."""
+    letters: str = ""
+    """Two letters that stand for it in pictures."""
+    pattern: str = ""
+    """The pattern of its boxes and bars."""
 
     def serves(self, kind: str) -> bool:
         """Whether it may have something for a kind of device, cpu or cuda."""

@@ -11,10 +11,12 @@ import msgspec
 from collage_engine import __version__
 from collage_engine.drawing.accuracy import accuracy_words, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
+from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.numbers import (
     against_text,
     instance_text,
@@ -32,7 +34,7 @@ from collage_engine.report.peers import (
 from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "json", "svg"]
+Format = Literal["html", "csv", "json", "svg", "graphml"]
 
 
 def render(
@@ -46,12 +48,15 @@ def render(
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")
         run = document.runs[-1]
+    learn((*document.toolchains, *run.toolchains))
     if kind == "csv":
         return candidates_csv(document, run).encode()
     if kind == "json":
         return report_json(document, run)
     if kind == "svg":
         return graph_svg(document, run).encode()
+    if kind == "graphml":
+        return placement_graphml(document.graph, run.placement)
     return _html(document, run, peers).encode()
 
 

@@ -2,7 +2,8 @@
 
 Corrections to the candidates' costs have Gaussian priors; measured covers give the posterior
 (Bayesian linear regression). Covers are proposed in turn at the posterior mean and at draws from
-the posterior (Thompson sampling)."""
+the posterior (Thompson sampling).
+"""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ class BayesianProposer:
 
         It is in turn the best cover at the expected corrections and at drawn ones. At first every
         other one uses one toolchain wherever it can, which tells most of what that takes in a
-        model."""
+        model.
+        """
         self.turn += 1
         while self.turn % 2 == 0 and self.unprobed:
             cover = self._probing(self.unprobed.pop(0))

@@ -3,7 +3,8 @@
 The reason is a pin, a neighbour, the default, the cost, or that nothing on another device takes it.
 Device pins rule candidates out; the search then chooses, with copies as transitions. What is
 inferred here is read off the answer: nothing is decided, so planning again with what was inferred
-as pins changes nothing."""
+as pins changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def explain_node(
             text.append(ALTERNATIVES)
         text += others
     text += [
-        f"{labels.toolchain(name)} offers nothing here: {reason}"
+        f"{labels.toolchain(name)} has no candidate here: {reason}"
         for name, reason in (refusals or {}).items()
     ]
     for verdict in answer.verdicts:

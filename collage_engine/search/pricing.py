@@ -39,7 +39,7 @@ class Prices(dict[int, int]):
     __slots__ = ("book", "handovers", "paid", "prices")
 
     __hash__ = object.__hash__  # type: ignore[assignment]
-    __eq__ = object.__eq__  # type: ignore[assignment]
+    __eq__ = object.__eq__
 
     def __init__(self, book: PriceBook, prices: tuple[int, ...], handovers: int) -> None:
         super().__init__()

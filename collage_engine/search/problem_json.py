@@ -221,14 +221,14 @@ def _check_pin(problem: Problem, pin: ProblemPin, where: str, place: dict[int, i
             raise UsageError(f"{where}.nodes: there is no node {node}")
     shapes = [n for n in ("exactly", "together", "unsplit") if getattr(pin, n)]
     others = [n for n in ("not_toolchain", "device") if getattr(pin, n) is not None]
-    said = shapes + others + (["toolchain"] if pin.toolchain is not None else [])
-    if not said:
+    demands = shapes + others + (["toolchain"] if pin.toolchain is not None else [])
+    if not demands:
         raise UsageError(
             f"{where}: it says nothing; give toolchain, not_toolchain, device, exactly, "
             "together or unsplit"
         )
     if len(shapes) + len(others) > 1 or (others and pin.toolchain is not None):
-        raise UsageError(f"{where}: {' and '.join(said)} are two pins; list them separately")
+        raise UsageError(f"{where}: {' and '.join(demands)} are two pins; list them separately")
     if pin.unsplit:
         ends = set(pin.nodes)
         edge = any(set(problem.nodes[place[node]].inputs) & (ends - {node}) for node in ends)

@@ -3,7 +3,8 @@
 A measuring *session* is one process that measures at one time. Repeats within it scatter; its
 median differs from another session's by more than that: other places in memory, another load of the
 machine, another clock. That *drift*, a share of the cost, is learnt from work that was measured in
-two sessions, and widens the interval in which a repeated measurement will find the median."""
+two sessions, and widens the interval in which a repeated measurement will find the median.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Search:
         """Build the state space.
 
         Args:
-            problem: The problem; its pins are not looked at, its limits hold for every search.
+            problem: The problem; its pins are ignored, its limits hold for every search.
             optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
             work: Steps that label setting may take; by default what the graph's size deserves.

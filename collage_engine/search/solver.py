@@ -1,6 +1,6 @@
 """Solving one choice of allowed candidates after another over one state space.
 
-A :class:`Solver` knows nothing of pins and limits: it is told which candidates may be chosen. It
+A :class:`Solver` knows nothing of pins and limits: it is given which candidates may be chosen. It
 solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve
 is near: :mod:`collage_engine.search.resolve`); where the state space is too large for that it falls
 back to beam search (:mod:`collage_engine.search.beam`), for good.
@@ -87,7 +87,7 @@ class Solver:
         """Build the state space.
 
         Args:
-            problem: The problem; its pins and limits are not looked at.
+            problem: The problem; its pins and limits are ignored.
             optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
             work: Steps that label setting may take; by default what the graph's size deserves.

@@ -61,7 +61,7 @@ class StateSpace:
         """Prepare the space; states are computed when they are first needed.
 
         Args:
-            problem: The problem; its pins and limits are not looked at.
+            problem: The problem; its pins and limits are ignored.
             usable: Indices of the candidates that may be chosen.
         """
         place = {node.id: at for at, node in enumerate(problem.nodes)}

@@ -157,7 +157,10 @@ class Engine:
         return list(opened.document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
+        from collage_engine.toolchains.registry import described_by_name
+
         document, note = load_session(Path(params.path).expanduser())
+        document.toolchains = described_by_name(document.toolchains)
         return self._admit(document, read_only=note is not None, note=note)
 
     def session_save(self, params: p.SessionSave) -> p.Exported:

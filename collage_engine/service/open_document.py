@@ -118,6 +118,10 @@ class OpenDocument:
                 self.document.not_offered = outcome.not_offered
             if outcome.constants is not None:
                 self.document.constants = outcome.constants
+            if outcome.toolchains is not None:
+                self.document.toolchains = outcome.toolchains
+            elif outcome.run is not None:
+                self.document.toolchains = list(outcome.run.toolchains)
 
     def put_cost(self, candidate: str, cost: Cost) -> None:
         with self.lock:

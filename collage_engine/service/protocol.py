@@ -198,7 +198,7 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
     document: str
     run: str | None = None
-    format: Literal["html", "csv", "json", "svg"] = "html"
+    format: Literal["html", "csv", "json", "svg", "graphml"] = "html"
     peers: bytes | None = None
     """For html: a results file of the benchmark against other runtimes, shown as a table."""
 

@@ -9,6 +9,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
 
 
 @dataclass
@@ -26,6 +27,12 @@ class Document:
     settings: RunSettings = field(default_factory=RunSettings)
     constants: dict[str, float] = field(default_factory=dict)
     """Transition costs in µs used by the search: ``launch``, ``pair:<from>:<to>``."""
+    toolchains: list[ToolchainState] = field(default_factory=list)
+    """What is known of the toolchains that offer candidates: how they are called and drawn."""
+
+    def toolchain_title(self, name: str) -> str:
+        """A toolchain as its makers write it; its name where no record says that."""
+        return next((s.title for s in self.toolchains if s.name == name and s.title), name)
 
     def continues(self, earlier: Document) -> bool:
         """Whether ``earlier`` is of the same file, with the same sizes of its inputs."""
@@ -39,6 +46,7 @@ class Document:
             self.candidates = list(earlier.candidates)
             self.not_offered = dict(earlier.not_offered)
             self.constants = dict(earlier.constants)
+            self.toolchains = list(earlier.toolchains)
 
     def run(self, name: str) -> Run | None:
         """The run with this id, name or number (``2``, ``Run 2``); the newest for ``last``."""

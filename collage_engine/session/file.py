@@ -22,6 +22,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
@@ -56,6 +57,7 @@ def _write(document: Document, path: str) -> None:
             {"key": "settings", "value": _json(document.settings)},
             {"key": "constants", "value": _json(document.constants)},
             {"key": "not_offered", "value": _json(document.not_offered)},
+            {"key": "toolchains", "value": _json(document.toolchains)},
             {
                 "key": "interface",
                 "value": _json(
@@ -260,13 +262,19 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         input_names=tuple(interface["input_names"]),
         output_names=tuple(interface["output_names"]),
     )
+    runs = all_of("runs", Run, "position")
+    if "toolchains" in meta:
+        toolchains = decode(meta["toolchains"], list[ToolchainState])
+    else:  # an older explorer kept them with the runs only
+        toolchains = list(runs[-1].toolchains) if runs else []
     return Document(
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
         not_offered=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
-        runs=all_of("runs", Run, "position"),
+        runs=runs,
         settings=decode(meta["settings"], RunSettings),
         constants=decode(meta["constants"], dict[str, float]),
+        toolchains=toolchains,
     )

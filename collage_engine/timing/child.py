@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
@@ -38,23 +39,14 @@ def measuring_environment(
         threads: threads of each of their pools.
         spin: let idle threads spin, as a library does by default.
     """
-    from collage_engine.toolchains.registry import get
+    from collage_engine.toolchains.registry import about
 
-    env = {
-        "TVM_NUM_THREADS": str(threads),
-        "TVM_BIND_THREADS": "0",
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
+    # OpenMP's variables hold for whatever else has a pool in the process, numpy's BLAS among it.
+    env = virtual_machine_environment(threads, spin) | {"OMP_NUM_THREADS": str(threads)}
     if not spin:
-        env |= {
-            "OMP_WAIT_POLICY": "passive",
-            "GOMP_SPINCOUNT": "0",
-            "TVM_THREAD_POOL_SPIN_COUNT": "0",
-        }
+        env |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     for name in toolchains:
-        env |= get(name).environment(threads, spin)
+        env |= about(name).variables(threads, spin)
     return env
 
 

@@ -17,6 +17,7 @@ from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get
 
 
@@ -39,11 +40,12 @@ def make_ready(
         if not costs.known(candidate.id):
             wanted[candidate.instance].append(graph.to_indices(candidate.nodes))
     for offer in menu.offers:
+        toolchain = get(offer.instance.toolchain)
+        if not isinstance(toolchain, PrecompilesShared):
+            continue
         sets = wanted.get(offer.instance, [])
         try:
-            get(offer.instance.toolchain).make_ready(
-                graph, offer.instance, sets, now, control.cancelled.is_set
-            )
+            toolchain.precompile(graph, offer.instance, sets, now, control.cancelled.is_set)
         except ToolchainError as error:
             control.warn(f"{offer.instance.id}: {error}")
         control.check()

@@ -1,36 +1,45 @@
-"""The contract between the engine and a toolchain.
+"""The contract between the engine and a toolchain: its small core.
 
-A toolchain is asked, in this order: is it here (``probe``), which instances does it offer
-(``instances``), can it run an operator (``supports``), which sub-graphs does it propose
-(``partition_spec``), and at last to compile one (``compile`` or ``lower``). Only the last
-may import TVM or load the toolchain's library; ``probe`` runs in a child process.
+A toolchain is asked, in this order: what it is (``about``), whether it is here (``probe``), which
+instances it has (``instances``), whether it can run an operator (``supports``), which sub-graphs it
+proposes (``partition_spec``), to compile one (``compile``), and what an exported artifact must
+carry (``runtime_libraries``). Only ``probe``, ``compile`` and ``runtime_libraries`` may import TVM
+or load the toolchain's library; ``probe`` runs in a child process. Whatever else a toolchain can do
+is an optional capability (``toolchains.capabilities``).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
+from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import PLAIN, stored_type
 from collage_engine.records.graph import TensorType
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import full_places
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+    ToolchainState,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.importer import ImportedModel
-    from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 
 
 MODULES = "external_mods"
-"""Attribute of an ``IRModule``: runtime modules that come with it, as ``RunCodegen`` leaves it."""
+"""Attribute of an ``IRModule``: runtime modules that come with it, as TVM's pass ``RunCodegen``
+leaves it."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Function:
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:
+        """Graph indices of its nodes, ascending."""
         return tuple(members(self.nodes))
 
     @property
@@ -81,57 +91,44 @@ class Function:
         return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
-        """The value of a constant node (do not write to it)."""
+        """The value of a constant node, which must not be written to."""
         return self.model.constant(index)
 
 
 class Toolchain(ABC):
-    """What can compile and run a sub-graph. Instances of this class hold no state."""
+    """What can compile and run a sub-graph. Instances of this class hold no state.
 
-    name: str
-    licence: str = ""
-    native: bool = False
-    """True: compiled by TVM itself through ``lower``; False: an external runtime module."""
-    targets: tuple[str, ...] = ("cpu",)
-    """Kinds of devices it compiles for: cpu, cuda."""
-    capturable: bool = True
-    """On CUDA: its calls only enqueue, so that they can be part of a CUDA graph."""
-    whole_model: bool = True
-    """Whether a user could run a whole model with it (then it is a baseline)."""
-    direct_convolutions: bool = False
-    """True when it never convolves by Winograd's method or a transform: its lower bounds are
-    tighter then."""
-    careful: bool = False
-    """Its reduced instances can leave products of a partition in float32
-    (``records.precision.careful``)."""
+    The class attribute ``depends`` may name modules and packages of the engine outside the
+    toolchain's own folder that decide what it compiles: they are part of its source hash.
+    """
 
-    conflicts: tuple[str, ...] = ()
-    """Toolchains whose runtime cannot share a process with this one's."""
+    about: ToolchainAbout
+    depends: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What users type and documents hold: ``about.name``."""
+        return self.about.name
 
     @abstractmethod
     def probe(self) -> ToolchainState:
-        """Look whether it can be used here. Called in a child process; may crash it."""
+        """Look whether it can be used here.
+
+        It is called in a child process, which it may crash. What ``about`` says need not be
+        repeated in the state: the registry adds it.
+        """
 
     @abstractmethod
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Configurations to offer side by side, the default first.
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Configurations that are offered side by side for a target, the default first.
 
-        ``precision`` is the lowest that the run admits. The float32 ones are offered whatever it
-        is; with ``bfloat16`` come, where the toolchain can, instances that compute in it inside
-        partitions whose inputs and outputs stay float32 (``records.precision.in_bfloat16``).
+        Args:
+            target: What the run compiles for; its kind is one of ``about.targets``.
+            precision: The lowest that the run admits (``records.precision``). The float32
+                instances are offered whatever it is; with a lower one come, where the toolchain
+                can, instances that compute in it inside partitions whose inputs and outputs stay
+                float32.
         """
-
-    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Formats its partitions can take and give at their borders, plain among them.
-
-        A candidate whose border it cannot serve in a format it is refused like any other: with
-        an ``UnsupportedError`` when it is compiled.
-        """
-        return (PLAIN,)
-
-    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        """As ``instances``, for the device cuda:0 of this architecture; empty: not for CUDA."""
-        return ()
 
     @abstractmethod
     def supports(
@@ -143,84 +140,21 @@ class Toolchain(ABC):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """The rule tree that proposes its candidates."""
 
-    def made_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
-    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
-        """Composites (name, operator numbers) it makes of a set of calls that it supports.
+    def compile(self, function: Function) -> Any:
+        """A runtime module (``tvm_ffi.Module``) that has ``function.symbol``.
 
-        None: the set is no candidate of this instance. Empty: the rules' composites stand.
+        It is serialisable and self-contained: the weights are bound, without a second copy.
+        A toolchain that lowers to TIR (``capabilities.LowersToTir``) has no module of its own.
+
+        Raises:
+            ToolchainError: It cannot take the function; the text says why.
         """
-        return ()
-
-    def library_table(self) -> Sequence[PatternEntry]:
-        """Composites it runs as one call inside another toolchain's kernels; empty: no library."""
-        return ()
-
-    def library_call(self, function: Function) -> Any:
-        """A composite of the table as a runtime module, for kernels of ``function.instance``."""
-        raise NotImplementedError(f"{self.name} is no library")
-
-    def library_instances(
-        self, threads: int, libraries: Sequence[str]
-    ) -> tuple[ToolchainInstance, ...]:
-        """Instances whose kernels call a library: a toolchain of this name, as option library."""
-        return ()
-
-    def make_ready(
-        self,
-        graph: DataflowGraph,
-        instance: ToolchainInstance,
-        sets: Sequence[NodeSet],
-        now: Callable[[str], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        """Compile what these candidates (sets of calls) share, before any is compiled alone.
-
-        ``now`` is told what is being done; returns soon after ``stop`` says so. ``ToolchainError``
-        when it cannot be compiled. Most toolchains share nothing.
-        """
-        return
+        raise ToolchainError(f"{self.name} compiles no runtime module of its own")
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """What an exported artifact must carry to run its partitions."""
+        """What an exported artifact must carry to run its partitions.
 
-    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """As ``runtime_libraries``, for an artifact with these compiled functions of it."""
-        return self.runtime_libraries()
-
-    def compile(self, function: Function) -> Any:
-        """An external toolchain's runtime module (``tvm_ffi.Module``) with ``function.symbol``.
-
-        Serialisable and self-contained: weights bound, no second copy of them. Raises
-        ``ToolchainError`` with the reason when it cannot take the function.
+        Raises:
+            ToolchainError: A library is not here; the text names the package to install.
         """
-        raise NotImplementedError(f"{self.name} is native")
-
-    def lower(self, function: Function) -> Any:
-        """A native toolchain's ``IRModule``: scheduled PrimFuncs and a Relax function ``main``.
-
-        ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
-        dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants, so that
-        it can be inlined into a whole model. Runtime modules that it calls by ``call_dps_packed``
-        are in the attribute ``MODULES``.
-        """
-        raise NotImplementedError(f"{self.name} is external")
-
-    def tuner(self) -> Any | None:
-        """What searches for better kernels (see ``tvm/tuning/tuner.py``), or None."""
-        return None
-
-    def environment(self, threads: int, spin: bool) -> dict[str, str]:
-        """Environment variables its libraries read when they load."""
-        return {}
-
-    def inside(self, module: Any) -> dict[str, Any]:
-        """What is known of a compiled module: plan steps, algorithms, layouts (for the faces)."""
-        return {}
-
-    def source_hash(self) -> str:
-        """Hash of the toolchain's own sources: part of a measurement's key."""
-        from collage_engine.toolchains.registry import folder_hash
-
-        return folder_hash(type(self))

@@ -28,27 +28,28 @@ from collage_engine.machine.folders import cache_folder
 from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
+from collage_engine.toolchains.sources import SUFFIXES, hash_files, package_files
 
 HERE_SECONDS = 7 * 86400.0
+"""Seconds for which an available toolchain's state is taken from here; chosen."""
 MISSING_SECONDS = 600.0
+"""Seconds for which a missing toolchain's state is taken from here: no list of places where it
+might appear is complete. Chosen: a session's length, short enough for whoever installs it."""
 
 _ENGINE = Path(__file__).resolve().parents[1]
-_SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
 _VARIABLES = (
     "COLLAGE_BUILD_DIR",
     "CUDA",
-    "CUTLASS",
     "CXX",
     "LD_",
-    "MKL",
     "NVIDIA",
     "ONEAPI",
     "PATH",
     "PYTHON",
-    "TENSORRT",
-    "TVM",
+    "TVM_",
 )
-"""How the names of variables begin that choose what is loaded, compiled with, or seen."""
+"""How the names of variables begin that choose what is loaded, compiled with, or seen; beside those
+that begin as the toolchain is called."""
 _DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
 
 Stamp = tuple[int, int]
@@ -80,7 +81,7 @@ def recall(name: str, target: str) -> ToolchainState | None:
     lasts = HERE_SECONDS if kept.probed.state.available else MISSING_SECONDS
     if not 0 <= time.time() - kept.at < lasts:
         return None
-    if kept.surroundings != surroundings(target):
+    if kept.surroundings != surroundings(name, target):
         return None
     if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
         return None
@@ -101,12 +102,15 @@ def keep(name: str, probed: Probed, before: str) -> None:
         write_atomically(file, kept)
 
 
-def surroundings(target: str) -> str:
+def surroundings(name: str, target: str) -> str:
     """Hash of what decides a probe's answer before it has loaded anything.
 
-    ``target``: module and class of the toolchain.
+    Args:
+        name: The toolchain's name.
+        target: Module and class of the toolchain.
     """
-    variables = {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
+    begins = (*_VARIABLES, name.upper())
+    variables = {k: v for k, v in os.environ.items() if k.startswith(begins)}
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     packages = {folder: _stamp(folder) for folder in _package_folders()}
     driver = {path: _stamp(path, content=path.startswith("/proc")) for path in _DRIVER}
@@ -116,6 +120,7 @@ def surroundings(target: str) -> str:
         sys.version,
         fingerprint(),
         _sources(),
+        _foreign_sources(target.partition(":")[0]),
         variables,
         devices,
         packages,
@@ -175,10 +180,17 @@ def _sources() -> str:
     digest = hashlib.sha256()
     for room in ("machine", "kernels", "toolchains"):
         for path in sorted((_ENGINE / room).rglob("*")):
-            if path.suffix in _SOURCES:
+            if path.suffix in SUFFIXES:
                 digest.update(f"{path.relative_to(_ENGINE)}\0".encode())
                 digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+@cache
+def _foreign_sources(module: str) -> str:
+    """Hash of the package that a toolchain's module belongs to, where it is not this project."""
+    own = module.partition(".")[0] == __name__.partition(".")[0]
+    return "" if own else hash_files(package_files(module))
 
 
 def _file(name: str) -> Path:

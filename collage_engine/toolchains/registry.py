@@ -1,38 +1,40 @@
 """Which toolchains exist, and what of them works on this machine.
 
-Adding a toolchain is a folder and one line of ``TOOLCHAINS``. Classes are imported on first use,
-libraries are probed in a child process: a library that crashes on load costs itself only. What
-probing found is kept between processes (``probe_memory``).
+Toolchains of this project stand in ``TOOLCHAINS``; those of other packages are found through the
+entry-point group ``collage.toolchains`` (name → ``module:Class``). Classes are imported on first
+use, and libraries are probed in a child process: a package that cannot be imported and a library
+that crashes on load cost themselves only. What probing found is kept between processes
+(``probe_memory``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
-import importlib.util
+import importlib.metadata
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import msgspec
 
-from collage_engine.records.errors import UsageError
+from collage_engine.drawing.palette import with_looks
+from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.reasons import last_line
-from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.records.typed import decode
+from collage_engine.toolchains.base import Toolchain
+from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from collage_engine.toolchains.base import Toolchain
 
 TOOLCHAINS: dict[str, str] = {
     "tvm": "collage_engine.toolchains.tvm.toolchain:TvmToolchain",
@@ -46,20 +48,19 @@ TOOLCHAINS: dict[str, str] = {
     "cutlass": "collage_engine.toolchains.cutlass.toolchain:CutlassToolchain",
     "tensorrt": "collage_engine.toolchains.tensorrt.toolchain:TensorrtToolchain",
 }
+"""Toolchains of this project: name → module and class, in the order in which they are shown."""
 
-TARGETS: dict[str, tuple[str, ...]] = {
-    "tvm": ("cpu", "cuda"),
-    "cublas": ("cuda",),
-    "cudnn": ("cuda",),
-    "cutlass": ("cuda",),
-    "tensorrt": ("cuda",),
-}
-"""Kinds of devices of those that are not for the CPU alone (``Toolchain.targets``)."""
+GROUP = "collage.toolchains"
+"""The entry-point group through which other packages add toolchains."""
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""What a toolchain may be called: instance ids, pins and options are parsed for its name."""
 
 PROBE_SECONDS = 180.0
-"""Enough to import TVM and to compile a runtime on a slow, busy machine."""
+"""Seconds that one probe may take; chosen: enough to import TVM and to compile a runtime on a slow,
+busy machine."""
 
-_SOURCES = {".py", ".cc", ".h", ".cu", ".cpp"}
+Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
 _children: set[subprocess.Popen[str]] = set()
 """Probes under way."""
@@ -67,64 +68,103 @@ _probing = threading.Lock()
 """Held for looking at both, never while waiting."""
 
 
+@dataclass(frozen=True)
+class _Foreign:
+    """What other packages add: name → target, and why an entry point of theirs is not used."""
+
+    targets: dict[str, str]
+    packages: dict[str, str]
+    """Name → the distribution that adds it, with its version."""
+    refused: dict[str, str]
+
+
+@cache
+def _foreign() -> _Foreign:
+    """The toolchains of other packages, found without importing any of them."""
+    found = _Foreign({}, {}, {})
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
+        if not NAME.fullmatch(entry.name):
+            reason = "a name has lower-case letters, digits and underscores only"
+        elif entry.name in TOOLCHAINS or entry.name in found.targets:
+            owner = found.packages.get(entry.name, "Collage Explorer")
+            reason = f"the name belongs to a toolchain of {owner} already"
+        else:
+            found.targets[entry.name] = entry.value
+            found.packages[entry.name] = package
+            continue
+        found.refused[f"{entry.name} ({package})"] = (
+            f"{package} adds it by the entry point {entry.name} = {entry.value}, which is not "
+            f"used: {reason}"
+        )
+    return found
+
+
+def _targets() -> dict[str, str]:
+    """Name → module and class of every known toolchain."""
+    return TOOLCHAINS | _foreign().targets
+
+
 def all_names() -> tuple[str, ...]:
     """Every known toolchain, in the order in which they are shown and tried."""
-    return tuple(TOOLCHAINS)
-
-
-def targets_of(name: str) -> tuple[str, ...]:
-    """Kinds of devices a toolchain compiles for, known without importing it."""
-    return TARGETS.get(name, ("cpu",))
-
-
-def names_for(target: str) -> tuple[str, ...]:
-    """Toolchains that compile for a kind of device, cpu or cuda."""
-    return tuple(name for name in TOOLCHAINS if target in targets_of(name))
+    return tuple(_targets())
 
 
 @cache
 def get(name: str) -> Toolchain:
-    """The toolchain of that name; ``UsageError`` that lists the known ones for another."""
-    _check(name)
-    module, _, attribute = TOOLCHAINS[name].partition(":")
-    toolchain: Toolchain = getattr(importlib.import_module(module), attribute)()
-    return toolchain
+    """The toolchain of that name, imported on first use.
 
-
-@cache
-def folder_hash(cls: type[Toolchain]) -> str:
-    """SHA-256 over the sources that decide what the toolchain compiles.
-
-    The folder of the class and of every base class that has one of its own (``runtime/`` for the
-    C++ runtimes), plus the modules and packages named in the class attribute ``depends``.
+    Raises:
+        UsageError: There is none; the text lists the known ones.
+        ToolchainError: It cannot be imported; the text names its package and the cause.
     """
-    root = Path(__file__).resolve().parent
-    files: set[Path] = set()
-    for base in cls.__mro__:
-        module = sys.modules.get(base.__module__)
-        file = getattr(module, "__file__", None)
-        if file is None or base is object:
-            continue
-        folder = Path(file).resolve().parent
-        if folder == root:
-            continue  # the contract itself, and nothing below it
-        if root in folder.parents or base is cls:
-            files |= {p for p in folder.rglob("*") if p.suffix in _SOURCES}
-    for name in getattr(cls, "depends", ()):
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            continue
-        if spec.submodule_search_locations is None:
-            files.add(Path(spec.origin).resolve())
-        else:
-            package = Path(spec.origin).resolve().parent
-            files |= {p for p in package.rglob("*") if p.suffix in _SOURCES}
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(f"{path.parent.name}/{path.name}\0".encode())
-        digest.update(path.read_bytes())
-        digest.update(b"\0")
-    return digest.hexdigest()
+    _check(name)
+    target = _targets()[name]
+    module, _, attribute = target.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+        if not isinstance(made, Toolchain):
+            raise TypeError("it is no subclass of collage_engine.toolchains.base.Toolchain")
+        if made.about.name != name:
+            raise ValueError(f"it calls itself {made.about.name}")
+    except Exception as error:
+        owner = _foreign().packages.get(name, "Collage Explorer")
+        raise ToolchainError(
+            f"the toolchain {name} of {owner} cannot be loaded from {target}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return made
+
+
+def about(name: str) -> ToolchainAbout:
+    """What the toolchain of that name says of itself; see ``get`` for what it raises."""
+    return get(name).about
+
+
+def having(capability: type[Found]) -> Iterator[Found]:
+    """Every toolchain that has a capability, in their order; what cannot be imported has none."""
+    for name in all_names():
+        with contextlib.suppress(ToolchainError):
+            toolchain = get(name)
+            if isinstance(toolchain, capability):
+                yield toolchain
+
+
+def format_converter() -> ConvertsFormats:
+    """The toolchain that writes the kernels between two formats of a value.
+
+    Raises:
+        ToolchainError: There is none.
+    """
+    found = next(having(ConvertsFormats), None)  # type: ignore[type-abstract]
+    if found is None:
+        raise ToolchainError("no toolchain here converts values from one format to another")
+    return found
+
+
+def onnx_evaluator() -> EvaluatesOnnx | None:
+    """The toolchain that evaluates ONNX models as the oracle; None: there is none."""
+    return next(having(EvaluatesOnnx), None)  # type: ignore[type-abstract]
 
 
 def probe(name: str, timeout_s: float = PROBE_SECONDS, *, anew: bool = False) -> ToolchainState:
@@ -136,10 +176,9 @@ def probe(name: str, timeout_s: float = PROBE_SECONDS, *, anew: bool = False) ->
     with _probing:
         known = _probed.get(name)
     if known is None:
-        known = None if anew else recall(name, TOOLCHAINS[name])
+        known = None if anew else recall(name, _targets()[name])
         if known is None:
             known = _probe_in_child(name, timeout_s)
-        known = msgspec.structs.replace(known, targets=targets_of(name))
         with _probing:
             known = _probed.setdefault(name, known)
     return known
@@ -150,7 +189,13 @@ def probe_all(
 ) -> tuple[ToolchainState, ...]:
     """States of the toolchains, in the given order; two children at a time.
 
-    ``anew``: whatever this process or an earlier one found before.
+    Args:
+        names: Which ones; None: all, also entry points that are not used, with the reason.
+        timeout_s: How long one probe may take, in seconds.
+        anew: Whatever this process or an earlier one found before.
+
+    Returns:
+        The states, each with a colour, letters and a pattern of its own.
     """
     chosen = tuple(names) if names is not None else all_names()
     for name in chosen:
@@ -159,7 +204,7 @@ def probe_all(
         forget_probes()
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        return tuple(pool.map(lambda name: probe(name, timeout_s, anew=anew), chosen))
+        states = tuple(pool.map(lambda name: probe(name, timeout_s, anew=anew), chosen))
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
         pool.shutdown(wait=False, cancel_futures=True)
         with _probing:
@@ -168,11 +213,14 @@ def probe_all(
         raise
     finally:
         pool.shutdown()
+    if names is None:
+        states += tuple(_unavailable(*each) for each in _foreign().refused.items())
+    return with_looks(states)
 
 
 def _check(name: str) -> None:
-    if name not in TOOLCHAINS:
-        known = ", ".join(TOOLCHAINS)
+    if name not in _targets():
+        known = ", ".join(_targets())
         raise UsageError(f"unknown toolchain {name!r}; known are {known}")
 
 
@@ -195,7 +243,7 @@ def _child_environment() -> dict[str, str]:
 
 
 def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
-    before = surroundings(TOOLCHAINS[name])
+    before = surroundings(name, _targets()[name])
     # A session of its own: Ctrl-C is ours to handle, and a compiler it started ends with it.
     child = subprocess.Popen(
         _probe_command(name),
@@ -240,11 +288,48 @@ def _unavailable(name: str, reason: str) -> ToolchainState:
     return ToolchainState(name=name, available=False, reason=reason)
 
 
+def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
+    """A probe's answer with what the toolchain says of itself, where the answer leaves it out."""
+    return msgspec.structs.replace(
+        state,
+        licence=state.licence or about.licence,
+        install=state.install or (None if state.available else about.install or None),
+        targets=state.targets or about.targets,
+        title=state.title or about.title,
+        colour=state.colour or about.colour,
+        letters=state.letters or about.letters,
+        pattern=state.pattern or about.pattern,
+    )
+
+
+def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
+    """Records of an older engine, which did not say what toolchains look like, completed.
+
+    A record that says it, and one of a toolchain that is not known here, stay as they are.
+    """
+    found = []
+    for state in states:
+        if not state.title and state.name in _targets():
+            with contextlib.suppress(ToolchainError):
+                state = described(state, about(state.name))
+        found.append(state)
+    return found
+
+
 def _main(name: str) -> None:
     """Child process: print one toolchain's state, and what it rests on, as a line of JSON."""
-    probed = Probed(state=get(name).probe(), files=files_in_use())
+    try:
+        toolchain = get(name)
+    except ToolchainError as error:
+        state = _unavailable(name, str(error))
+    else:
+        state = described(toolchain.probe(), toolchain.about)
+    probed = Probed(state=state, files=files_in_use())
     sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    # Run as __main__: the module of that name, which toolchains import, is the one that knows them.
+    from collage_engine.toolchains import registry
+
+    registry._main(sys.argv[1])

@@ -23,6 +23,7 @@ from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
+from collage_engine.toolchains.registry import format_converter
 from collage_engine.transitions.hand_overs import EVERYONE
 
 JOB = "collage_engine.transitions.conversions:run_job"
@@ -61,7 +62,7 @@ def conversion_constants(
     wanted = {conversion_constant(*each): each for each in conversions}
     about = [
         threads,
-        context.sources.get("tvm", ""),
+        context.sources.get(format_converter().name, ""),
         context.tvm_version,
         context.target,
         context.fingerprint,
@@ -90,12 +91,11 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     import tvm
 
     from collage_engine.lowering.target import build_target, use_threads
-    from collage_engine.toolchains.tvm.conversion import conversion
 
-    functions: dict[str, Any] = {}
+    writer, functions = format_converter(), dict[str, Any]()
     for number, each in enumerate(request.conversions):
         symbol = f"conversion{number}"
-        kernel = conversion(*each, request.threads, request.architecture).function
+        kernel = writer.conversion(*each, request.threads, request.architecture)
         functions[symbol] = kernel.with_attr("global_symbol", symbol)
     module = tvm.tirx.build(tvm.IRModule(functions), build_target(request.architecture))
     use_threads(request.threads)

@@ -24,8 +24,9 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
+from collage_engine.toolchains.capabilities import has_python_session
+from collage_engine.toolchains.registry import get
 from collage_engine.trials.contender import Contender
-from collage_engine.trials.python_session import has_session
 
 if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu
@@ -118,7 +119,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
         instance = offer.instance
         if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
             continue
-        as_users_do = has_session(instance)
+        as_users_do = has_python_session(get(instance.toolchain), instance)
         refused = _refused(calls, offer)
         if not everything and not as_users_do:
             refused = "the model has no operator to run: its outputs are inputs or constants"
@@ -152,7 +153,7 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
             reason=_refused(calls, offer),
         )
         for offer in menu.offers
-        if offer.native and not offer.instance.config
+        if offer.lowers_to_tir and not offer.instance.config
     ]
 
 
@@ -160,8 +161,8 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     """Greedy partitioning for every toolchain, in each of its precisions, with the native one
     behind it, and for all."""
     defaults = [offer for offer in menu.offers if not offer.instance.config]
-    external = [offer for offer in defaults if not offer.native]
-    native = [offer for offer in defaults if offer.native]
+    external = [offer for offer in defaults if not offer.lowers_to_tir]
+    native = [offer for offer in defaults if offer.lowers_to_tir]
     orders = [[offer, *native] for offer in external]
     hosts = for_untaken_operators(calls.graph, menu.offers)
     if len(external) > 1 or (hosts and not external):

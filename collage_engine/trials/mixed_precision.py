@@ -2,9 +2,10 @@
 
 Where the fastest cover breaks the tolerance, replacing whole partitions by their float32 selves
 pays twice: their own time, and conversions at new borders. A toolchain that can leave single
-products of a partition in float32 (``Toolchain.careful``) needs neither: its partitions are offered
-again with as many products in float32 as a share of their burden demands, those first that bring
-most for the time they take. Each is measured like every other candidate and has to win.
+products of a partition in float32 (``ToolchainAbout.mixes_precision``) needs neither: its
+partitions are offered again with as many products in float32 as a share of their burden demands,
+those first that bring most for the time they take. Each is measured like every other candidate and
+has to win.
 
 A product's burden is the square of what rounding it does to the model's outputs: its isolated
 error (where it was not measured alone: the usual one) times how far the model carries it on.

@@ -170,7 +170,13 @@ def factors_of(
     wanted.update(_named(graph, index) for index in products_of(model).values())
     threads = max((record.instance.threads for record in records), default=1)
     factor = carried(
-        model, samples, wanted, threads=threads, limit_s=WEIGH_S, cancel=control.cancelled
+        model,
+        samples,
+        wanted,
+        threads=threads,
+        limit_s=WEIGH_S,
+        cancel=control.cancelled,
+        warn=control.warn,
     )
     return downstream(graph, factor)
 

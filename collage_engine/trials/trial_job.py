@@ -22,8 +22,9 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32
 from collage_engine.timing.clock import timed
+from collage_engine.toolchains.capabilities import open_python_session
+from collage_engine.toolchains.registry import get
 from collage_engine.trials.memory import MemoryWatch
-from collage_engine.trials.python_session import open_session
 from collage_engine.trials.stopwatch import time_kernels
 
 QUIET_S = 0.004
@@ -180,11 +181,15 @@ class TrialJob:
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
         """A session bound to the inputs, and what it makes of them."""
         assert request.session is not None
-        call, results = open_session(
-            request.session, str(request.onnx), request.threads, request.precision, inputs
+        session = open_python_session(
+            get(request.session),
+            str(request.onnx),
+            request.threads,
+            request.precision,
+            inputs,
         )
-        call()
-        return call, results()
+        session.call()
+        return session.call, session.results()
 
     def _round(self, request: RunRound) -> list[float]:
         """Seconds of single calls (see ``measure.clock``)."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -61,12 +60,11 @@ class TuningJob:
         self._opened: tuple[Any, Any] | None = None
 
     def __call__(self, request: Any, send: Callable[[Any], None]) -> Any:
+        from collage_engine.toolchains.capabilities import tuner_of
         from collage_engine.toolchains.registry import get
 
         name = request.toolchain if isinstance(request, Missing) else request.instance.toolchain
-        tuner = get(name).tuner()
-        if tuner is None:
-            raise MeasureError(f"{name} has nothing to tune")
+        tuner: Any = tuner_of(get(name))
         if isinstance(request, Missing):
             return tuner.missing()
         if isinstance(request, ListTasks):

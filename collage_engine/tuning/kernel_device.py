@@ -41,7 +41,7 @@ def open_device(architecture: str) -> Iterator[KernelDevice]:
 
 
 class KernelDevice:
-    """See ``toolchains.tvm.tuning.device.Device``. Close it to end the child."""
+    """See ``kernels.tuning.device.Device``. Close it to end the child."""
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.placement import Placement, Run
+from collage_engine.toolchains.capabilities import Tunes
 from collage_engine.toolchains.registry import get
 
 
@@ -18,9 +19,9 @@ def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
     parts = placement.partitions if placement is not None else ()
     found: dict[str, dict[str, Any]] = {}
     for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
-        tuner = get(name).tuner()
-        if tuner is not None:
-            found[digest] = tuner.kept(digest)
+        toolchain = get(name)
+        if isinstance(toolchain, Tunes):
+            found[digest] = toolchain.tuner().kept(digest)
     return found
 
 
@@ -31,8 +32,10 @@ def put_tables_back(run: Run) -> None:
     """
     parts = run.placement.partitions if run.placement is not None else ()
     for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
-        tuner, table = get(name).tuner(), run.tables.get(digest)
-        if tuner is not None and table is not None and tuner.keep(table) != digest:
+        toolchain, table = get(name), run.tables.get(digest)
+        if table is None or not isinstance(toolchain, Tunes):
+            continue
+        if toolchain.tuner().keep(table) != digest:
             raise ToolchainError(
                 f"the tuned kernels {digest} of run {run.id} were changed in the session: "
                 "place the model again"

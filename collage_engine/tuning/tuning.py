@@ -35,6 +35,7 @@ from collage_engine.records.tuning import TuneCounts, TuneTask
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
+from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import (
     ProblemOf,
@@ -51,8 +52,6 @@ from collage_engine.tuning.choice import (
 from collage_engine.tuning.job import JOB, ListTasks, Missing
 from collage_engine.tuning.turns import SILENCE_S, Turns
 
-TUNABLE = "tvm"
-"""The toolchain that has a tuner."""
 TURN_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
 TRACE_S = 90.0, 180.0
@@ -75,15 +74,21 @@ WORKLOADS_PER_ROUND = 12
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
     """The instances whose kernels can be tuned."""
-    mine = (o.instance for o in menu.offers if o.instance.toolchain == TUNABLE)
-    return [instance for instance in mine if is_plain(instance)]
+    return [
+        offer.instance
+        for offer in menu.offers
+        if is_plain(offer.instance) and isinstance(get(offer.instance.toolchain), Tunes)
+    ]
 
 
 def worth_tuning(open_model: OpenModel, menu: Menu, settings: RunSettings) -> bool:
     """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
-    if not tunable(menu):
+    names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
+    if not names:
         return False
-    return settings.tune_budget_s > 0 or TuningRecords(open_model.store, menu.keys, TUNABLE).any()
+    return settings.tune_budget_s > 0 or any(
+        TuningRecords(open_model.store, menu.keys, name).any() for name in names
+    )
 
 
 def summary(counts: TuneCounts) -> str:
@@ -347,9 +352,8 @@ class Tuning:
         table = choices_of(everything, self._known)
         if not table:
             return candidates, costs
-        tuner = get(self.toolchain).tuner()
-        assert tuner is not None
-        instance = tuned_instance(self.instance, tuner.keep(table))
+        digest = tuner_of(get(self.toolchain)).keep(table)
+        instance = tuned_instance(self.instance, digest)
         have = {c.id: c for c in candidates}
         new: list[Candidate] = []
         bounds: dict[str, float] = {}

@@ -8,6 +8,7 @@ soon as the gesture rests.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from PySide6.QtCore import QPointF, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -16,26 +17,37 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPixmap,
+    QResizeEvent,
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
 from collage_gui.graph_view.gestures import Gesture
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
-from collage_gui.graph_view.painter import Style, paint
+from collage_gui.graph_view.painter import PaintTheme, paint
 from collage_gui.graph_view.picture import Marks, Picture
 
 SLOWEST_DIRECT_S = 0.018
-"""Sharp pictures slower than this are replaced by a scaled one while a gesture lasts."""
+"""Sharp pictures that take longer than this, in seconds, are replaced by a scaled one while a
+gesture lasts; chosen, a little more than one frame of a 60 Hz screen."""
 SHARP_AFTER_MS = 60
+"""How long a gesture must rest before the sharp picture is painted; chosen."""
+OVERVIEW_AFTER_MS = 120
+"""How long nothing must happen before the overview for gestures is made; chosen."""
+OVERVIEW_SIZE = (1100, 800)
+"""Pixels of the overview; chosen."""
 LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
+"""Bounds on the pixels of one scene unit; chosen."""
+READABLE_SCALE = 0.3
+"""Below this scale a box that is gone to is shown at ``GO_TO_SCALE``; chosen."""
+GO_TO_SCALE = 0.8
 
 
 class Canvas(QAbstractScrollArea):
     """Shows a ``Picture`` at a scale and place."""
 
     legend_chosen = Signal(object)
-    moved = Signal()
+    """The ``LegendEntry`` that is isolated, or None."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -60,7 +72,7 @@ class Canvas(QAbstractScrollArea):
         self.frame_s = 0.0
         """How long the last frame took."""
         self.sharp_s = 0.0
-        self._style: Style | None = None
+        self._theme: PaintTheme | None = None
         self._gesture: Gesture | None = None
         self._fit_next = True
         self._hold = False
@@ -68,39 +80,46 @@ class Canvas(QAbstractScrollArea):
         self._overview: tuple[QPixmap, QRectF] | None = None
         self._rest = QTimer(self, interval=SHARP_AFTER_MS, singleShot=True)
         self._rest.timeout.connect(self._sharpen)
-        self._prepare = QTimer(self, interval=120, singleShot=True)
+        self._prepare = QTimer(self, interval=OVERVIEW_AFTER_MS, singleShot=True)
         self._prepare.timeout.connect(self._make_overview)
-        self.minimap = Minimap(self)
+        self.minimap = Minimap(self, self)
         self.minimap_wanted = True
         self.legend = Legend(self)
         self.legend.isolated.connect(self.legend_chosen)
 
     # -- content -----------------------------------------------------------------------
 
-    def set_style(self, style: Style) -> None:
-        self._style = style
-        self.recoloured()
+    def set_theme(self, theme: PaintTheme) -> None:
+        """Take other colours and fonts."""
+        self._theme = theme
+        self.colours_changed()
 
     def show_picture(self, picture: Picture | None, keep_view: bool = False) -> None:
-        """A new layout. The view is fitted unless it is to be kept."""
+        """Show a new layout.
+
+        Args:
+            picture: The picture; None shows a message.
+            keep_view: Whether scale and place stay; else the view is fitted.
+        """
         self.picture = picture
         self.marks = Marks()
         self._fit_next = not keep_view
-        self.recoloured()
+        self.colours_changed()
         if not keep_view:
             self.fit()
 
-    def recoloured(self) -> None:
-        """Colours changed: places and view stay."""
+    def colours_changed(self) -> None:
+        """Paint the same places in other colours."""
         self._sharp = self._overview = None
-        if self._style is not None:
-            self.minimap.refresh(self.picture, self._style)
+        if self._theme is not None:
+            self.minimap.refresh(self.picture, self._theme)
             entries = self.picture.legend if self.picture else []
-            self.legend.show_entries(entries, self._style)
+            self.legend.show_entries(entries, self._theme)
         self._place_overlays()
         self.viewport().update()
 
     def set_marks(self, marks: Marks) -> None:
+        """Draw other marks over the boxes."""
         self.marks = marks
         self._sharp = None
         self.viewport().update()
@@ -108,28 +127,32 @@ class Canvas(QAbstractScrollArea):
     # -- geometry ----------------------------------------------------------------------
 
     def visible_area(self) -> QRectF:
+        """The area of the scene that is in view."""
         size = self.viewport().size()
         return QRectF(
             self.offset.x(), self.offset.y(), size.width() / self.scale, size.height() / self.scale
         )
 
-    def to_scene(self, what):
-        if isinstance(what, QRectF):
-            return QRectF(self.to_scene(what.topLeft()), self.to_scene(what.bottomRight()))
-        return QPointF(
-            self.offset.x() + what.x() / self.scale, self.offset.y() + what.y() / self.scale
-        )
+    def to_scene(self, point: QPointF) -> QPointF:
+        """The point of the scene under a point of the viewport."""
+        return self.offset + point / self.scale
+
+    def area_in_scene(self, area: QRectF) -> QRectF:
+        """The area of the scene under a rectangle of the viewport."""
+        return QRectF(self.to_scene(area.topLeft()), self.to_scene(area.bottomRight()))
 
     def to_view(self, point: QPointF) -> QPointF:
+        """The point of the viewport over a point of the scene."""
         return (point - self.offset) * self.scale
 
     def fit(self) -> None:
-        """The whole graph; one that would be too small is shown from its beginning."""
+        """Show the whole graph, and keep doing so when the view is resized."""
         if self.picture is not None:
             self.zoom_to(self.picture.bounds, largest=1.15)
             self._fit_next = True
 
     def zoom_to(self, area: QRectF, largest: float = 1.6) -> None:
+        """Show an area of the scene as large as it fits, at most at the scale ``largest``."""
         size = self.viewport().size()
         if area.isEmpty() or size.isEmpty():
             return
@@ -139,12 +162,18 @@ class Canvas(QAbstractScrollArea):
         self.centre_on(area.center())
 
     def centre_on(self, point: QPointF) -> None:
+        """Show a point of the scene in the middle."""
         size = self.viewport().size()
         self.offset = point - QPointF(size.width(), size.height()) / (2 * self.scale)
         self._changed()
 
     def zoom(self, factor: float, at: QPointF | None = None) -> None:
-        """Zoom so that the scene point under ``at`` (viewport pixels) stays there."""
+        """Zoom around a point.
+
+        Args:
+            factor: By how much the scale grows.
+            at: The point of the viewport whose scene point stays there; the middle by default.
+        """
         at = at if at is not None else QPointF(self.viewport().rect().center())
         anchor = self.to_scene(at)
         self.scale = min(LARGEST_SCALE, max(SMALLEST_SCALE, self.scale * factor))
@@ -153,17 +182,20 @@ class Canvas(QAbstractScrollArea):
         self._changed(gesture=True)
 
     def pan(self, delta: QPointF) -> None:
+        """Move the scene by some pixels."""
         self.offset -= delta / self.scale
         self._fit_next = False
         self._changed(gesture=True)
 
-    def zoom_to_boxes(self, boxes) -> None:
-        if self.picture is None or not boxes:
+    def zoom_to_boxes(self, boxes: Iterable[int]) -> None:
+        """Show boxes and a little of what is around them."""
+        if self.picture is None:
             return
         area = QRectF()
         for box in boxes:
             area = area.united(self.picture.rectangles[box])
-        self.zoom_to(area.adjusted(-120, -90, 120, 90), largest=1.3)
+        if not area.isEmpty():
+            self.zoom_to(area.adjusted(-120, -90, 120, 90), largest=1.3)
 
     def ensure_visible(self, box: int) -> None:
         """Move as little as needed to see a box, and zoom in when it would be too small."""
@@ -171,8 +203,8 @@ class Canvas(QAbstractScrollArea):
             return
         r = self.picture.rectangles[box]
         if not self.visible_area().adjusted(20, 20, -20, -20).contains(r):
-            if self.scale < 0.3:
-                self.scale = 0.8
+            if self.scale < READABLE_SCALE:
+                self.scale = GO_TO_SCALE
             self.centre_on(r.center())
 
     def _changed(self, gesture: bool = False) -> None:
@@ -182,7 +214,10 @@ class Canvas(QAbstractScrollArea):
         self.minimap.setVisible(self._minimap_useful())
         self.minimap.update()
         self.viewport().update()
-        self.moved.emit()
+
+    def repaint_viewport(self) -> None:
+        """Paint the view again soon."""
+        self.viewport().update()
 
     def _sharpen(self) -> None:
         self._hold = False
@@ -200,7 +235,8 @@ class Canvas(QAbstractScrollArea):
         )
         self.minimap.setVisible(self._minimap_useful())
 
-    def resizeEvent(self, event) -> None:
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Fits the graph again, if it was fitted, and moves the minimap to its corner."""
         super().resizeEvent(event)
         self._sharp = None
         if self._fit_next:
@@ -210,15 +246,16 @@ class Canvas(QAbstractScrollArea):
     # -- painting ----------------------------------------------------------------------
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._style is None:
+        """Paints the sharp picture, or the last one scaled while a gesture lasts."""
+        if self._theme is None:
             return
         begin = time.perf_counter()
         painter = QPainter(self.viewport())
         painter.setFont(self.font())
-        canvas = QColor(self._style.colours.canvas)
+        canvas = QColor(self._theme.colours.canvas)
         if self.picture is None:
             painter.fillRect(self.viewport().rect(), canvas)
-            painter.setPen(QColor(self._style.colours.quiet))
+            painter.setPen(QColor(self._theme.colours.quiet))
             painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.message)
             return
         if self._hold and self._sharp is not None:
@@ -226,14 +263,14 @@ class Canvas(QAbstractScrollArea):
         else:
             self._sharp_frame(painter)
         if self._gesture is not None:
-            self._gesture.paint(painter, self._style.colours.accent)
+            self._gesture.paint(painter, self._theme.colours.accent)
         if self.marks.stale:
             self._stale_badge(painter)
         painter.end()
         self.frame_s = time.perf_counter() - begin
 
     def _sharp_frame(self, painter: QPainter) -> None:
-        assert self.picture is not None and self._style is not None
+        assert self.picture is not None and self._theme is not None
         key = (self.offset, self.scale)
         if self._sharp is None or (self._sharp[1], self._sharp[2]) != key:
             begin = time.perf_counter()
@@ -243,7 +280,7 @@ class Canvas(QAbstractScrollArea):
             inner = QPainter(pixmap)
             inner.scale(self.scale, self.scale)
             inner.translate(-self.offset)
-            paint(inner, self.picture, self.marks, self.visible_area(), self.scale, self._style)
+            paint(inner, self.picture, self.marks, self.visible_area(), self.scale, self._theme)
             inner.end()
             self._sharp = (pixmap, QPointF(self.offset), self.scale)
             self.sharp_s = time.perf_counter() - begin
@@ -279,10 +316,10 @@ class Canvas(QAbstractScrollArea):
         painter.drawPixmap(shown, pixmap, source)
 
     def _make_overview(self) -> None:
-        """The whole graph, kept for gestures; made when nothing else happens."""
-        if self._overview is None and self.picture is not None and self._style is not None:
+        """Make the picture of the whole graph that gestures move, when nothing else happens."""
+        if self._overview is None and self.picture is not None and self._theme is not None:
             bounds = self.picture.bounds
-            size = bounds.size().toSize().scaled(1100, 800, Qt.AspectRatioMode.KeepAspectRatio)
+            size = bounds.size().toSize().scaled(*OVERVIEW_SIZE, Qt.AspectRatioMode.KeepAspectRatio)
             if size.isEmpty():
                 return
             pixmap = QPixmap(size)
@@ -290,16 +327,16 @@ class Canvas(QAbstractScrollArea):
             inner.scale(size.width() / bounds.width(), size.height() / bounds.height())
             inner.translate(-bounds.topLeft())
             paint(
-                inner, self.picture, self.marks, bounds, size.width() / bounds.width(), self._style
+                inner, self.picture, self.marks, bounds, size.width() / bounds.width(), self._theme
             )
             inner.end()
             self._overview = (pixmap, bounds)
 
     def _stale_badge(self, painter: QPainter) -> None:
-        assert self._style is not None
-        c = self._style.colours
-        text = "Older than the pins · press Space to search again"
-        painter.setFont(self._style.sized(12, bold=True))
+        assert self._theme is not None
+        c = self._theme.colours
+        text = "This placement is older than the pins. Press Space to search again."
+        painter.setFont(self._theme.sized(12, bold=True))
         width = painter.fontMetrics().horizontalAdvance(text) + 24
         box = QRectF((self.viewport().width() - width) / 2, 12, width, 28)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -310,8 +347,16 @@ class Canvas(QAbstractScrollArea):
         painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
 
     def image(self, area: QRectF, scale: float) -> QImage:
-        """Any part of the scene as a picture, for export."""
-        assert self.picture is not None and self._style is not None
+        """Paint any part of the scene into an image, for export.
+
+        Args:
+            area: The part of the scene.
+            scale: Pixels of one scene unit.
+
+        Raises:
+            MemoryError: The image would be too large.
+        """
+        assert self.picture is not None and self._theme is not None
         image = QImage(
             max(1, round(area.width() * scale)),
             max(1, round(area.height() * scale)),
@@ -322,6 +367,6 @@ class Canvas(QAbstractScrollArea):
         painter = QPainter(image)
         painter.scale(scale, scale)
         painter.translate(-area.topLeft())
-        paint(painter, self.picture, self.marks, area, scale, self._style)
+        paint(painter, self.picture, self.marks, area, scale, self._theme)
         painter.end()
         return image

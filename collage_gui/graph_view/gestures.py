@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen
 
-if TYPE_CHECKING:
-    from collage_gui.graph_view.view import GraphView
+CLICK_PX = 4
+"""A press that moves no further than this is a click; chosen."""
+
+
+class GestureTarget(Protocol):
+    """What gestures do to the view in which they happen; points are the viewport's pixels."""
+
+    def pan(self, delta: QPointF) -> None:
+        """Move the scene by some pixels."""
+
+    def click(self, point: QPointF, extend: bool) -> None:
+        """Select what is at a point; ``extend`` adds it to the selection."""
+
+    def select_area(self, area: QRectF, extend: bool) -> None:
+        """Select what touches an area of the scene."""
+
+    def zoom_to(self, area: QRectF) -> None:
+        """Show an area of the scene as large as it fits."""
+
+    def area_in_scene(self, area: QRectF) -> QRectF:
+        """The area of the scene under a rectangle of the viewport."""
+
+    def repaint_viewport(self) -> None:
+        """Paint the view again soon."""
 
 
 class Gesture:
@@ -16,21 +38,25 @@ class Gesture:
 
     cursor = Qt.CursorShape.ArrowCursor
 
-    def __init__(self, view: GraphView, start: QPointF) -> None:
+    def __init__(self, view: GestureTarget, start: QPointF) -> None:
         self.view, self.start, self.last = view, start, start
 
     def move(self, point: QPointF) -> None:
+        """Follow the pointer."""
         self.last = point
 
     def end(self, point: QPointF, extend: bool) -> None:
+        """Do what the gesture is for; ``extend`` adds to the selection."""
         return
 
     def paint(self, painter: QPainter, accent: str) -> None:
+        """Paint what shows the gesture, over the graph."""
         return
 
     @property
     def moved(self) -> bool:
-        return (self.last - self.start).manhattanLength() > 4
+        """Whether the pointer has moved so far that this is no click."""
+        return (self.last - self.start).manhattanLength() > CLICK_PX
 
 
 class Pan(Gesture):
@@ -39,12 +65,14 @@ class Pan(Gesture):
     cursor = Qt.CursorShape.ClosedHandCursor
 
     def move(self, point: QPointF) -> None:
+        """Move the graph with the pointer."""
         delta = point - self.last
         self.last = point
         if self.moved:
             self.view.pan(delta)
 
     def end(self, point: QPointF, extend: bool) -> None:
+        """Click, if nothing was moved."""
         if not self.moved:
             self.view.click(point, extend)
 
@@ -55,21 +83,25 @@ class RubberBand(Gesture):
     cursor = Qt.CursorShape.CrossCursor
 
     def move(self, point: QPointF) -> None:
+        """Draw the rectangle up to the pointer."""
         self.last = point
-        self.view.viewport().update()
+        self.view.repaint_viewport()
 
     @property
     def rectangle(self) -> QRectF:
+        """From the press to the pointer, in the viewport's pixels."""
         return QRectF(self.start, self.last).normalized()
 
     def end(self, point: QPointF, extend: bool) -> None:
+        """Select what the rectangle touches."""
         self.last = point
         if self.moved:
-            self.view.select_area(self.view.to_scene(self.rectangle), extend=True)
+            self.view.select_area(self.view.area_in_scene(self.rectangle), extend=True)
         else:
             self.view.click(point, True)
 
     def paint(self, painter: QPainter, accent: str) -> None:
+        """Paint the rectangle."""
         colour = QColor(accent)
         painter.setPen(QPen(colour, 1.2, Qt.PenStyle.DashLine))
         colour.setAlpha(30)
@@ -81,8 +113,9 @@ class ZoomArea(RubberBand):
     """Ctrl and drag: zoom to the rectangle."""
 
     def end(self, point: QPointF, extend: bool) -> None:
+        """Zoom to the rectangle."""
         self.last = point
         if self.moved:
-            self.view.zoom_to(self.view.to_scene(self.rectangle))
+            self.view.zoom_to(self.view.area_in_scene(self.rectangle))
         else:
             self.view.click(point, True)

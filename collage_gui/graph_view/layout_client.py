@@ -1,4 +1,4 @@
-"""Layout in a process under the event loop: asked again, the old one is killed."""
+"""Layout in a child process, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Callable
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from collage_engine.drawing.layout import Layout, LayoutRequest
+from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout_process import COMMAND
 from collage_engine.records.typed import decode
 
 LIMIT_S = 60
+"""A layout that takes longer is given up; chosen."""
 
 
 class LayoutClient(QObject):
-    """One layout at a time; the newest wins."""
+    """Runs one layout at a time; a newer question kills the older one."""
 
     failed = Signal(str)
 
@@ -30,10 +31,16 @@ class LayoutClient(QObject):
 
     @property
     def busy(self) -> bool:
+        """Whether a layout is awaited."""
         return self._process is not None
 
     def ask(self, request: LayoutRequest, then: Callable[[Layout], None]) -> None:
-        """Lay out; ``then`` is called with the layout unless another is asked before."""
+        """Lay out a graph.
+
+        Args:
+            request: The graph.
+            then: Called with the layout, unless another one is asked for before.
+        """
         self.cancel()
         self._request, self._then = request, then
         process = QProcess(self)
@@ -52,6 +59,7 @@ class LayoutClient(QObject):
         self._limit.start(LIMIT_S * 1000)
 
     def cancel(self) -> None:
+        """Kill the process; its layout is not wanted any more."""
         self._limit.stop()
         process, self._process = self._process, None
         if process is not None:
@@ -91,4 +99,4 @@ class LayoutClient(QObject):
         if request.engine != "layered":
             self.ask(msgspec.structs.replace(request, engine="layered"), then)
         else:
-            self.failed.emit(f"The graph could not be laid out: {reason}")
+            self.failed.emit(f"The graph could not be laid out: {reason}.")

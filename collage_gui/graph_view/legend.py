@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.words import counted
-from collage_gui.graph_view.painter import BRUSHES, Style
+from collage_gui.graph_view.painter import BRUSHES, PaintTheme
 
 ROW = 22
+"""Least height of an entry, in pixels; chosen."""
 MARGIN = 10
 MOST = 16
-"""Entries: there are ten toolchains, each in a few configurations."""
+"""Entries that are shown at most; chosen, since there are ten toolchains."""
 
 
 class _Row(QWidget):
-    def __init__(self, entry: LegendEntry, style: Style, legend: Legend) -> None:
+    """One entry: its colour, its name, and how many operators have it."""
+
+    def __init__(self, entry: LegendEntry, theme: PaintTheme, legend: Legend) -> None:
         super().__init__(legend)
-        self.entry, self.style_, self.legend = entry, style, legend
+        self.entry, self._theme, self._legend = entry, theme, legend
         self.chosen = False
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -37,7 +49,7 @@ class _Row(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        c = self.style_.colours
+        c = self._theme.colours
         if self.chosen or self.hasFocus():
             painter.setPen(QPen(QColor(c.accent), 1.2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -55,7 +67,7 @@ class _Row(QWidget):
             painter.setBrush(QColor(self.entry.colour))
             painter.drawRect(chip.adjusted(5, 2, -5, -2))
         painter.setPen(QColor(self.entry.text))
-        painter.setFont(self.style_.sized(10, bold=True))
+        painter.setFont(self._theme.sized(10, bold=True))
         painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, self.entry.tag)
         painter.setFont(self.font())
         painter.setPen(QColor(c.text))
@@ -67,16 +79,18 @@ class _Row(QWidget):
         )
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        self.legend.choose(self.entry)
+        self._legend.choose(self.entry)
 
-    def keyPressEvent(self, event) -> None:
+    def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
-            self.legend.choose(self.entry)
+            self._legend.choose(self.entry)
         else:
             super().keyPressEvent(event)
 
 
 class Legend(QWidget):
+    """All entries, side by side below the graph."""
+
     isolated = Signal(object)
     """LegendEntry, or None when all are shown again."""
 
@@ -85,15 +99,16 @@ class Legend(QWidget):
         self.setObjectName("legend")
         self._rows: list[_Row] = []
         self._chosen: str | None = None
-        self._style: Style | None = None
+        self._theme: PaintTheme | None = None
         self.hide()
 
-    def show_entries(self, entries: list[LegendEntry], style: Style) -> None:
-        self._style = style
+    def show_entries(self, entries: list[LegendEntry], theme: PaintTheme) -> None:
+        """Show the entries of a picture; the isolated one stays so if it is among them."""
+        self._theme = theme
         for row in self._rows:
             row.hide()
             row.deleteLater()
-        self._rows = [_Row(entry, style, self) for entry in entries[:MOST]]
+        self._rows = [_Row(entry, theme, self) for entry in entries[:MOST]]
         if self._chosen not in [entry.key for entry in entries]:
             self._chosen = None
         for row in self._rows:
@@ -103,15 +118,19 @@ class Legend(QWidget):
         self.setVisible(bool(entries))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arranges the entries anew."""
         super().resizeEvent(event)
         self._arrange()
 
     def sizeHint(self) -> QSize:
+        """As high as the lines of entries."""
         return QSize(0, self.minimumHeight())
 
     def _arrange(self) -> None:
-        """Entries side by side, in as many lines as they need: a legend that leaves one out, or
-        squeezes it, explains nothing."""
+        """Put entries side by side, in as many lines as they need.
+
+        A legend that leaves one out, or squeezes it, explains nothing.
+        """
         left, top, tall = MARGIN, 3, ROW
         for row in self._rows:
             size = row.sizeHint()
@@ -122,6 +141,7 @@ class Legend(QWidget):
         self.setFixedHeight(top + tall + 3)
 
     def choose(self, entry: LegendEntry) -> None:
+        """Isolate an entry in the graph, or show all again when it is isolated already."""
         self._chosen = None if self._chosen == entry.key else entry.key
         for row in self._rows:
             row.chosen = row.entry.key == self._chosen
@@ -129,9 +149,10 @@ class Legend(QWidget):
         self.isolated.emit(entry if self._chosen is not None else None)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self._style is None:
+        """Paints the background."""
+        if self._theme is None:
             return
         painter = QPainter(self)
-        painter.fillRect(self.rect(), QColor(self._style.colours.panel))
-        painter.setPen(QPen(QColor(self._style.colours.line), 1))
+        painter.fillRect(self.rect(), QColor(self._theme.colours.panel))
+        painter.setPen(QPen(QColor(self._theme.colours.line), 1))
         painter.drawLine(0, 0, self.width(), 0)

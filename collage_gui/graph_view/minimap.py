@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
-from collage_gui.graph_view.painter import Style, paint
+from collage_gui.graph_view.painter import PaintTheme, paint
 from collage_gui.graph_view.picture import Marks, Picture
 
 LARGEST = QSize(216, 150)
+"""Pixels of the minimap at most; chosen."""
+
+
+class Viewport(Protocol):
+    """The view whose graph the minimap shows."""
+
+    def visible_area(self) -> QRectF:
+        """The area of the scene that is in view."""
+
+    def centre_on(self, point: QPointF) -> None:
+        """Show a point of the scene in the middle."""
 
 
 class Minimap(QWidget):
     """A cached picture; only the rectangle is painted anew while the view moves."""
 
-    def __init__(self, view) -> None:
-        super().__init__(view)
+    def __init__(self, parent: QWidget, view: Viewport) -> None:
+        super().__init__(parent)
         self._view = view
+        self._border = self._accent = ""
         self._cache: QPixmap | None = None
         self._bounds = QRectF()
         self.setObjectName("minimap")
@@ -26,8 +40,8 @@ class Minimap(QWidget):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.hide()
 
-    def refresh(self, picture: Picture | None, style: Style) -> None:
-        """Make the cached picture anew: after a layout, or when colours changed."""
+    def refresh(self, picture: Picture | None, theme: PaintTheme) -> None:
+        """Paint the cached picture anew: after a layout, or when colours changed."""
         if picture is None or not len(picture.rectangles):
             self._cache = None
             self.hide()
@@ -39,21 +53,22 @@ class Minimap(QWidget):
         ratio = self.devicePixelRatioF()
         pixmap = QPixmap(size * ratio)
         pixmap.setDevicePixelRatio(ratio)
-        pixmap.fill(QColor(style.colours.canvas))
+        pixmap.fill(QColor(theme.colours.canvas))
         painter = QPainter(pixmap)
         scale_x = size.width() / self._bounds.width()
         scale_y = size.height() / self._bounds.height()
         painter.scale(scale_x, scale_y)
         painter.translate(-self._bounds.topLeft())
-        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), style, False)
+        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), theme, False)
         painter.end()
         self._cache = pixmap
-        self._border = style.colours.border
-        self._accent = style.colours.accent
+        self._border = theme.colours.border
+        self._accent = theme.colours.accent
         self.resize(size)
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Paints the cached picture and the rectangle of what is in view."""
         painter = QPainter(self)
         if self._cache is None:
             return
@@ -74,9 +89,11 @@ class Minimap(QWidget):
         painter.drawRect(shown.adjusted(1, 1, -1, -1))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Moves the view to the point."""
         self._go(event.position())
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Moves the view along with the pointer."""
         if event.buttons() & Qt.MouseButton.LeftButton:
             self._go(event.position())
 

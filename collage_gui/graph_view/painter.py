@@ -17,14 +17,18 @@ import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
 
-from collage_engine.drawing.layout import BOX_HEIGHT
-from collage_engine.drawing.looks import BoxLook
+from collage_engine.drawing.box_styles import BoxStyle
+from collage_engine.drawing.columns import BOX_HEIGHT
 from collage_engine.drawing.palette import mix, toolchain_look
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
 
 STRIP = 28.0
+"""Width of a box's coloured strip, in scene units; chosen."""
 FAR_PX, NEAR_PX = 9.0, 30.0
+"""Heights of a box on the screen below which it is drawn far, and from which it is drawn near."""
+RING_LIMIT = 3000
+"""Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
 
 BRUSHES = {
     "solid": Qt.BrushStyle.NoBrush,
@@ -41,7 +45,7 @@ BRUSHES = {
 
 
 @dataclass(frozen=True)
-class Style:
+class PaintTheme:
     """What the painter needs of the theme."""
 
     colours: Colours
@@ -49,6 +53,7 @@ class Style:
     bold: QFont
 
     def sized(self, size: float, bold: bool = False) -> QFont:
+        """The font at another size, in scene units or pixels."""
         font = QFont(self.bold if bold else self.font)
         font.setPixelSize(max(1, round(size)))
         return font
@@ -60,11 +65,21 @@ def paint(
     marks: Marks,
     area: QRectF,
     scale: float,
-    style: Style,
+    theme: PaintTheme,
     labels: bool = True,
 ) -> None:
-    """Paint ``area`` of the scene; the painter is already scaled and moved to scene units."""
-    c = style.colours
+    """Paint an area of the scene.
+
+    Args:
+        painter: Scaled and moved to scene units.
+        picture: What is painted.
+        marks: What is painted over it.
+        area: The part of the scene that is needed.
+        scale: Pixels of one scene unit.
+        theme: Colours and fonts.
+        labels: Whether partitions carry labels when boxes are small.
+    """
+    c = theme.colours
     painter.fillRect(area, QColor(c.canvas))
     height = BOX_HEIGHT * scale
     far = height < FAR_PX
@@ -75,17 +90,21 @@ def paint(
     if far:
         _far(painter, picture, marks, visible, c)
         if labels:
-            _partition_labels(painter, picture, area, scale, style)
+            _partition_labels(painter, picture, area, scale, theme)
     else:
         near = height >= NEAR_PX
+        boxes = _BoxPainter(painter, picture, marks, scale, theme, near)
         for box in visible.tolist():
-            _box(painter, picture, marks, box, scale, style, near)
+            boxes.paint(box)
         if near:
-            _jumps(painter, picture, visible, style)
-    _marked(painter, picture, marks, area, scale, c)
+            _jumps(painter, picture, visible, theme)
+    _rings(painter, picture, marks, area, scale, c)
 
 
-def _bands(painter, picture, area, scale, c, far) -> None:
+def _bands(
+    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
+) -> None:
+    """The tints of the partitions, below everything else."""
     strength = 0.42 if far else 0.78
     if c.dark:
         strength = 0.5 if far else 0.72
@@ -108,7 +127,9 @@ def _bands(painter, picture, area, scale, c, far) -> None:
                     painter.drawRoundedRect(rectangle, 7, 7)
 
 
-def _edges(painter, picture, area, scale, c, far) -> None:
+def _edges(
+    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
+) -> None:
     found = picture.segments_in(area)
     if not len(found):
         return
@@ -119,7 +140,10 @@ def _edges(painter, picture, area, scale, c, far) -> None:
     painter.drawLines([lines[i] for i in found.tolist()])
 
 
-def _far(painter, picture, marks, visible, c) -> None:
+def _far(
+    painter: QPainter, picture: Picture, marks: Marks, visible: np.ndarray, c: Colours
+) -> None:
+    """Boxes as filled rectangles, all of one colour at a time."""
     painter.setPen(Qt.PenStyle.NoPen)
     colours = picture.colour_of[visible]
     rectangles = picture.rectangles
@@ -131,10 +155,12 @@ def _far(painter, picture, marks, visible, c) -> None:
         painter.drawRects([rectangles[i] for i in visible[colours == number].tolist()])
 
 
-def _partition_labels(painter, picture, area, scale, style) -> None:
-    """Far away, a partition that is large enough on the screen says what it is."""
+def _partition_labels(
+    painter: QPainter, picture: Picture, area: QRectF, scale: float, theme: PaintTheme
+) -> None:
+    """Tag and share of the partitions that are large enough on the screen."""
     size = 11.0 / scale
-    font = style.sized(size, bold=True)
+    font = theme.sized(size, bold=True)
     metrics = QFontMetricsF(font)
     painter.setFont(font)
     for around, outline, _ in picture.partition_boxes:
@@ -154,7 +180,7 @@ def _partition_labels(painter, picture, area, scale, style) -> None:
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(look.colour))
         painter.drawRect(label)
-        tied = picture.looks[outline.boxes[0]].tied
+        tied = picture.styles[outline.boxes[0]].tied
         if tied:
             # The letters keep to the plain colour; the hatch lies under them as a bar.
             bar = QRectF(around.left(), label.bottom(), around.width(), 6 / scale)
@@ -169,7 +195,14 @@ def _partition_labels(painter, picture, area, scale, style) -> None:
 
 
 def hatch(painter: QPainter, area: QRectF, colour: str, step: float = 10.0) -> None:
-    """Stripes of ``colour`` over half of ``area``: what is below is the other half."""
+    """Paint stripes of a colour over half of an area; what is below is the other half.
+
+    Args:
+        painter: In scene units.
+        area: Where to paint.
+        colour: The colour of the stripes.
+        step: From one stripe to the next, along the edge, in scene units.
+    """
     painter.save()
     painter.setClipRect(area, Qt.ClipOperation.IntersectClip)
     painter.setPen(QPen(QColor(colour), step / 2, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
@@ -182,141 +215,183 @@ def hatch(painter: QPainter, area: QRectF, colour: str, step: float = 10.0) -> N
     painter.restore()
 
 
-def _box(painter, picture, marks, box, scale, style, near) -> None:
-    c = style.colours
-    look: BoxLook = picture.looks[box]
-    r: QRectF = picture.rectangles[box]
-    faded = marks.stale or (box in marks.dimmed)
-    if faded:
-        painter.setOpacity(0.45 if box in marks.dimmed else 0.7)
-    painter.setBrush(QColor(look.colour if look.filled else c.raised))
-    pen = QPen(QColor(c.border), 1.0 / max(scale, 0.6))
-    if look.dashed:
-        pen.setStyle(Qt.PenStyle.CustomDashLine)
-        pen.setDashPattern([4, 3])
-        pen.setColor(QColor(c.quiet))
-    painter.setPen(pen)
-    text = QColor(look.text if look.filled else c.text)
-    quiet = QColor(look.text if look.filled else c.quiet)
-    if look.kind in ("input", "output"):
-        r = r.adjusted(20, 7, -20, -7)
-        painter.drawRoundedRect(r, r.height() / 2, r.height() / 2)
-        painter.setPen(text)
-        painter.setFont(style.sized(12, bold=True))
-        name = painter.fontMetrics().elidedText(
-            look.title, Qt.TextElideMode.ElideMiddle, int(r.width() - 20)
-        )
-        painter.drawText(r, Qt.AlignmentFlag.AlignCenter, name)
-        painter.setOpacity(1.0)
-        return
-    if look.kind == "group":
-        # A second sheet behind says that there is more inside.
-        painter.drawRoundedRect(r.translated(4, 4), 5, 5)
-    painter.drawRoundedRect(r, 5, 5)
-    left = r.left() + 10
-    if not look.filled:
-        strip = QRectF(r.left() + 0.5, r.top() + 0.5, STRIP, r.height() - 1)
+class _BoxPainter:
+    """Paints single boxes at one level of detail."""
+
+    def __init__(
+        self,
+        painter: QPainter,
+        picture: Picture,
+        marks: Marks,
+        scale: float,
+        theme: PaintTheme,
+        near: bool,
+    ) -> None:
+        self.painter, self.picture, self.marks = painter, picture, marks
+        self.scale, self.theme, self.near = scale, theme, near
+        self.colours = theme.colours
+
+    def paint(self, box: int) -> None:
+        """Paint one box with its strip, texts, badge and share."""
+        style, area = self.picture.styles[box], self.picture.rectangles[box]
+        self.painter.setOpacity(self._opacity(box))
+        self._set_outline(style)
+        if style.kind in ("input", "output"):
+            self._border_item(style, area.adjusted(20, 7, -20, -7))
+        else:
+            self._item(box, style, area)
+        self.painter.setOpacity(1.0)
+
+    def _opacity(self, box: int) -> float:
+        if box in self.marks.dimmed:
+            return 0.45
+        return 0.7 if self.marks.stale else 1.0
+
+    def _set_outline(self, style: BoxStyle) -> None:
+        pen = QPen(QColor(self.colours.border), 1.0 / max(self.scale, 0.6))
+        if style.dashed:
+            pen.setStyle(Qt.PenStyle.CustomDashLine)
+            pen.setDashPattern([4, 3])
+            pen.setColor(QColor(self.colours.quiet))
+        self.painter.setPen(pen)
+        self.painter.setBrush(QColor(style.colour if style.filled else self.colours.raised))
+
+    def _text_colour(self, style: BoxStyle) -> QColor:
+        return QColor(style.text if style.filled else self.colours.text)
+
+    def _border_item(self, style: BoxStyle, area: QRectF) -> None:
+        """An input or an output of the graph."""
+        painter = self.painter
+        painter.drawRoundedRect(area, area.height() / 2, area.height() / 2)
+        painter.setPen(self._text_colour(style))
+        painter.setFont(self.theme.sized(12, bold=True))
+        name = self._elided(style.title, area.width() - 20, Qt.TextElideMode.ElideMiddle)
+        painter.drawText(area, Qt.AlignmentFlag.AlignCenter, name)
+
+    def _item(self, box: int, style: BoxStyle, area: QRectF) -> None:
+        painter = self.painter
+        if style.kind == "group":
+            # A second sheet behind says that there is more inside.
+            painter.drawRoundedRect(area.translated(4, 4), 5, 5)
+        painter.drawRoundedRect(area, 5, 5)
+        texts = area.adjusted(10, 0, -8, 0)
+        if not style.filled:
+            self._strip(style, area)
+            texts.setLeft(texts.left() + STRIP)
+        mark = self.marks.pinned.get(box)
+        if mark:
+            _badge(painter, mark, area, self.scale, self.theme)
+        if self.near:
+            self._near_texts(box, style, texts)
+        else:
+            self._middle_text(style, texts)
+        _share(painter, style, texts, self.colours)
+
+    def _strip(self, style: BoxStyle, area: QRectF) -> None:
+        """The coloured strip at the left edge, with its pattern and its tag."""
+        painter = self.painter
+        strip = QRectF(area.left() + 0.5, area.top() + 0.5, STRIP, area.height() - 1)
         painter.setPen(Qt.PenStyle.NoPen)
-        if look.mixed:
+        if style.mixed:
             top = strip.top()
-            for colour, share in look.mixed:
+            for colour, share in style.mixed:
                 painter.setBrush(QColor(colour))
                 painter.drawRect(QRectF(strip.left(), top, STRIP, strip.height() * share))
                 top += strip.height() * share
-        else:
-            painter.setBrush(QColor(look.colour))
-            painter.drawRoundedRect(strip, 4, 4)
-            painter.drawRect(strip.adjusted(6, 0, 0, 0))
-            if look.tied:
-                hatch(painter, strip.adjusted(1, 1, 0, -1), look.tied)
-            elif look.pattern != "solid" and near:
-                ink = QColor(look.text)
-                ink.setAlphaF(0.3)
-                painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
-                painter.drawRect(strip.adjusted(2, 1, 0, -1))
-        if look.tag and not look.mixed:
-            if look.tied or (look.pattern != "solid" and near):
-                # The tag stands on plain colour, so that the pattern never disturbs it.
-                painter.setBrush(QColor(look.colour))
-                painter.drawRect(QRectF(strip.left() + 2, strip.center().y() - 9, STRIP - 2, 18))
-            painter.setFont(style.sized(12 if near else min(17, 10 / scale), bold=True))
-            painter.setPen(QColor(look.text))
-            painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, look.tag)
-        left += STRIP
-    mark = marks.pinned.get(box)
-    right = r.right() - 8
-    if mark:
-        _badge(painter, mark, r, scale, style)
-    if not near:
-        painter.setPen(text)
-        size = min(25.0, max(17.0, 11 / scale))
-        painter.setFont(style.sized(size, bold=True))
-        title = look.value if look.kind == "group" and look.value else look.title
-        inside = QRectF(left, r.top(), right - left, r.height())
-        name = painter.fontMetrics().elidedText(
-            title, Qt.TextElideMode.ElideRight, int(inside.width())
-        )
-        painter.drawText(inside, Qt.AlignmentFlag.AlignVCenter, name)
-        _share(painter, look, r, left, c)
-        painter.setOpacity(1.0)
-        return
-    first = QRectF(left, r.top() + 5, right - left, 18)
-    if look.value:
-        painter.setFont(style.sized(11))
+            return
+        painter.setBrush(QColor(style.colour))
+        painter.drawRoundedRect(strip, 4, 4)
+        painter.drawRect(strip.adjusted(6, 0, 0, 0))
+        patterned = style.pattern != "solid" and self.near
+        if style.tied:
+            hatch(painter, strip.adjusted(1, 1, 0, -1), style.tied)
+        elif patterned:
+            ink = QColor(style.text)
+            ink.setAlphaF(0.3)
+            painter.setBrush(QBrush(ink, BRUSHES[style.pattern]))
+            painter.drawRect(strip.adjusted(2, 1, 0, -1))
+        if style.tag:
+            self._tag(style, strip, on_plain=bool(style.tied) or patterned)
+
+    def _tag(self, style: BoxStyle, strip: QRectF, on_plain: bool) -> None:
+        """The letters; on plain colour where a pattern would disturb them."""
+        painter = self.painter
+        if on_plain:
+            painter.setBrush(QColor(style.colour))
+            painter.drawRect(QRectF(strip.left() + 2, strip.center().y() - 9, STRIP - 2, 18))
+        painter.setFont(self.theme.sized(12 if self.near else min(17, 10 / self.scale), bold=True))
+        painter.setPen(QColor(style.text))
+        painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, style.tag)
+
+    def _middle_text(self, style: BoxStyle, area: QRectF) -> None:
+        """One line, as large as it can be read at this scale."""
+        self.painter.setPen(self._text_colour(style))
+        self.painter.setFont(self.theme.sized(min(25.0, max(17.0, 11 / self.scale)), bold=True))
+        title = style.value if style.kind == "group" and style.value else style.title
+        name = self._elided(title, area.width())
+        self.painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, name)
+
+    def _near_texts(self, box: int, style: BoxStyle, area: QRectF) -> None:
+        """Operator and cost in the first line, shape or name in the second."""
+        painter = self.painter
+        quiet = QColor(style.text if style.filled else self.colours.quiet)
+        first = QRectF(area.left(), area.top() + 5, area.width(), 18)
+        if style.value:
+            painter.setFont(self.theme.sized(11))
+            painter.setPen(quiet)
+            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(first, right, style.value)
+            used = painter.fontMetrics().horizontalAdvance(style.value) + 6
+            first.setRight(first.right() - used)
+        painter.setFont(self.theme.sized(13, bold=True))
+        painter.setPen(self._text_colour(style))
+        name = self._elided(style.title, first.width())
+        painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
+        painter.setFont(self.theme.sized(11))
         painter.setPen(quiet)
-        painter.drawText(
-            first, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, look.value
-        )
-        first.setRight(first.right() - painter.fontMetrics().horizontalAdvance(look.value) - 6)
-    painter.setFont(style.sized(13, bold=True))
-    painter.setPen(text)
-    name = painter.fontMetrics().elidedText(
-        look.title, Qt.TextElideMode.ElideRight, int(first.width())
-    )
-    painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
-    painter.setFont(style.sized(11))
-    painter.setPen(quiet)
-    second = QRectF(left, r.top() + 23, r.right() - 8 - left, 17)
-    detail = look.detail
-    if scale > 1.5 and picture.scene.display.boxes[box].kind == "operator":
-        detail = picture.scene.display.boxes[box].label
-    detail = painter.fontMetrics().elidedText(
-        detail, Qt.TextElideMode.ElideMiddle, int(second.width())
-    )
-    painter.drawText(second, Qt.AlignmentFlag.AlignVCenter, detail)
-    _share(painter, look, r, left, c)
-    painter.setOpacity(1.0)
+        second = QRectF(area.left(), area.top() + 23, area.width(), 17)
+        item = self.picture.scene.display.boxes[box]
+        enlarged = self.scale > 1.5 and item.kind == "operator"
+        detail = item.label if enlarged else style.detail
+        detail = self._elided(detail, second.width(), Qt.TextElideMode.ElideMiddle)
+        painter.drawText(second, Qt.AlignmentFlag.AlignVCenter, detail)
+
+    def _elided(
+        self, text: str, width: float, where: Qt.TextElideMode = Qt.TextElideMode.ElideRight
+    ) -> str:
+        return self.painter.fontMetrics().elidedText(text, where, int(width))
 
 
-def _badge(painter, mark, r, scale, style) -> None:
+def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTheme) -> None:
     """A pin's mark on the box's corner, never smaller than can be seen."""
-    c = style.colours
+    c = theme.colours
     size = min(34.0, max(18.0, 15 / scale))
     badge = QRectF(r.right() - size * 0.6, r.top() - size * 0.42, size, size)
     painter.setPen(QPen(QColor(c.canvas), size / 12))
     painter.setBrush(QColor(c.text))
     painter.drawEllipse(badge)
     painter.setPen(QColor(c.canvas))
-    painter.setFont(style.sized(size * 0.58, bold=True))
+    painter.setFont(theme.sized(size * 0.58, bold=True))
     painter.drawText(badge, Qt.AlignmentFlag.AlignCenter, mark)
 
 
-def _share(painter, look, r, left, c) -> None:
-    """A group's share of the model's latency as a bar along its foot."""
-    if look.share is None:
+def _share(painter: QPainter, style: BoxStyle, area: QRectF, c: Colours) -> None:
+    """A group's share of the model's latency, as a bar along its lower edge."""
+    if style.share is None:
         return
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(QColor(c.line))
-    bar = QRectF(left, r.bottom() - 6, r.right() - 8 - left, 3)
+    bar = QRectF(area.left(), area.bottom() - 6, area.width(), 3)
     painter.drawRect(bar)
-    painter.setBrush(QColor(look.colour))
-    bar.setWidth(max(1.0, bar.width() * look.share))
+    painter.setBrush(QColor(style.colour))
+    bar.setWidth(max(1.0, bar.width() * style.share))
     painter.drawRect(bar)
 
 
-def _jumps(painter, picture, visible, style) -> None:
-    c = style.colours
-    painter.setFont(style.sized(10))
+def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: PaintTheme) -> None:
+    """The stubs of cut edges, with how many there are."""
+    c = theme.colours
+    painter.setFont(theme.sized(10))
     for box in visible.tolist():
         r = picture.rectangles[box]
         for side, low in ((picture.scene.jumps_out, True), (picture.scene.jumps_in, False)):
@@ -332,13 +407,15 @@ def _jumps(painter, picture, visible, style) -> None:
             painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, text)
 
 
-def _marked(painter, picture, marks, area, scale, c) -> None:
-    """Selection, candidate and search results, as rings of constant width on the screen."""
+def _rings(
+    painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
+) -> None:
+    """Selection, picked candidate and highlights, as rings of constant width on the screen."""
     painter.setBrush(Qt.BrushStyle.NoBrush)
     width = 2.5 / scale
     grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0
     for boxes, colour, line in (
-        (marks.found, c.quiet, Qt.PenStyle.DotLine),
+        (marks.highlighted, c.quiet, Qt.PenStyle.DotLine),
         (marks.candidate, c.accent, Qt.PenStyle.DashLine),
         (marks.selected, c.accent, Qt.PenStyle.SolidLine),
     ):
@@ -352,9 +429,10 @@ def _marked(painter, picture, marks, area, scale, c) -> None:
             for box in boxes
             if box < len(picture.rectangles) and picture.rectangles[box].intersects(area)
         ]
-        for r in inside if len(inside) < 3000 else ():
-            painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
-        if len(inside) >= 3000:
+        if len(inside) < RING_LIMIT:
+            for r in inside:
+                painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
+        else:
             painter.drawRects(inside)
     if marks.primary is not None and len(marks.selected) > 1:
         r = picture.rectangles[marks.primary]

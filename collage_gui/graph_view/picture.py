@@ -14,9 +14,15 @@ import numpy as np
 from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor
 
-from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH
-from collage_engine.drawing.looks import BoxLook, LegendEntry
+from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
+from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.scene import Outline, Scene, bridge
+
+NEIGHBOUR_REACH = 900
+"""How far a box looks for neighbours of its rank, in scene units; chosen."""
+SAME_RANK = 30
+"""Boxes whose middles differ by less than this along the drawing are of one rank; chosen, less
+than the height of a box."""
 
 
 @dataclass
@@ -27,7 +33,7 @@ class Marks:
     """Boxes."""
     primary: int | None = None
     candidate: frozenset[int] = frozenset()
-    found: frozenset[int] = frozenset()
+    highlighted: frozenset[int] = frozenset()
     """Search results, or all boxes of one operator."""
     pinned: dict[int, str] = field(default_factory=dict)
     """Box → mark, e.g. ``⚲`` or ``⊘``."""
@@ -36,7 +42,7 @@ class Marks:
 
 
 class Picture:
-    """Arrays and shapes of one scene. ``repaint_with`` exchanges colours only."""
+    """Arrays and shapes of one scene; ``set_colours`` exchanges colours only."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -56,7 +62,7 @@ class Picture:
         self.segment_top = np.minimum(array[:, 1], array[:, 3])
         self.segment_bottom = np.maximum(array[:, 1], array[:, 3])
         self.lines = [QLineF(*values) for values in segments]
-        self.looks: list[BoxLook] = [BoxLook(title="")] * len(self.rectangles)
+        self.styles: list[BoxStyle] = [BoxStyle(title="")] * len(self.rectangles)
         self.legend: list[LegendEntry] = []
         self.outlines: tuple[Outline, ...] = ()
         self.colour_of = np.zeros(len(self.rectangles), dtype=int)
@@ -69,18 +75,30 @@ class Picture:
 
     @property
     def bounds(self) -> QRectF:
+        """The whole scene with a margin."""
         width, height = self.scene.width, self.scene.height
         return QRectF(-40, -40, max(width, BOX_WIDTH) + 80, max(height, BOX_HEIGHT) + 80)
 
-    def wear(
-        self, looks: list[BoxLook], legend: list[LegendEntry], outlines: tuple[Outline, ...]
+    def set_colours(
+        self,
+        styles: list[BoxStyle],
+        legend: list[LegendEntry],
+        outlines: tuple[Outline, ...],
+        shares: dict[str, float],
     ) -> None:
-        """Take new colours; the places stay."""
-        self.looks, self.legend, self.outlines = looks, legend, outlines
-        names = sorted({look.colour for look in looks})
+        """Take new colours; the places stay.
+
+        Args:
+            styles: How each box is drawn.
+            legend: What the colours mean.
+            outlines: The partitions.
+            shares: Partition → share of the placement's latency, 0…1.
+        """
+        self.styles, self.legend, self.outlines, self.shares = styles, legend, outlines, shares
+        names = sorted({style.colour for style in styles})
         number = {name: at for at, name in enumerate(names)}
         self.colours = [QColor(name) for name in names]
-        self.colour_of = np.fromiter((number[look.colour] for look in looks), int, len(looks))
+        self.colour_of = np.fromiter((number[s.colour] for s in styles), int, len(styles))
         self._make_bands()
 
     def _make_bands(self) -> None:
@@ -89,7 +107,7 @@ class Picture:
         self.partition_boxes = []
         sideways = self.scene.orientation == "horizontal"
         for outline in self.outlines:
-            colour = self.looks[outline.boxes[0]].colour
+            colour = self.styles[outline.boxes[0]].colour
             rectangles, lines = bands.setdefault(colour, ([], []))
             own = [self.rectangles[box] for box in outline.boxes]
             rectangles.extend(own)
@@ -111,7 +129,7 @@ class Picture:
             self._bands[colour] = (rim, fill, spans.reshape(-1, 4), lines)
 
     def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF], list[QLineF]]]:
-        """(colour, rims, fills, lines) that touch ``area``."""
+        """The partition tints that touch an area: (colour, rims, fills, lines)."""
         found = []
         for colour, (rim, fill, spans, lines) in self._bands.items():
             inside = np.flatnonzero(
@@ -125,6 +143,7 @@ class Picture:
         return found
 
     def boxes_in(self, area: QRectF) -> np.ndarray:
+        """The numbers of the boxes that touch an area, ascending."""
         return np.flatnonzero(
             (self.left < area.right())
             & (self.left + BOX_WIDTH > area.left())
@@ -133,6 +152,7 @@ class Picture:
         )
 
     def segments_in(self, area: QRectF) -> np.ndarray:
+        """The numbers of the edge segments whose bounds touch an area, ascending."""
         return np.flatnonzero(
             (self.segment_left <= area.right())
             & (self.segment_right >= area.left())
@@ -141,11 +161,30 @@ class Picture:
         )
 
     def box_at(self, point: QPointF) -> int | None:
+        """The box under a point."""
         found = self.boxes_in(QRectF(point.x(), point.y(), 1e-6, 1e-6))
         return int(found[-1]) if len(found) else None
 
+    def neighbours(self, box: int, side: int) -> list[int]:
+        """The boxes of the same rank near a box.
+
+        Args:
+            box: A box.
+            side: -1 for those before it across the drawing, 1 for those after it.
+        """
+        here = self.rectangles[box].center()
+        reach = NEIGHBOUR_REACH
+        upright = self.scene.orientation != "horizontal"
+        near = []
+        for other in self.boxes_in(self.rectangles[box].adjusted(-reach, -reach, reach, reach)):
+            offset = self.rectangles[int(other)].center() - here
+            across, along = (offset.x(), offset.y()) if upright else (offset.y(), offset.x())
+            if abs(along) < SAME_RANK and across * side > 1:
+                near.append(int(other))
+        return near
+
     def jump_at(self, point: QPointF) -> tuple[int, str] | None:
-        """(box, ``out`` or ``in``) of the jump stub under a point."""
+        """The jump stub under a point: its box, and ``out`` or ``in``."""
         for box in self.boxes_in(QRectF(point.x() - 34, point.y(), 34, 1e-6)):
             rectangle = self.rectangles[box]
             if rectangle.right() + 2 <= point.x() <= rectangle.right() + 32:

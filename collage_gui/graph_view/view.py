@@ -10,14 +10,17 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QMenu, QToolTip
 
-from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.box_styles import LegendEntry
 from collage_gui.graph_view.canvas import Canvas
 from collage_gui.graph_view.gestures import Gesture, Pan, RubberBand, ZoomArea
 from collage_gui.graph_view.picture import Picture
 
 
 class GraphView(Canvas):
-    """Shows a ``Picture``. Boxes are numbers of the scene; who listens translates."""
+    """Shows a ``Picture`` and reports what the user does in it.
+
+    Boxes are numbers of the scene; who listens to the signals knows the operators in them.
+    """
 
     boxes_selected = Signal(object, object)
     """(set of boxes, primary box or None), chosen by the user."""
@@ -31,6 +34,12 @@ class GraphView(Canvas):
     # -- selecting ---------------------------------------------------------------------
 
     def click(self, point: QPointF, extend: bool) -> None:
+        """Select the box at a point of the viewport, or follow the jump there.
+
+        Args:
+            point: Pixels of the viewport.
+            extend: Whether to add to the selection, or take away from it.
+        """
         if self.picture is None:
             return
         where = self.to_scene(point)
@@ -49,6 +58,12 @@ class GraphView(Canvas):
             self.boxes_selected.emit({box}, box)
 
     def select_area(self, area: QRectF, extend: bool) -> None:
+        """Select the operators and groups that touch an area of the scene.
+
+        Args:
+            area: Scene units.
+            extend: Whether what is selected already stays selected.
+        """
         if self.picture is None:
             return
         found = {int(box) for box in self.picture.boxes_in(area)}
@@ -74,33 +89,33 @@ class GraphView(Canvas):
         menu.popup(self.viewport().mapToGlobal(point.toPoint()))
 
     def go_to(self, box: int) -> None:
+        """Select a box and bring it into view."""
         self.boxes_selected.emit({box}, box)
         self.ensure_visible(box)
 
     def walk(self, direction: str) -> None:
-        """To the producer, consumer or neighbour of the primary box."""
+        """Select the nearest box in a direction from the primary one.
+
+        Args:
+            direction: ``back`` to a producer, ``forward`` to a consumer, ``left`` or ``right``
+                to a box of the same rank.
+        """
         picture = self.picture
         if picture is None or not len(picture.rectangles):
             return
-        at = self.marks.primary
-        if at is None:
+        primary = self.marks.primary
+        if primary is None:
             self.go_to(0)
             return
         edges = picture.scene.display.edges
-        here = picture.rectangles[at].center()
         if direction == "back":
-            near = [a for a, b in edges if b == at]
+            near = [a for a, b in edges if b == primary]
         elif direction == "forward":
-            near = [b for a, b in edges if a == at]
+            near = [b for a, b in edges if a == primary]
         else:
-            sideways = picture.scene.orientation != "horizontal"
-            near = []
-            for box in picture.boxes_in(picture.rectangles[at].adjusted(-900, -900, 900, 900)):
-                other = picture.rectangles[int(box)].center() - here
-                across, along = (other.x(), other.y()) if sideways else (other.y(), other.x())
-                if abs(along) < 30 and (across < -1 if direction == "left" else across > 1):
-                    near.append(int(box))
+            near = picture.neighbours(primary, -1 if direction == "left" else 1)
         if near:
+            here = picture.rectangles[primary].center()
             self.go_to(
                 min(near, key=lambda b: (picture.rectangles[b].center() - here).manhattanLength())
             )
@@ -108,6 +123,7 @@ class GraphView(Canvas):
     # -- events ------------------------------------------------------------------------
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Begins a gesture, or opens the menu of the right button."""
         self.setFocus(Qt.FocusReason.MouseFocusReason)
         if event.button() == Qt.MouseButton.RightButton:
             box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
@@ -126,12 +142,14 @@ class GraphView(Canvas):
             self.viewport().setCursor(self._gesture.cursor)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Continues the gesture."""
         if self._gesture is not None:
             self._gesture.move(event.position())
             if self._gesture.moved:
                 self.viewport().setCursor(self._gesture.cursor)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """Ends the gesture."""
         gesture, self._gesture = self._gesture, None
         self.viewport().unsetCursor()
         if gesture is not None:
@@ -143,11 +161,13 @@ class GraphView(Canvas):
             self.viewport().update()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        """Opens the box under the pointer."""
         box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
         if box is not None:
             self.box_opened.emit(box)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
+        """Zooms at the pointer, or pans with Shift and on touchpads."""
         pixels = event.pixelDelta()
         steps = event.angleDelta()
         control = event.modifiers() & Qt.KeyboardModifier.ControlModifier
@@ -160,6 +180,7 @@ class GraphView(Canvas):
         event.accept()
 
     def viewportEvent(self, event: QEvent) -> bool:
+        """Zooms by pinching, and shows tool tips."""
         if event.type() == QEvent.Type.NativeGesture and (
             event.gestureType() == Qt.NativeGestureType.ZoomNativeGesture  # type: ignore[attr-defined]
         ):
@@ -174,14 +195,15 @@ class GraphView(Canvas):
         return super().viewportEvent(event)
 
     def tip(self, box: int) -> str:
+        """What the tool tip of a box says."""
         assert self.picture is not None
-        look = self.picture.looks[box]
+        style = self.picture.styles[box]
         item = self.picture.scene.display.boxes[box]
-        lines = [item.label, f"{look.title} · {look.detail}"]
-        if look.value:
-            lines.append(look.value)
-        if look.note:
-            lines.append(look.note)
+        lines = [item.label, f"{style.title} · {style.detail}"]
+        if style.value:
+            lines.append(style.value)
+        if style.note:
+            lines.append(style.note)
         return "\n".join(lines)
 
     def _jump_tip(self, where: QPointF) -> str:
@@ -196,6 +218,7 @@ class GraphView(Canvas):
         return ("Leads to\n" if jump[1] == "out" else "Comes from\n") + names + more
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Walks along edges, opens and leaves groups."""
         sideways = self.picture is not None and self.picture.scene.orientation == "horizontal"
         keys = {
             Qt.Key.Key_Up: "left" if sideways else "back",
@@ -220,12 +243,12 @@ class GraphView(Canvas):
             super().keyPressEvent(event)
 
 
-def isolate(picture: Picture, entry: LegendEntry | None) -> frozenset[int]:
-    """The boxes to dim when one entry of the legend is isolated."""
+def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]:
+    """The boxes to dim when one entry of the legend is isolated; none without one."""
     if entry is None:
         return frozenset()
     return frozenset(
         box
-        for box, look in enumerate(picture.looks)
-        if look.kind in ("operator", "group") and look.band != entry.key
+        for box, style in enumerate(picture.styles)
+        if style.kind in ("operator", "group") and style.entry != entry.key
     )

@@ -1,4 +1,4 @@
-"""Every candidate that contains the selection: rivals as bars, all of them as a table."""
+"""Every candidate that contains the selection: the cheapest as bars, all of them as a table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import DASH, counted, duration_text, significant
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
+from collage_gui.document.document import Document
 from collage_gui.panels.charts import Bar, BarChart
-from collage_gui.panels.cost_words import ALONE, ESTIMATED, alone_us, cost_tip
+from collage_gui.panels.cost_text import ESTIMATED, ISOLATED, cost_tip, isolated_us
 from collage_gui.panels.tables import Column, RowsModel, Table
-from collage_gui.session import Document
 from collage_gui.theme import Theme
 
-COST_COLUMN, REGRET_COLUMN, ALONE_COLUMN = 2, 3, 4
+COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 2, 3, 4
 """Regrets are hidden where none is known, times alone where all costs are those alone."""
 STATES = (
     ("", "All states"),
@@ -39,7 +39,7 @@ def operators_text(record: CandidateRecord) -> str:
     return record.label.replace("nn.", "") + (f" ({words})" if words else "")
 
 
-def rival_title(record: CandidateRecord) -> str:
+def candidate_title(record: CandidateRecord) -> str:
     """A candidate among those of the same operators: toolchain, options, formats if not plain."""
     words = border_words(record.takes, record.gives).removeprefix("takes and gives ")
     return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
@@ -81,25 +81,27 @@ class CandidatesPanel(QWidget):
                 ),
                 Column(
                     "Cost",
-                    lambda r: d.cost(r.id).at(),
+                    lambda r: d.costs.of(r.id).at(),
                     "time",
                     about=ESTIMATED,
-                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=76,
                 ),
                 Column(
                     "Regret",
-                    lambda r: d.regrets.get(r.id),
+                    lambda r: d.costs.regrets.get(r.id),
                     "signed-time",
                     width=88,
-                    tip=lambda r: "Least cost of any placement with it, less the least cost",
+                    tip=lambda r: (
+                        "The cost of the best placement with this candidate, less the least cost"
+                    ),
                 ),
                 Column(
-                    "Alone",
-                    lambda r: alone_us(d.cost(r.id)),
+                    "Isolated",
+                    lambda r: isolated_us(d.costs.of(r.id)),
                     "time",
-                    about=ALONE,
-                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    about=ISOLATED,
+                    tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=76,
                 ),
                 Column("№", lambda r: len(r.nodes), "number", width=44),
@@ -108,15 +110,15 @@ class CandidatesPanel(QWidget):
                     self._spread,
                     "percent",
                     text=self._spread_text,
-                    tip=lambda r: cost_tip(d.cost(r.id)),
+                    tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=56,
                 ),
-                Column("State", self._state, width=90, tip=lambda r: cost_tip(d.cost(r.id))),
-                Column("Reason", lambda r: d.cost(r.id).reason or "", width=260),
+                Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
+                Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
             ]
         )
         self.model.bold = lambda r: r.id in self._chosen_ids()
-        self.model.faded = lambda r: not d.cost(r.id).usable
+        self.model.faded = lambda r: not d.costs.of(r.id).usable
         self.table = Table(self.model, "candidatesTable", "Candidates", theme)
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self._own_order = False
@@ -124,11 +126,11 @@ class CandidatesPanel(QWidget):
         self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
         self.chart = BarChart(
             theme,
-            "rivalsChart",
-            "Rivals",
-            "Costs appear here once the candidates are measured: choose Run.",
+            "cheapestChart",
+            "Cheapest candidates",
+            "Choose Run: costs appear here once the candidates are measured.",
         )
-        self.chart.chosen.connect(document.select_candidate)
+        self.chart.chosen.connect(document.selection.pick_candidate)
         self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
         self.filter.setObjectName("candidatesFilter")
         self.filter.setAccessibleName("Filter candidates")
@@ -173,12 +175,12 @@ class CandidatesPanel(QWidget):
         box.addWidget(self.table, 1)
         box.addLayout(buttons)
 
-        document.selection_changed.connect(self.refresh)
-        document.explanation_changed.connect(self.refresh)
-        document.candidates_changed.connect(self.refresh)
-        document.placement_changed.connect(self._recost)
-        document.costs_changed.connect(self._recost)
-        document.running_changed.connect(self._enable)
+        document.selection.changed.connect(self.refresh)
+        document.questions.explanation_changed.connect(self.refresh)
+        document.costs.candidates_changed.connect(self.refresh)
+        document.placement.changed.connect(self._recost)
+        document.costs.changed.connect(self._recost)
+        document.execution.running_changed.connect(self._enable)
         self.refresh()
 
     def _ordered(self) -> None:
@@ -188,19 +190,19 @@ class CandidatesPanel(QWidget):
         """Until the user orders the table: by regret where it is known, else by cost."""
         if self._own_order:
             return
-        known = sum(self.document.regrets.get(r.id) is not None for r in self.model.rows)
+        known = sum(self.document.costs.regrets.get(r.id) is not None for r in self.model.rows)
         wanted = REGRET_COLUMN if known * 2 > len(self.model.rows) else COST_COLUMN
         if self.table.horizontalHeader().sortIndicatorSection() != wanted:
             self.table.sortByColumn(wanted, Qt.SortOrder.AscendingOrder)
 
     def _state(self, row: CandidateRecord) -> str:
-        cost = self.document.cost(row.id)
+        cost = self.document.costs.of(row.id)
         if cost.state == "measured":
             return "stored" if cost.from_store else "measured"
         return cost.state
 
     def _spread(self, row: CandidateRecord) -> float | None:
-        cost = self.document.cost(row.id)
+        cost = self.document.costs.of(row.id)
         if cost.median_us and cost.low_us is not None and cost.high_us is not None:
             return (cost.high_us - cost.low_us) / 2 / cost.median_us * 100
         return None
@@ -213,23 +215,25 @@ class CandidatesPanel(QWidget):
         return {p.candidate for p in self._partitions()}
 
     def _partitions(self):
-        owners = self.document.partitions
-        return {owners[n].id: owners[n] for n in self.document.selection if n in owners}.values()
+        owners = self.document.placement.partitions
+        return {
+            owners[n].id: owners[n] for n in self.document.selection.operators if n in owners
+        }.values()
 
     def refresh(self) -> None:
         """Take the candidates of the selection; without one, all of them."""
         document = self.document
-        if document.selection:
-            rows = list(document.explained)
+        if document.selection.operators:
+            rows = list(document.questions.candidates)
             if not rows:
                 rows = [
                     c
-                    for c in document.candidates.values()
-                    if not document.selection.isdisjoint(c.nodes)
+                    for c in document.costs.candidates.values()
+                    if not document.selection.operators.isdisjoint(c.nodes)
                 ]
         else:
-            rows = list(document.candidates.values())
-        keep = document.candidate
+            rows = list(document.costs.candidates.values())
+        keep = document.selection.candidate
         if [r.id for r in rows] != [r.id for r in self.model.rows]:
             self.table.selectionModel().blockSignals(True)
             self.model.set_rows(rows)
@@ -247,17 +251,17 @@ class CandidatesPanel(QWidget):
         document = self.document
         total = len(self.model.rows)
         shown = self.model.rowCount()
-        known = sum(document.cost(r.id).state != "unknown" for r in self.model.rows)
-        within = any(document.cost(r.id).in_place for r in self.model.rows)
-        regrets = any(document.regrets.get(r.id) is not None for r in self.model.rows)
+        known = sum(document.costs.of(r.id).state != "unknown" for r in self.model.rows)
+        within = any(document.costs.of(r.id).in_place for r in self.model.rows)
+        regrets = any(document.costs.regrets.get(r.id) is not None for r in self.model.rows)
         self.table.setColumnHidden(REGRET_COLUMN, not regrets)
-        self.table.setColumnHidden(ALONE_COLUMN, not within)
+        self.table.setColumnHidden(ISOLATED_COLUMN, not within)
         self.count.setText(
             f"{shown} of {counted(total, 'candidate')} · {known} measured" if total else ""
         )
-        if not document.candidates:
+        if not document.costs.candidates:
             self.hint.setText(self._empty_text())
-        elif not document.selection:
+        elif not document.selection.operators:
             self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
             self.hint.setText("")
@@ -268,44 +272,50 @@ class CandidatesPanel(QWidget):
     def _empty_text(self) -> str:
         if self.document.graph is None:
             return "Open a model to see what could run it."
-        found = self.document.preflight
+        found = self.document.execution.preflight
         expected = f" It takes about {duration_text(found.expected_s)}." if found else ""
         return (
             "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
-            f"measures each, and searches for the fastest cover.{expected}"
+            f"measures each, and searches for the fastest placement.{expected}"
         )
 
     def _bars(self) -> None:
         """The cheapest candidates on the same operators as the chosen one, chosen first."""
         document = self.document
         chosen = self._chosen_ids()
-        if not document.selection:
+        if not document.selection.operators:
             self.chart.show_bars([])
             self.chart.hide()
             return
         self.chart.show()
         partitions = list(self._partitions())
-        same = set(partitions[0].nodes) if len(partitions) == 1 else set(document.selection)
+        same = (
+            set(partitions[0].nodes) if len(partitions) == 1 else set(document.selection.operators)
+        )
         rows = [r for r in self.model.rows if set(r.nodes) == same]
-        rows = rows or [r for r in self.model.rows if document.selection <= set(r.nodes)]
-        rows.sort(key=lambda r: (r.id not in chosen, document.cost(r.id).at()))
+        rows = rows or [r for r in self.model.rows if document.selection.operators <= set(r.nodes)]
+        rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).at()))
         bars = []
         best = min(
-            (document.cost(r.id).at() for r in rows if document.cost(r.id).usable), default=0
+            (document.costs.of(r.id).at() for r in rows if document.costs.of(r.id).usable),
+            default=0,
         )
         for row in rows[:8]:
-            cost = document.cost(row.id)
+            cost = document.costs.of(row.id)
             look = toolchain_look(row.instance.toolchain)
             note = "" if cost.usable else (cost.reason or "not measured")[:48]
             if cost.usable and best and cost.at() > best:
                 note = f"+{(cost.at() / best - 1) * 100:.0f} %"
-            if document.explanation is not None and row.id in document.explanation.ties:
+            if (
+                document.questions.explanation is not None
+                and row.id in document.questions.explanation.ties
+            ):
                 note = f"tie  {note}".strip()
             if row.id in chosen:
                 note = ("chosen  " + note).strip()
             bars.append(
                 Bar(
-                    rival_title(row),
+                    candidate_title(row),
                     cost.median_us if cost.usable else None,
                     cost.low_us,
                     cost.high_us,
@@ -320,8 +330,8 @@ class CandidatesPanel(QWidget):
 
     def _enable(self) -> None:
         free = (
-            bool(self.document.selection)
-            and not self.document.running
+            bool(self.document.selection.operators)
+            and not self.document.execution.running
             and bool(self.document.handle)
         )
         self.measure.setEnabled(free)
@@ -331,13 +341,13 @@ class CandidatesPanel(QWidget):
         wanted = self.state.currentData()
         keep = None
         if wanted:
-            keep = lambda r: self.document.cost(r.id).state == wanted  # noqa: E731
+            keep = lambda r: self.document.costs.of(r.id).state == wanted  # noqa: E731
         self.model.set_filter(self.filter.text(), keep)
         self._recost(refresh=False)
 
     def _picked(self) -> None:
         rows = self.table.chosen()
-        self.document.select_candidate(rows[0].id if rows else None)
+        self.document.selection.pick_candidate(rows[0].id if rows else None)
 
     def _show(self, id_: str) -> None:
         place = self.model.place_of(lambda r: r.id == id_)

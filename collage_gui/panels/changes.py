@@ -9,15 +9,15 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBox
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import DASH, signed_time
-from collage_engine.records.placement import Run
-from collage_gui.panels.run_bars import baseline_title
+from collage_gui.document.comparison import Reference
+from collage_gui.document.document import Document
+from collage_gui.panels.references import fill_references
 from collage_gui.panels.tables import Column, RowsModel, Table
-from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
 
 
 class ChangesPage(QWidget):
-    """What to compare with, and the nodes that changed hands since."""
+    """What to compare with, and the nodes that moved to another toolchain since."""
 
     wanted_in_graph = Signal()
     """Show the differences in the graph."""
@@ -69,10 +69,10 @@ class ChangesPage(QWidget):
         page.addWidget(self.table, 1)
         page.addStretch(0)
 
-    def refresh(self, run: Run | None) -> None:
-        """``run``: the one whose baselines can be compared with."""
-        self._references(run)
-        comparison = self.document.comparison
+    def refresh(self) -> None:
+        """Show what differs from the reference."""
+        fill_references(self.reference, self.document)
+        comparison = self.document.comparison.result
         rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
         self.model.set_rows(rows)
         self.in_graph.setEnabled(comparison is not None)
@@ -80,7 +80,7 @@ class ChangesPage(QWidget):
         self.table.setVisible(comparison is not None)
 
     def _note(self) -> str:
-        comparison = self.document.comparison
+        comparison = self.document.comparison.result
         if comparison is not None:
             counts = Counter(node.change for node in comparison.nodes)
             per = ", ".join(
@@ -91,32 +91,13 @@ class ChangesPage(QWidget):
                 f"{counts['same']} same · "
                 f"{signed_time(comparison.delta_us)} · partitions: {per}"
             )
-        if self.document.reference.kind == "run":
+        if self.document.comparison.reference.kind == "run":
             return "Show another run to compare it with this one."
         return "Choose a run to compare with, to see which nodes moved between toolchains."
 
-    def _references(self, run: Run | None) -> None:
-        document = self.document
-        entries: list[tuple[str, Reference]] = [("Best baseline", Reference())]
-        entries += [
-            (baseline_title(baseline), Reference("baseline", baseline.name))
-            for baseline in (run.baselines if run else ())
-            if baseline.measured_us is not None
-        ]
-        entries += [
-            (document.run_title(each), Reference("run", each.id)) for each in document.visible_runs
-        ]
-        self.reference.blockSignals(True)
-        self.reference.clear()
-        for label, reference in entries:
-            self.reference.addItem(label, (reference.kind, reference.name))
-            if reference == document.reference:
-                self.reference.setCurrentIndex(self.reference.count() - 1)
-        self.reference.blockSignals(False)
-
     def _reference_chosen(self) -> None:
         kind, name = self.reference.currentData()
-        self.document.set_reference(Reference(kind, name))
+        self.document.comparison.set_reference(Reference(kind, name))
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators
@@ -125,4 +106,4 @@ class ChangesPage(QWidget):
     def _select(self) -> None:
         nodes = [row.node for row in self.table.chosen()]
         if nodes:
-            self.document.select(nodes)
+            self.document.selection.select(nodes)

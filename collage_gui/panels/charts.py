@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QFontMetricsF
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
 from collage_engine.drawing.words import elide, time_text
@@ -24,6 +24,8 @@ from collage_gui.theme import Theme
 
 @dataclass(frozen=True)
 class Bar:
+    """One bar of a chart, its whisker, and the words at its end."""
+
     label: str
     value: float | None
     low: float | None = None
@@ -79,12 +81,19 @@ class BarChart(QWidget):
         self.setFixedHeight(64)
         theme.changed.connect(self._draw)
 
-    def resizeEvent(self, event) -> None:
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arranges labels and notes for the new width."""
         super().resizeEvent(event)
         if event.size().width() != event.oldSize().width() and self._plot is not None:
             self._draw()
 
     def show_bars(self, bars: Sequence[Bar], limit: int = 12) -> None:
+        """Show bars from the top.
+
+        Args:
+            bars: The bars; those without a value show their note instead.
+            limit: How many are shown at most.
+        """
         self.bars = list(bars)[:limit]
         spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
         self.setAccessibleDescription(spoken)
@@ -239,6 +248,13 @@ class Histogram(QWidget):
         self.setFixedHeight(120)
 
     def show_counts(self, counts: Sequence[int], edges: Sequence[float], name: str) -> None:
+        """Show a histogram; without counts the widget hides.
+
+        Args:
+            counts: Values in each bin.
+            edges: Borders of the bins, one more than counts.
+            name: What is counted.
+        """
         self.setVisible(bool(counts))
         if not counts:
             return

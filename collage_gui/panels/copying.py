@@ -42,6 +42,7 @@ class Copying(QObject):
         self._put(["\t".join(line.get(c, "") for c in columns) for line in cells.values()])
 
     def copy_cell(self, index: QModelIndex) -> None:
+        """Copy the text of one cell."""
         if index.isValid():
             self._put([_text(index)])
 
@@ -52,6 +53,7 @@ class Copying(QObject):
         self._put(["\t".join(_text(row.siblingAtColumn(c)) for c in columns) for row in rows])
 
     def select_rows(self) -> None:
+        """Select every cell of the rows that hold a selected cell."""
         selection = self.view.selectionModel()
         flags = QItemSelectionModel.SelectionFlag
         for row in self._rows():

@@ -15,8 +15,8 @@ from collage_engine.drawing.facts import (
 )
 from collage_engine.drawing.words import DASH
 from collage_engine.records.placement import Run
+from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
-from collage_gui.session import Document
 
 
 class FactsTable(QTreeWidget):
@@ -37,18 +37,18 @@ class FactsTable(QTreeWidget):
     def show_facts(self, run: Run | None) -> None:
         """Of the placement in the picture: of its run, or what a search says without one."""
         document = self.document
-        shown = document.shown
+        shown = document.placement.shown
         other: Run | None = None
         if shown is not None and shown.run is None:
-            facts = [*limit_facts(document.limits), *pin_facts(document.verdicts)]
+            facts = [*limit_facts(document.execution.limits), *pin_facts(document.pins.verdicts)]
             facts += placement_facts(shown.placement)
         else:
             facts = run_facts(run) if run is not None else []
-            if run is not None and document.reference.kind == "run":
-                other = document.run_of(document.reference.name)
+            if run is not None and document.comparison.reference.kind == "run":
+                other = document.runs.find(document.comparison.reference.name)
                 other = None if other is run else other
         title = shown.title if shown is not None else ""
-        headers = ["", title] + ([document.run_title(other)] if other is not None else [])
+        headers = ["", title] + ([document.runs.title_of(other)] if other is not None else [])
         self.clear()
         self.setColumnCount(len(headers))
         self.setHeaderLabels(headers)

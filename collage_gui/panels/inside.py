@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QShowEvent, QTextCursor
 from PySide6.QtWidgets import (
     QLabel,
     QPlainTextEdit,
@@ -17,9 +17,9 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.words import bytes_text, significant
+from collage_gui.document.document import Document
 from collage_gui.panels.charts import Histogram
 from collage_gui.panels.copying import Copying
-from collage_gui.session import Document
 from collage_gui.theme import Theme
 
 
@@ -72,10 +72,10 @@ class InsidePanel(QWidget):
         outer.setSpacing(0)
         outer.addWidget(self.note)
         outer.addWidget(self.tabs, 1)
-        document.selection_changed.connect(self._selected)
-        document.candidate_changed.connect(self._ask)
-        document.placement_changed.connect(self._ask)
-        document.inside_changed.connect(self._arrived)
+        document.selection.changed.connect(self._selected)
+        document.selection.candidate_changed.connect(self._ask)
+        document.placement.changed.connect(self._ask)
+        document.questions.inside_changed.connect(self._arrived)
         theme.changed.connect(self._fonts)
         self._fonts()
         self._selected()
@@ -84,17 +84,18 @@ class InsidePanel(QWidget):
         for text in self.texts.values():
             text.setFont(self.theme.mono())
 
-    def showEvent(self, event) -> None:
+    def showEvent(self, event: QShowEvent) -> None:
+        """Asks the engine, now that the answer can be seen."""
         super().showEvent(event)
         self._ask()
 
     def _wanted(self) -> tuple[str | None, int | None]:
         document = self.document
-        candidate = document.candidate
+        candidate = document.selection.candidate
         if candidate is None:
-            partition = document.partition_of(document.primary)
+            partition = document.placement.partition_of(document.selection.primary)
             candidate = partition.candidate if partition else None
-        return candidate, document.primary
+        return candidate, document.selection.primary
 
     def _selected(self) -> None:
         self._node_tree()
@@ -108,10 +109,10 @@ class InsidePanel(QWidget):
         if self.document.handle:
             self.note.setText("Asking the engine…")
             self.note.show()
-            self.document.ask_inside(*wanted)
+            self.document.questions.ask_inside(*wanted)
 
     def _arrived(self) -> None:
-        found = self.document.inside
+        found = self.document.questions.inside
         if found is None:
             return
         for key, text in self.texts.items():
@@ -146,10 +147,10 @@ class InsidePanel(QWidget):
         self.node.clear()
         document = self.document
         graph = document.operators
-        if graph is None or document.primary is None:
+        if graph is None or document.selection.primary is None:
             self.histogram.hide()
             return
-        node = graph.calls[document.primary]
+        node = graph.calls[document.selection.primary]
 
         def add(title: str, rows, open_: bool = True) -> None:
             rows = [row for row in rows if row[1] not in ("", None)]
@@ -168,9 +169,9 @@ class InsidePanel(QWidget):
         add(
             "Operator",
             [
-                ("name", graph.name(document.primary)),
+                ("name", graph.name(document.selection.primary)),
                 ("op", node.op),
-                ("number", document.primary),
+                ("number", document.selection.primary),
                 ("kind", node.kind),
                 ("ONNX nodes", ", ".join(node.onnx_nodes)),
                 ("ONNX value", node.onnx_value),
@@ -191,17 +192,17 @@ class InsidePanel(QWidget):
             "Producers",
             [
                 (graph.calls[n].op, graph.name(n), ("node", n))
-                for n in graph.producers(document.primary)
+                for n in graph.producers(document.selection.primary)
             ],
         )
         add(
             "Consumers",
             [
                 (graph.calls[n].op, graph.name(n), ("node", n))
-                for n in graph.consumers(document.primary)
+                for n in graph.consumers(document.selection.primary)
             ],
         )
-        weights = document.inside.weights if document.inside is not None else ()
+        weights = document.questions.inside.weights if document.questions.inside is not None else ()
         shown = False
         for weight in weights:
             add(
@@ -228,16 +229,16 @@ class InsidePanel(QWidget):
     def _activated(self, item: QTreeWidgetItem) -> None:
         data = item.data(0, Qt.ItemDataRole.UserRole)
         if isinstance(data, tuple | list) and data and data[0] == "node":
-            self.document.select([int(data[1])], int(data[1]))
+            self.document.selection.select([int(data[1])], int(data[1]))
 
     def _step(self, item: QTreeWidgetItem) -> None:
         operators = item.data(0, Qt.ItemDataRole.UserRole)
         if operators:
-            self.document.select([int(n) for n in operators])
+            self.document.selection.select([int(n) for n in operators])
 
     def _highlight(self) -> None:
         """Mark the selected operator's name in the Relax text."""
-        graph, at = self.document.operators, self.document.primary
+        graph, at = self.document.operators, self.document.selection.primary
         text = self.texts["relax"]
         if graph is None or at is None or not text.toPlainText():
             return
@@ -258,11 +259,11 @@ class InsidePanel(QWidget):
         cursor.select(QTextCursor.SelectionType.LineUnderCursor)
         found = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
         graph = self.document.operators
-        partition = self.document.partition_of(self.document.primary)
+        partition = self.document.placement.partition_of(self.document.selection.primary)
         if graph is None or partition is None or not found:
             return
         nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(found[-1])]
         if nodes:
             before = text.toPlainText()[: cursor.selectionStart()]
             nth = len(re.findall(rf"R\.(?:\w+\.)*{found[-1]}\(", before))
-            self.document.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])
+            self.document.selection.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.panels.tables import chip
+from collage_gui.panels.tables import toolchain_icon
 
 MEGABYTE = 1_000_000
 ANY = "any of the toolchains above"
@@ -75,7 +75,9 @@ class LimitsForm(QWidget):
         self._menu.clear()
         for state in states:
             if state.available:
-                action = QAction(chip(state.name), toolchain_title(state.name), self._menu)
+                action = QAction(
+                    toolchain_icon(state.name), toolchain_title(state.name), self._menu
+                )
                 action.setCheckable(True)
                 action.setData(state.name)
                 action.setChecked(state.name in self._allowed)

@@ -1,16 +1,18 @@
-"""What the engine said, newest last."""
+"""What the engine and the window report, newest last."""
 
 from __future__ import annotations
 
 from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QPlainTextEdit
 
-from collage_gui.session import Document
+from collage_gui.document.log import DocumentLog
 from collage_gui.theme import Theme
 
 
 class LogPanel(QPlainTextEdit):
-    def __init__(self, document: Document, theme: Theme) -> None:
+    """Shows a document's log, and follows its end."""
+
+    def __init__(self, log: DocumentLog, theme: Theme) -> None:
         super().__init__()
         self.theme = theme
         self.setObjectName("logPanel")
@@ -21,18 +23,19 @@ class LogPanel(QPlainTextEdit):
         self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
         theme.changed.connect(lambda: self.setFont(theme.mono()))
-        for level, text in document.log:
+        for level, text in log.lines:
             self.add(level, text)
-        document.log_added.connect(self.add)
+        log.added.connect(self.add)
 
     def add(self, level: str, text: str) -> None:
+        """Append a line in the colour of its level."""
         colours = self.theme.colours
         form = QTextCharFormat()
         tint = {"warning": colours.bad, "error": colours.bad, "engine": colours.quiet}
         form.setForeground(QColor(tint.get(level, colours.text)))
         bar = self.verticalScrollBar()
         at_end = bar.value() >= bar.maximum() - 4
-        mark = {"warning": "warning: ", "error": "error: "}.get(level, "")
+        mark = {"warning": "Warning: ", "error": "Error: "}.get(level, "")
         self.setCurrentCharFormat(form)
         self.appendPlainText(mark + text)
         if at_end:

@@ -5,52 +5,17 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import gain_text, signed_time, time_text
 from collage_engine.records.pin import Pin
+from collage_gui.document.document import Document
+from collage_gui.panels.pin_text import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
-from collage_gui.session import Document
 from collage_gui.theme import Theme
-
-MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
-
-
-SHORT = {
-    "on": "on",
-    "never": "never",
-    "exactly": "exactly",
-    "together": "together",
-    "device": "device",
-}
-
-
-def pin_words(pin: Pin) -> str:
-    """What a pin demands, in words."""
-    return {
-        "on": f"on {toolchain_title(pin.toolchain)}",
-        "never": f"never on {toolchain_title(pin.toolchain)}",
-        "exactly": "exactly one partition"
-        + (f" of {toolchain_title(pin.toolchain)}" if pin.toolchain else ""),
-        "together": "together in one partition",
-        "device": f"on device {pin.device}",
-    }[pin.kind]
-
-
-def pin_text(document: Document, nodes: tuple[int, ...], pin: Pin) -> str:
-    """The pin as the command line would write it."""
-    graph = document.operators
-    names = [graph.name(n) for n in nodes] if graph else []
-    what = {
-        "on": pin.toolchain,
-        "never": f"!{pin.toolchain}",
-        "together": "together",
-        "device": f"@{pin.device}",
-        "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else ""),
-    }[pin.kind]
-    return ",".join(names) + f"={what}"
 
 
 class PinsPanel(QWidget):
+    """A table of the pins with their verdicts and prices."""
+
     save_wanted = Signal()
     load_wanted = Signal()
 
@@ -70,17 +35,20 @@ class PinsPanel(QWidget):
                 ),
                 Column(
                     "Demand",
-                    lambda r: pin_words(r[1]),
+                    lambda r: pin_demand(r[1]),
                     toolchain=lambda r: r[1].toolchain,
-                    text=lambda r: SHORT[r[1].kind],
-                    tip=lambda r: pin_words(r[1]),
+                    text=lambda r: r[1].kind,
+                    tip=lambda r: pin_demand(r[1]),
                     width=92,
                 ),
                 Column(
                     "Verdict",
                     lambda r: self._verdict(r[0]),
                     width=112,
-                    tip=lambda r: self._reason(r[0]) or "Price: cost with it less cost without it",
+                    tip=lambda r: (
+                        self._reason(r[0])
+                        or "The price is the cost with this pin less the cost without it."
+                    ),
                 ),
                 Column(
                     "Nodes",
@@ -93,7 +61,9 @@ class PinsPanel(QWidget):
                     lambda r: self._price(r[0]),
                     "signed-time",
                     width=88,
-                    tip=lambda r: "Cost with it less cost without it, other pins kept",
+                    tip=lambda r: (
+                        "The cost with this pin less the cost without it, with all other pins"
+                    ),
                 ),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
             ]
@@ -108,7 +78,7 @@ class PinsPanel(QWidget):
         self.free.clicked.connect(self.free_chosen)
         self.free_all = QPushButton("Free all")
         self.free_all.setObjectName("freeAll")
-        self.free_all.clicked.connect(lambda: document.edit_pins((), "Free all"))
+        self.free_all.clicked.connect(lambda: document.pins.edit((), "Free all"))
         self.save = QPushButton("Save…")
         self.save.clicked.connect(self.save_wanted)
         self.load = QPushButton("Load…")
@@ -126,9 +96,9 @@ class PinsPanel(QWidget):
         box.addWidget(self.empty)
         box.addWidget(self.table, 1)
         box.addLayout(buttons)
-        document.pins_changed.connect(self.refresh)
+        document.pins.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
-        document.placement_changed.connect(self.refresh)
+        document.placement.changed.connect(self.refresh)
         self.refresh()
 
     def _names(self, pin: Pin) -> list[str]:
@@ -145,7 +115,7 @@ class PinsPanel(QWidget):
         )
 
     def _of(self, at: int):
-        verdicts = self.document.verdicts
+        verdicts = self.document.pins.verdicts
         return verdicts[at] if at < len(verdicts) else None
 
     def _verdict(self, at: int) -> str:
@@ -165,7 +135,7 @@ class PinsPanel(QWidget):
     def _reason(self, at: int) -> str:
         verdict = self._of(at)
         if verdict is None:
-            return "Search again or run to learn what it costs"
+            return "Search again or run to see what it costs."
         text = verdict.reason or ""
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
@@ -173,23 +143,25 @@ class PinsPanel(QWidget):
         return text
 
     def refresh(self) -> None:
+        """Show the pins as they are now."""
         document = self.document
-        self.model.set_rows(list(enumerate(document.pins)))
-        has = bool(document.pins)
+        self.model.set_rows(list(enumerate(document.pins.current)))
+        has = bool(document.pins.current)
         self.table.setVisible(has)
         self.summary.setVisible(has)
         self.empty.setVisible(not has)
         self.empty.setText(
-            "No pins. Select nodes and press P to demand a toolchain for them, Shift+P to forbid "
-            "one. Each pin is judged: honoured, and at what price; or infeasible, and why."
+            "There are no pins. Select nodes and press P to demand a toolchain for them, or "
+            "Shift+P to forbid one. A search then says what each pin costs, or why it is "
+            "infeasible."
         )
         if not has:
             box = self.layout()
             assert box is not None
             box.setAlignment(self.empty, Qt.AlignmentFlag.AlignTop)
-        prices = [v.price_us for v in document.verdicts if v.price_us is not None]
-        text = f"{len(document.pins)} pin{'s' if len(document.pins) != 1 else ''}"
-        shown = document.shown
+        prices = [v.price_us for v in document.pins.verdicts if v.price_us is not None]
+        text = f"{len(document.pins.current)} pin{'s' if len(document.pins.current) != 1 else ''}"
+        shown = document.placement.shown
         if document.stale:
             text += " · the placement is older than the pins: press Space"
         elif shown is not None and prices:
@@ -205,7 +177,7 @@ class PinsPanel(QWidget):
     def _picked(self) -> None:
         nodes = [n for _, pin in self.table.chosen() for n in pin.nodes]
         if nodes:
-            self.document.select(nodes)
+            self.document.selection.select(nodes)
 
     def free_chosen(self) -> None:
         """Free the chosen pins; without a choice, those on the selected nodes."""
@@ -214,8 +186,8 @@ class PinsPanel(QWidget):
         if not chosen:
             chosen = {
                 at
-                for at, pin in enumerate(document.pins)
-                if not document.selection.isdisjoint(pin.nodes)
+                for at, pin in enumerate(document.pins.current)
+                if not document.selection.operators.isdisjoint(pin.nodes)
             }
-        left = [pin for at, pin in enumerate(document.pins) if at not in chosen]
-        document.edit_pins(left, "Free")
+        left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
+        document.pins.edit(left, "Free")

@@ -15,7 +15,7 @@ from collage_engine.records.precision import (
     short,
 )
 
-WORDS = {
+MEANINGS = {
     FLOAT32: "float32 everywhere",
     TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
     FLOAT16: "operands of products rounded to half precision, where that is faster",
@@ -26,6 +26,8 @@ WORDS = {
 
 
 class PrecisionChoice(QComboBox):
+    """A list of the precisions that mean something for the target."""
+
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("precision")
@@ -35,18 +37,19 @@ class PrecisionChoice(QComboBox):
     def show_target(self, kind: str) -> None:
         """Offer what is for a kind of device, cpu or cuda; what was chosen stays if it is."""
         chosen = self.precision()
-        offered = [p for p in WORDS if kind == "cuda" or p not in DEVICE_ONLY]
+        offered = [p for p in MEANINGS if kind == "cuda" or p not in DEVICE_ONLY]
         if offered == [self.itemData(at) for at in range(self.count())]:
             return
         self.blockSignals(True)
         self.clear()
         for at, precision in enumerate(offered):
             self.addItem(short(precision), precision)
-            self.setItemData(at, WORDS[precision], Qt.ItemDataRole.ToolTipRole)
+            self.setItemData(at, MEANINGS[precision], Qt.ItemDataRole.ToolTipRole)
         self.blockSignals(False)
         self.choose(chosen)
 
     def precision(self) -> str:
+        """The chosen precision."""
         return self.currentData() or FLOAT32
 
     def choose(self, precision: str) -> None:

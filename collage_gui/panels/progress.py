@@ -1,4 +1,4 @@
-"""The strip at the bottom while the engine works: stage, counts, rate, time left, what now."""
+"""The strip below the graph while the engine works."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
 from collage_engine.drawing.words import STAGE_TITLES, duration_text
-from collage_gui.session import Document
-from collage_gui.theme import Theme
+from collage_gui.document.execution import Execution
 
 
 class ProgressStrip(QWidget):
-    """Hidden while nothing runs."""
+    """Shows stage, counts, rate, time left and current candidate; hidden while nothing runs."""
 
     cancel_wanted = Signal()
 
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, execution: Execution) -> None:
         super().__init__()
-        self.document = document
+        self._execution = execution
         self.setObjectName("progressStrip")
         self.stage = QLabel()
         self.stage.setProperty("heading", True)
@@ -42,29 +41,24 @@ class ProgressStrip(QWidget):
         box.addWidget(self.counts)
         box.addWidget(self.now, 1)
         box.addWidget(self.cancel)
-        document.running_changed.connect(self.refresh)
-        document.progress_changed.connect(self.refresh)
+        execution.running_changed.connect(self.refresh)
+        execution.progress_changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
-        document = self.document
-        progress = document.progress
-        active = document.running or progress is not None
-        self.setVisible(active)
-        if not active:
-            return
-        self.cancel.setEnabled(document.running and not document.cancelling)
-        if document.cancelling:
+        """Show the stage under way and how far it is."""
+        execution = self._execution
+        progress = execution.progress
+        self.setVisible(execution.running or progress is not None)
+        self.cancel.setEnabled(execution.running and not execution.cancelling)
+        if execution.cancelling:
             self.stage.setText("Cancelling…")
             self.now.setText("What was measured is kept.")
             return
-        current = next(
-            (s.stage for s in reversed(list(document.stages.values())) if not s.done), None
-        )
-        if progress is not None:
-            current = current or progress.stage
-        self.stage.setText(STAGE_TITLES.get(current or "", "Starting"))
-        if progress is None or progress.stage != current or progress.total <= 0:
+        under_way = [s.stage for s in execution.stages.values() if not s.done]
+        stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
+        self.stage.setText(STAGE_TITLES.get(stage, "Starting"))
+        if progress is None or progress.stage != stage or progress.total <= 0:
             self.bar.setRange(0, 0)
             self.counts.setText("")
             self.now.setText("")

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import gain_text
 from collage_engine.records.placement import Baseline, Run
+from collage_gui.document.document import Document
 from collage_gui.panels.charts import Bar
-from collage_gui.session import Document
 
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
 
 
 def baseline_title(baseline: Baseline) -> str:
-    """What a baseline is called for people: ``ONNX Runtime alone``, ``greedy oneDNN → TVM``."""
-    words = [
-        toolchain_title(word) if toolchain_look(word).title != word else word
-        for word in baseline.name.split()
-    ]
-    name = " ".join(words)
+    """What a baseline is called on screens: ``ONNX Runtime only``, ``greedy oneDNN → TVM``."""
+    name = " ".join(toolchain_title(word) for word in baseline.name.split())
     if baseline.kind == "whole-model":
-        return f"{toolchain_title(baseline.name)} alone"
+        return f"{toolchain_title(baseline.name)} only"
     if baseline.kind == "fuseops":
-        return "TVM FuseOps"
+        return name
     if baseline.kind == "user":
         return f"own placement {name}" if "placement" not in name else name
     return name if name.startswith("greedy") else f"greedy {name}"
@@ -34,7 +30,7 @@ def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
     ``own_colour`` is that of the run in the picture; the others are grey, and each toolchain's
     baseline has its colour and pattern.
     """
-    _, against = document.reference_time()
+    _, against = document.comparison.reference_time()
     return [
         *_estimate_bars(document, against),
         *_own_bars(document, against, own_colour),
@@ -43,9 +39,9 @@ def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
 
 
 def _estimate_bars(document: Document, against: float | None) -> list[Bar]:
-    if document.shown is None or document.shown.run is not None:
+    if document.placement.shown is None or document.placement.shown.run is not None:
         return []
-    estimate = document.shown.placement.estimated_us
+    estimate = document.placement.shown.placement.estimated_us
     note = gain_text(estimate, against) if against is not None else ""
     return [
         Bar("Now (estimated)", estimate, colour=NEUTRAL, pattern="rising", strong=True, note=note)
@@ -53,9 +49,9 @@ def _estimate_bars(document: Document, against: float | None) -> list[Bar]:
 
 
 def _own_bars(document: Document, against: float | None, own_colour: str) -> list[Bar]:
-    current = document.shown.run if document.shown else None
+    current = document.placement.shown.run if document.placement.shown else None
     bars = []
-    for each in reversed(document.visible_runs[-_RUNS_SHOWN:]):
+    for each in reversed(document.runs.visible[-_RUNS_SHOWN:]):
         placement = each.placement
         if placement is None:
             continue
@@ -66,7 +62,7 @@ def _own_bars(document: Document, against: float | None, own_colour: str) -> lis
             note += " estimated"
         bars.append(
             Bar(
-                document.run_title(each),
+                document.runs.title_of(each),
                 value,
                 low,
                 high,
@@ -86,18 +82,15 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     bars = []
     for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
         low, high = baseline.spread_us or (None, None)
-        look = toolchain_look(
-            baseline.name.split()[-1] if baseline.kind == "greedy" else baseline.name
-        )
-        known = baseline.kind == "whole-model"
+        look = toolchain_look(baseline.name) if baseline.kind == "whole-model" else None
         bars.append(
             Bar(
                 baseline_title(baseline),
                 baseline.measured_us,
                 low,
                 high,
-                look.colour if known else NEUTRAL,
-                look.pattern if known else "dots",
+                look.colour if look else NEUTRAL,
+                look.pattern if look else "dots",
                 _baseline_note(run, baseline),
                 key=f"baseline:{baseline.name}",
             )
@@ -109,4 +102,4 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
     """Why it has no time, or that it is as fast as what was chosen."""
     if baseline.measured_us is None:
         return baseline.reason or ""
-    return "= tied with the chosen one" if baseline.name in run.tied else ""
+    return "tied with the chosen placement" if baseline.name in run.tied else ""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collage_engine.drawing.accuracy import accuracy_words
 from collage_engine.drawing.words import counted, gain_text, signed_time, time_text
 from collage_engine.records.placement import Placement, Run
+from collage_gui.document.document import Document
 from collage_gui.panels.run_bars import baseline_title
-from collage_gui.session import Document
 
 
 def headline(document: Document) -> str:
-    """``441 µs measured  ▼ 12 % against TVM alone``"""
-    if document.shown is None:
-        return "No run yet"
-    placement = document.shown.placement
-    name, against = document.reference_time()
-    baseline = document.reference_baseline()
+    """The latency and its gain: ``441 µs measured  ▼ 12 % against TVM only``."""
+    if document.placement.shown is None:
+        return "There is no run yet"
+    placement = document.placement.shown.placement
+    name, against = document.comparison.reference_time()
+    baseline = document.comparison.reference_baseline()
     if baseline is not None:
         name = baseline_title(baseline)
     now = placement.measured_us if placement.measured_us is not None else placement.estimated_us
@@ -28,11 +28,11 @@ def headline(document: Document) -> str:
 
 def detail(document: Document, run: Run | None) -> str:
     """Partitions, estimate, winner, lower bound, accuracy, what was left out, limits."""
-    shown = document.shown
+    shown = document.placement.shown
     if shown is None:
         return (
-            "A run measures the candidates, searches the fastest cover and confirms it end to end "
-            "against every baseline."
+            "A run measures the candidates, searches for the fastest placement and confirms it "
+            "end to end against every baseline."
         )
     parts = [shown.title, *_placement_words(shown.placement)]
     if run is not None and shown.run == run.id:
@@ -59,7 +59,7 @@ def _run_words(run: Run) -> list[str]:
         name = baseline_title(won) if won else run.winner
         parts.append(f"the winner is {name}: it is what is exported")
     if run.lower_bound_us is not None:
-        parts.append(f"no cover is estimated below {time_text(run.lower_bound_us)}")
+        parts.append(f"no placement is estimated below {time_text(run.lower_bound_us)}")
     parts += accuracy_words(run)[1:]
     if run.candidates.skipped:
         parts.append(f"{counted(run.candidates.skipped, 'candidate')} left unmeasured")

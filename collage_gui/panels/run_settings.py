@@ -25,23 +25,25 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.words import counted, duration_text
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.document.document import Document
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
 from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
-from collage_gui.session import Document
-from collage_gui.theme import Theme, inset
+from collage_gui.theme import pad_spin_boxes
 
 
 class RunSettingsPanel(QWidget):
+    """The fields of the next run's settings."""
+
     run_wanted = Signal()
     reopen_wanted = Signal(object)
     """Other input sizes: the model must be imported anew."""
 
-    def __init__(self, document: Document, theme: Theme, preferences: Preferences) -> None:
+    def __init__(self, document: Document, preferences: Preferences) -> None:
         super().__init__()
-        self.document, self.theme, self.preferences = document, theme, preferences
+        self.document = document
         self.setObjectName("runSettingsPanel")
         self._inputs: bytes | None = None
         self._states: tuple[ToolchainState, ...] = ()
@@ -70,20 +72,22 @@ class RunSettingsPanel(QWidget):
         self.refine.setToolTip("Time for improving the best placements on end-to-end measurements")
         self.measure = QComboBox()
         self.measure.setObjectName("measureWhat")
-        self.measure.addItem("what can matter", "needed")
+        self.measure.addItem("candidates that can matter", "needed")
         self.measure.addItem("every candidate", "all")
-        self.in_place = QCheckBox("Look into whole covers")
+        self.in_place = QCheckBox("Measure in the model")
         self.in_place.setChecked(True)
         self.in_place.setObjectName("inPlace")
         self.in_place.setToolTip(
-            "Build and run the best covers, take what their partitions cost there, predict the "
-            "other costs from it, and search again.\nOff: costs stay those of candidates alone."
+            "Run the best placements, take what their partitions cost in the model, predict the "
+            "other costs from it, and search again.\nOtherwise the search uses isolated costs."
         )
         self.precision = PrecisionChoice()
         self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
         self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
-        self.tolerance.setToolTip("Largest error of the whole model, against its largest output")
+        self.tolerance.setToolTip(
+            "Largest error of the whole model, relative to its largest output"
+        )
         self.limits = LimitsForm()
         self.limits.changed.connect(self._changed)
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
@@ -95,9 +99,9 @@ class RunSettingsPanel(QWidget):
         self.inputs.clicked.connect(self._choose_inputs)
         self.name = QLineEdit(placeholderText="Name of the run")
         self.name.setObjectName("newRunName")
-        self.check = QPushButton("Check first")
+        self.check = QPushButton("Check before running")
         self.check.setObjectName("preflight")
-        self.check.setToolTip("What a run would do, before anything is spent")
+        self.check.setToolTip("What a run would do, without measuring anything")
         self.check.clicked.connect(self.preflight)
         self.run = QPushButton("Run")
         self.run.setObjectName("runFromSettings")
@@ -116,7 +120,7 @@ class RunSettingsPanel(QWidget):
         heading.setProperty("heading", True)
         box.addWidget(heading)
         hint = QLabel(
-            "In the order of greedy partitioning and of exact ties; drag to reorder.", wordWrap=True
+            "The order decides greedy partitioning and exact ties; drag to reorder.", wordWrap=True
         )
         hint.setProperty("small", True)
         box.addWidget(hint)
@@ -160,12 +164,12 @@ class RunSettingsPanel(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
-        inset(self)
-        document.preflight_changed.connect(self._report)
-        document.running_changed.connect(self._enable)
+        pad_spin_boxes(self)
+        document.execution.preflight_changed.connect(self._report)
+        document.execution.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
-        document.settings_restored.connect(self._restored)
-        document.costs_changed.connect(self._enable)
+        document.execution.settings_restored.connect(self._restored)
+        document.costs.changed.connect(self._enable)
         self._enable()
 
     # -- toolchains --------------------------------------------------------------------
@@ -173,10 +177,11 @@ class RunSettingsPanel(QWidget):
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
         """The probed toolchains; missing ones say what installs them."""
         self._states = states
-        self.toolchains.show_states(states, self.document.settings.toolchains)
+        self.toolchains.show_states(states, self.document.execution.settings.toolchains)
         self.limits.show_states(states)
 
     def show_device(self, text: str) -> None:
+        """Show the name of the engine's device."""
         self.device.setText(text)
 
     def _show_target(self, text: str) -> None:
@@ -198,8 +203,9 @@ class RunSettingsPanel(QWidget):
     # -- settings ----------------------------------------------------------------------
 
     def settings(self) -> RunSettings:
+        """The settings that the fields say; what has no field stays as it is in the document."""
         return msgspec.structs.replace(
-            self.document.settings,
+            self.document.execution.settings,
             toolchains=self.toolchains.names(),
             target=self.target.text().strip() or "cpu",
             threads=self.threads.value(),
@@ -209,7 +215,7 @@ class RunSettingsPanel(QWidget):
             precision=self.precision.precision(),
             tolerance=self.tolerance.value() / 100 or None,
             inputs_npz=self._inputs,
-            placements=self.document.own_placements,
+            placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
             refine_budget_s=self.refine.value() * 60.0,
             measure=self.measure.currentData(),
@@ -221,13 +227,13 @@ class RunSettingsPanel(QWidget):
         return self.toolchains.choose(toolchains)
 
     def _opened(self) -> None:
-        shapes = self.document.settings.shapes
+        shapes = self.document.execution.settings.shapes
         self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
         self._enable()
 
     def _restored(self) -> None:
         """Show the settings of an opened session; threads and budget as near as fields allow."""
-        settings = self.document.settings
+        settings = self.document.execution.settings
         self.target.setText(settings.target)  # before what depends on it
         self.show_toolchains(self._states)
         self.threads.setValue(settings.threads)
@@ -249,7 +255,7 @@ class RunSettingsPanel(QWidget):
             self.error.show()
             return
         self.error.hide()
-        if shapes != dict(self.document.settings.shapes) and self.document.path:
+        if shapes != dict(self.document.execution.settings.shapes) and self.document.path:
             self.reopen_wanted.emit(shapes)
 
     def _choose_inputs(self) -> None:
@@ -277,11 +283,12 @@ class RunSettingsPanel(QWidget):
     # -- pre-flight --------------------------------------------------------------------
 
     def preflight(self) -> None:
+        """Ask what a run with these settings would do."""
         self.report.setText("Looking for candidates…")
-        self.document.ask_preflight(self.settings())
+        self.document.execution.ask_preflight(self.settings())
 
     def _report(self) -> None:
-        found = self.document.preflight
+        found = self.document.execution.preflight
         graph = self.document.operators
         if found is None or graph is None:
             return
@@ -293,11 +300,13 @@ class RunSettingsPanel(QWidget):
         if found.uncovered:
             names = ", ".join(graph.name(n) for n in found.uncovered[:5])
             more = f" and {len(found.uncovered) - 5} more" if len(found.uncovered) > 5 else ""
-            lines.append(f"No chosen toolchain takes {names}{more}: a run would fail.")
+            lines.append(
+                f"No chosen toolchain has a candidate for {names}{more}: a run would fail."
+            )
         self.report.setText("\n".join(lines))
 
     def _enable(self) -> None:
-        free = bool(self.document.handle) and not self.document.running
+        free = bool(self.document.handle) and not self.document.execution.running
         self.run.setEnabled(free and not self.document.read_only)
         self.check.setEnabled(free)
         self.shapes.setEnabled(free)

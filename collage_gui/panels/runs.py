@@ -15,18 +15,21 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.placement import Run
+from collage_gui.document.comparison import Reference
+from collage_gui.document.document import Document
 from collage_gui.panels.changes import ChangesPage
 from collage_gui.panels.charts import BarChart
 from collage_gui.panels.facts import FactsTable
-from collage_gui.panels.in_place import InPlaceTable
+from collage_gui.panels.in_model_times import InModelTable
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, headline
 from collage_gui.panels.transitions import TransitionsPage
-from collage_gui.session import Document, Reference
 from collage_gui.theme import Theme
 
 
 class RunsPanel(QWidget):
+    """The shown run beside all runs and baselines, and pages that tell more of it."""
+
     changes_wanted = Signal()
     """Show the differences with the reference in the graph."""
 
@@ -60,14 +63,14 @@ class RunsPanel(QWidget):
         self.delete.clicked.connect(self._delete)
         self.changes = ChangesPage(document, theme)
         self.changes.wanted_in_graph.connect(self.changes_wanted)
-        self.in_place = InPlaceTable(document, theme)
-        self.transitions = TransitionsPage(document, self.in_place.iconSize())
+        self.in_model = InModelTable(document, theme)
+        self.transitions = TransitionsPage(document, self.in_model.iconSize())
         self.facts = FactsTable(document)
         self.tabs = QTabWidget()
         self.tabs.setObjectName("compareTabs")
         for page, title in (
             (self.changes, "Changes"),
-            (self.in_place, "In place"),
+            (self.in_model, "In-model times"),
             (self.transitions, "Transitions"),
             (self.facts, "Facts"),
         ):
@@ -79,11 +82,11 @@ class RunsPanel(QWidget):
         box.addWidget(self._bars_page(), 1)
         box.addWidget(self.tabs, 1)
         for signal in (
-            document.runs_changed,
-            document.placement_changed,
-            document.reference_changed,
-            document.comparison_changed,
-            document.pins_changed,
+            document.runs.changed,
+            document.placement.changed,
+            document.comparison.reference_changed,
+            document.comparison.changed,
+            document.pins.changed,
         ):
             signal.connect(self.refresh)
         self.refresh()
@@ -109,27 +112,24 @@ class RunsPanel(QWidget):
 
     # -- content -----------------------------------------------------------------------
 
-    def _run(self) -> Run | None:
-        document = self.document
-        run = document.run_of(document.shown.run) if document.shown else None
-        return run or (document.visible_runs[-1] if document.visible_runs else None)
-
     def refresh(self) -> None:
-        document, run = self.document, self._run()
+        """Show the runs, and the shown one in every page."""
+        document = self.document
+        run = document.runs.shown_or_last()
         self.chart.show_bars(run_bars(document, run, self.theme.colours.text), limit=14)
         self.headline.setText(headline(document))
         self.detail.setText(detail(document, run))
         self._fields(run)
-        self.changes.refresh(run)
-        self.in_place.refresh(run)
+        self.changes.refresh()
+        self.in_model.refresh(run)
         self.transitions.refresh()
         self.facts.show_facts(run)
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.delete):
             widget.setVisible(run is not None)
-        if run is not None and self.document.shown is not None:
-            self.name.setPlaceholderText(self.document.run_title(run))
+        if run is not None and self.document.placement.shown is not None:
+            self.name.setPlaceholderText(self.document.runs.title_of(run))
             for field, value in ((self.name, run.name), (self.note, run.note)):
                 if not field.hasFocus():
                     field.setText(value)
@@ -137,26 +137,26 @@ class RunsPanel(QWidget):
     def _bar_chosen(self, key: str) -> None:
         kind, _, name = key.partition(":")
         if kind == "run":
-            self.document.show_run(name)
+            self.document.runs.show(name)
         else:
-            self.document.set_reference(Reference("baseline", name))
+            self.document.comparison.set_reference(Reference("baseline", name))
 
     # -- editing -----------------------------------------------------------------------
 
     def _rename(self) -> None:
-        run = self._run()
+        run = self.document.runs.shown_or_last()
         if run is not None and self.name.text().strip():
-            self.document.rename_run(run.id, self.name.text().strip())
+            self.document.runs.rename(run.id, self.name.text().strip())
 
     def _annotate(self) -> None:
-        run = self._run()
+        run = self.document.runs.shown_or_last()
         if run is not None:
-            self.document.note_run(run.id, self.note.text())
+            self.document.runs.annotate(run.id, self.note.text())
 
     def _delete(self) -> None:
-        run = self._run()
+        run = self.document.runs.shown_or_last()
         if run is not None:
-            self.document.delete_run(run.id)
-            left = self.document.visible_runs
+            self.document.runs.delete(run.id)
+            left = self.document.runs.visible
             if left:
-                self.document.show_run(left[-1].id)
+                self.document.runs.show(left[-1].id)

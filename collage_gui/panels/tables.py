@@ -23,7 +23,7 @@ from PySide6.QtCore import (
     QRectF,
     Qt,
 )
-from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QPainter, QPixmap
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QKeyEvent, QPainter, QPixmap
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -32,7 +32,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
@@ -76,6 +76,7 @@ class RowsModel(QAbstractTableModel):
     # -- content -----------------------------------------------------------------------
 
     def set_rows(self, rows: Sequence[Any]) -> None:
+        """Show other rows, in the order and with the filter of the earlier ones."""
         self.beginResetModel()
         self.rows = list(rows)
         self._choose_units()
@@ -105,9 +106,11 @@ class RowsModel(QAbstractTableModel):
         self.endResetModel()
 
     def row(self, index: Index) -> Any:
+        """The row at an index."""
         return self.rows[int(self.order[index.row()])]
 
     def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
+        """The place at which the first wanted row is shown; None where none is."""
         for place, at in enumerate(self.order.tolist()):
             if wanted(self.rows[at]):
                 return place
@@ -187,12 +190,15 @@ class RowsModel(QAbstractTableModel):
     # -- Qt ----------------------------------------------------------------------------
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        """The rows that the filter lets through."""
         return 0 if parent.isValid() else len(self.order)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        """The columns; rows have no children."""
         return 0 if parent.isValid() else len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        """A column's title with its unit, its alignment, and its explanation as a tip."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
@@ -213,6 +219,7 @@ class RowsModel(QAbstractTableModel):
         return int(side | Qt.AlignmentFlag.AlignVCenter)
 
     def data(self, index: Index, role: int = 0) -> Any:
+        """A cell's text, alignment, tip, icon, font and colour."""
         if not index.isValid():
             return None
         row = self.row(index)
@@ -225,7 +232,7 @@ class RowsModel(QAbstractTableModel):
             return column.tip(row) if column.tip is not None else self._text(row, index.column())
         if role == Qt.ItemDataRole.DecorationRole and column.toolchain is not None:
             name = column.toolchain(row)
-            return chip(name) if name else None
+            return toolchain_icon(name) if name else None
         if role == Qt.ItemDataRole.FontRole and self.bold is not None and self.bold(row):
             font = QGuiApplication.font()
             font.setBold(True)
@@ -235,6 +242,7 @@ class RowsModel(QAbstractTableModel):
         return None
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort by a column; unknown values come last."""
         self._sorted = (column, order) if 0 <= column < len(self.columns) else None
         self.refresh()
 
@@ -254,14 +262,18 @@ class RowsModel(QAbstractTableModel):
         return out.getvalue()
 
 
-_chips: dict[str, QIcon] = {}
+_icons: dict[ToolchainLook, QIcon] = {}
 
 
-def chip(toolchain: str) -> QIcon:
-    """The toolchain's colour, pattern and letters as a small picture."""
+def toolchain_icon(toolchain: str) -> QIcon:
+    """A toolchain's colour, pattern and letters as a small picture.
+
+    Args:
+        toolchain: Its name, or the id of an instance.
+    """
     base = toolchain.split("[", 1)[0]
-    if base not in _chips:
-        look = toolchain_look(base)
+    look = toolchain_look(base)
+    if look not in _icons:
         pixmap = QPixmap(56, 32)
         pixmap.setDevicePixelRatio(2)
         pixmap.fill(Qt.GlobalColor.transparent)
@@ -284,13 +296,16 @@ def chip(toolchain: str) -> QIcon:
         painter.setPen(QColor(look.text))
         painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
         painter.end()
-        _chips[base] = QIcon(pixmap)
-    return _chips[base]
+        _icons[look] = QIcon(pixmap)
+    return _icons[look]
 
 
 class Table(QTableView):
-    """A quiet table: no grid, sortable. Cells are selected and copied; a row with a selected
-    cell is a chosen row, which the graph shows, and wears a tint."""
+    """A sortable table without a grid.
+
+    Cells are selected and copied. A row with a selected cell is a chosen row: it is tinted, and
+    the graph shows it.
+    """
 
     def __init__(self, model: RowsModel, name: str, title: str, theme: Theme) -> None:
         super().__init__()
@@ -323,6 +338,7 @@ class Table(QTableView):
         theme.changed.connect(self.scaled)
 
     def scaled(self) -> None:
+        """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
             self.setColumnWidth(at, self.theme.scaled(column.width))
@@ -332,6 +348,7 @@ class Table(QTableView):
         return [self.rows_model.row(self.rows_model.index(at, 0)) for at in self.chosen_places()]
 
     def chosen_places(self) -> list[int]:
+        """The places of the rows with a selected cell, from the top."""
         parts = ranges(self)
         return sorted({at for part in parts for at in range(part.top(), part.bottom() + 1)})
 
@@ -343,7 +360,8 @@ class Table(QTableView):
             index = self.rows_model.index(place, 0)
             self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
 
-    def keyPressEvent(self, event) -> None:
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Leaves letters to the window, whose actions of one key they are."""
         if event.text().isprintable() and event.text().strip():
             # Letters are the window's keys (P pins, K keeps); rows are found with the filter.
             event.ignore()
@@ -351,6 +369,7 @@ class Table(QTableView):
             super().keyPressEvent(event)
 
     def copy(self) -> None:
+        """Copy the selected cells."""
         self.copying.copy()
 
 

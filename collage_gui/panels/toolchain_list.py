@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.panels.tables import chip
+from collage_gui.panels.tables import toolchain_icon
 
 NAME = Qt.ItemDataRole.UserRole
 ON = Qt.ItemDataRole.UserRole + 1
@@ -30,7 +30,7 @@ class ToolchainList(QListWidget):
         self.setObjectName("toolchainList")
         self.setAccessibleName("Toolchains, in the order of greedy partitioning")
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
-        self.setIconSize(chip("tvm").actualSize(self.iconSize()))
+        self.setIconSize(toolchain_icon("").actualSize(self.iconSize()))
         self.setWordWrap(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
@@ -43,7 +43,7 @@ class ToolchainList(QListWidget):
         for state in sorted(
             states, key=lambda s: (not s.available, not s.builds, order.get(s.name, 99))
         ):
-            item = QListWidgetItem(chip(state.name), "")
+            item = QListWidgetItem(toolchain_icon(state.name), "")
             item.setData(NAME, state.name)
             item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
             # What was chosen for one target says nothing about toolchains that are not for it.

@@ -19,9 +19,9 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.words import counted
 from collage_engine.records.placement import Placement
+from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
-from collage_gui.panels.tables import chip
-from collage_gui.session import Document
+from collage_gui.panels.tables import toolchain_icon
 
 
 def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
@@ -62,7 +62,7 @@ class TransitionMatrix(QTableWidget):
         self.setColumnCount(len(names))
         for at, name in enumerate(names):
             for header in (self.setHorizontalHeaderItem, self.setVerticalHeaderItem):
-                header(at, QTableWidgetItem(chip(name), toolchain_title(name)))
+                header(at, QTableWidgetItem(toolchain_icon(name), toolchain_title(name)))
         for row, a in enumerate(names):
             for column, b in enumerate(names):
                 count = found.get((a, b), 0)
@@ -95,7 +95,8 @@ class TransitionsPage(QWidget):
         page.addWidget(self.matrix, 1)
 
     def refresh(self) -> None:
-        shown = self.document.shown
+        """Show the hand-overs of the shown placement."""
+        shown = self.document.placement.shown
         self.matrix.show_transitions(
             self.document.operators, None if shown is None else shown.placement
         )

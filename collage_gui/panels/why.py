@@ -1,18 +1,18 @@
-"""Why this node runs where it does, in words; what was not offered; the runner-up."""
+"""Why a node runs where it does, which toolchains have no candidate for it, the runner-up."""
 
 from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import QSize, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.drawing.words import counted, gain_text, node_shapes, signed_time, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
-from collage_gui.panels.cost_words import partition_words
-from collage_gui.session import Document
+from collage_gui.document.document import Document
+from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
 
 
@@ -31,14 +31,15 @@ class WhyPanel(QWidget):
         box = QVBoxLayout(self)
         box.setContentsMargins(6, 4, 6, 4)
         box.addWidget(self.text)
-        document.selection_changed.connect(self.refresh)
-        document.explanation_changed.connect(self.refresh)
-        document.placement_changed.connect(self.refresh)
-        document.pins_changed.connect(self.refresh)
+        document.selection.changed.connect(self.refresh)
+        document.questions.explanation_changed.connect(self.refresh)
+        document.placement.changed.connect(self.refresh)
+        document.pins.changed.connect(self.refresh)
         theme.changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
+        """Explain the primary operator."""
         document, c = self.document, self.theme.colours
         out = [
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
@@ -47,18 +48,22 @@ class WhyPanel(QWidget):
             f"td {{ padding: 1px 12px 1px 0; }}</style>"
         ]
         graph = document.operators
-        if graph is None or document.primary is None:
+        if graph is None or document.selection.primary is None:
             out.append('<p class="q">Select a node to learn why it runs where it does.</p>')
             self.text.setHtml("".join(out))
             return
-        node = graph.calls[document.primary]
-        name = escape(graph.name(document.primary))
-        more = f" and {len(document.selection) - 1} more" if len(document.selection) > 1 else ""
+        node = graph.calls[document.selection.primary]
+        name = escape(graph.name(document.selection.primary))
+        more = (
+            f" and {len(document.selection.operators) - 1} more"
+            if len(document.selection.operators) > 1
+            else ""
+        )
         out.append(
             f"<h3>{name}{more}</h3><p class='q'>{escape(node.op)} · {escape(node_shapes(node))}"
-            f" · operator {document.primary}</p>"
+            f" · operator {document.selection.primary}</p>"
         )
-        partition = document.partition_of(document.primary)
+        partition = document.placement.partition_of(document.selection.primary)
         if partition is not None:
             look = toolchain_look(partition.toolchain)
             out.append(
@@ -67,36 +72,37 @@ class WhyPanel(QWidget):
                 f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
                 f" <a href='partition:{partition.id}'>{partition.id}</a> of "
                 f"{counted(len(partition.nodes), 'operator')}, "
-                f"{partition_words(partition, document.cost(partition.candidate))}"
+                f"{partition_text(partition, document.costs.of(partition.candidate))}"
                 + self._formats(partition)
                 + "</p>"
             )
         out += self._pins()
-        found = document.explanation
+        found = document.questions.explanation
         if found is None:
-            if not document.candidates:
+            if not document.costs.candidates:
                 out.append(
-                    '<p class="q">Run first: until something is measured there is no why.</p>'
+                    '<p class="q">Run first: nothing can be explained before something is '
+                    "measured.</p>"
                 )
             elif partition is None:
-                out.append('<p class="q">No placement yet: run, or search again.</p>')
+                out.append('<p class="q">There is no placement yet. Run, or search again.</p>')
         else:
             if found.words:
                 out.append("<h3>Why</h3>" + "".join(f"<p>{escape(w)}</p>" for w in found.words))
             if found.ties:
                 names = ", ".join(
-                    escape(toolchain_title(document.candidates[t].instance.id))
+                    escape(toolchain_title(document.costs.candidates[t].instance.id))
                     for t in found.ties
-                    if t in document.candidates
+                    if t in document.costs.candidates
                 )
                 if names:
                     out.append(
-                        f"<h3>Tied</h3><p>As good: {names}. Repeats, or measurements at another "
-                        "time, differ by more than any of them loses.</p>"
+                        f"<h3>Tied</h3><p>{names}: choosing it would lose less than measurements "
+                        "differ from run to run.</p>"
                     )
             out += self._runner_up(found.runner_up)
             if found.not_offered:
-                out.append("<h3>Not offered</h3><table>")
+                out.append("<h3>No candidate</h3><table>")
                 out += [
                     f"<tr><td><b>{escape(toolchain_title(n.toolchain))}</b></td><td>{escape(n.reason)}</td></tr>"
                     for n in found.not_offered
@@ -106,9 +112,9 @@ class WhyPanel(QWidget):
         self.text.setHtml("".join(out))
 
     def _formats(self, partition: Partition) -> str:
-        """``, takes nhwc; the value of relu_3 is converted to plain once, 12 µs``"""
+        """Formats and conversions of a partition, as the rest of a sentence."""
         words = border_words(partition.takes, partition.gives)
-        shown, graph = self.document.shown, self.document.operators
+        shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {words}" if words else ""
         if shown is None or graph is None:
             return text
@@ -122,11 +128,11 @@ class WhyPanel(QWidget):
 
     def _pins(self) -> list[str]:
         document = self.document
-        numbers = document.pinned().get(document.primary or 0, [])
+        numbers = document.pins.numbers_by_operator().get(document.selection.primary or 0, [])
         out = []
         for at in numbers:
-            verdict = document.verdicts[at] if at < len(document.verdicts) else None
-            text = escape(document.pins[at].text or document.pins[at].kind)
+            verdict = document.pins.verdicts[at] if at < len(document.pins.verdicts) else None
+            text = escape(document.pins.current[at].text or document.pins.current[at].kind)
             if verdict is None or verdict.state == "pending":
                 out.append(f"<p>Pinned: {text} <span class='q'>(not searched yet)</span></p>")
             elif verdict.state == "honoured":
@@ -139,10 +145,16 @@ class WhyPanel(QWidget):
 
     def _runner_up(self, placement) -> list[str]:
         document = self.document
-        if placement is None or document.shown is None or document.primary is None:
+        if (
+            placement is None
+            or document.placement.shown is None
+            or document.selection.primary is None
+        ):
             return []
-        now = document.shown.placement.estimated_us
-        owner = next((p for p in placement.partitions if document.primary in p.nodes), None)
+        now = document.placement.shown.placement.estimated_us
+        owner = next(
+            (p for p in placement.partitions if document.selection.primary in p.nodes), None
+        )
         where = f", with this node on {escape(toolchain_title(owner.toolchain))}" if owner else ""
         return [
             f"<h3>Runner-up</h3><p>{time_text(placement.estimated_us)} estimated "
@@ -151,7 +163,7 @@ class WhyPanel(QWidget):
         ]
 
     def _neighbours(self) -> list[str]:
-        graph, at = self.document.operators, self.document.primary
+        graph, at = self.document.operators, self.document.selection.primary
         assert graph is not None and at is not None
         out = []
         for title, found in (
@@ -170,15 +182,20 @@ class WhyPanel(QWidget):
         kind, _, value = url.toString().partition(":")
         document = self.document
         if kind == "node":
-            document.select([int(value)], int(value))
-        elif kind == "partition" and document.shown is not None:
-            for partition in document.shown.placement.partitions:
+            document.selection.select([int(value)], int(value))
+        elif kind == "partition" and document.placement.shown is not None:
+            for partition in document.placement.shown.placement.partitions:
                 if partition.id == value:
-                    document.select(partition.nodes, document.primary)
-        elif kind == "runner-up" and document.explanation and document.explanation.runner_up:
-            document.show_placement(document.explanation.runner_up, "Runner-up")
+                    document.selection.select(partition.nodes, document.selection.primary)
+        elif (
+            kind == "runner-up"
+            and document.questions.explanation
+            and document.questions.explanation.runner_up
+        ):
+            document.show_placement(document.questions.explanation.runner_up, "Runner-up")
 
-    def sizeHint(self):
+    def sizeHint(self) -> QSize:
+        """Lower than a text browser's, so that the panel above gets the room."""
         hint = super().sizeHint()
         hint.setHeight(200)
         return hint

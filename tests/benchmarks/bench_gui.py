@@ -32,11 +32,11 @@ from PySide6.QtWidgets import QApplication
 from collage_engine.records.graph import ModelRecord
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
-from collage_gui.document_window import DocumentWindow
+from collage_gui.document.document import Document, Shown
+from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.panels.tables import Column, RowsModel
 from collage_gui.preferences import Preferences
-from collage_gui.session import Document, Shown
 from collage_gui.theme import Theme
 
 
@@ -59,7 +59,7 @@ def measure() -> dict[str, float]:
         found: dict[str, float] = {"operators": len(world.calls)}
 
         def settle(begin: float) -> float:
-            while page.picture is None or page._layouts.busy:
+            while page.picture.drawn is None or page.picture.busy:
                 app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 20)
             page.view.viewport().repaint()
             return time.perf_counter() - begin
@@ -69,9 +69,9 @@ def measure() -> dict[str, float]:
         document._graph_arrived(protocol.GraphAnswer(graph=world.graph))
         found["first picture, collapsed"] = settle(begin)
         begin = time.perf_counter()
-        page.expand_all()
+        page.picture.expand_all()
         found["first picture, all nodes"] = settle(begin)
-        found["boxes"] = len(page.picture.rectangles)
+        found["boxes"] = len(page.picture.drawn.rectangles)
         begin = time.perf_counter()
         document._show(Shown(placement, "bench", None, False))
         page.view.viewport().repaint()

@@ -19,6 +19,7 @@ from onnx import ModelProto
 
 from collage_engine.lowering.compile import compile_function
 from collage_engine.records.precision import BFLOAT16
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
@@ -62,7 +63,7 @@ def row(name: str, seconds: float) -> None:
     truth: list[np.ndarray] = []
     for toolchain in TOOLCHAINS:
         found = registry.get(toolchain)
-        for instance in found.instances(1, BFLOAT16):
+        for instance in found.instances(Target.cpu(1), BFLOAT16):
             function = whole(net, instance)
             truth = truth or reference(model, function, feeds)
             compiled = compile_function(function)

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.bench_search                     # the table
     python -m tests.benchmarks.bench_search --shapes chain --sizes 100,1000
     python -m tests.benchmarks.bench_search --random 20000      # long random checks
-    python -m tests.benchmarks.bench_search --refine            # local search against evolution
+    python -m tests.benchmarks.bench_search --refine   # Bayesian proposals against evolution
 
 Each row runs in a process of its own, so that its memory is its own. For machines that others
 load, ``--cpu`` makes the search's time limits, and all seconds shown, those of processor time.
@@ -119,7 +119,7 @@ def refinement(rounds: int) -> None:
             before = truth(problem, seed, start)
             said = []
             methods: dict[str, CoverProposer] = {
-                "local": BayesianProposer(problem),
+                "bayesian": BayesianProposer(problem),
                 "evolution": Evolution(problem, start),
             }
             for name, method in methods.items():

@@ -22,7 +22,7 @@ from onnx import ModelProto
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests import zoo
-from tests.support.toolchain_cases import Net, imported, tensors, whole
+from tests.support.toolchain_cases import Net, default_instance, imported, tensors, whole
 
 Call = Callable[[], Any]
 
@@ -128,7 +128,7 @@ def interleaved(calls: dict[str, Call], seconds: float = 1.0, rounds: int = 25) 
 def compiled(toolchain: str, model: ModelProto) -> tuple[Call, Function, dict[str, np.ndarray]]:
     net = imported(model)
     found = registry.get(toolchain)
-    function = whole(net, found.instances(1, "float32")[0])
+    function = whole(net, default_instance(found))
     module = found.compile(function)
     feeds = net.random_inputs(0)
     arguments, results = tensors(function, feeds)

@@ -35,6 +35,7 @@ from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 from collage_engine.tuning.choice import tuned_instance
 from tests.benchmarks.bench_tvm_ops import CASES, LEAST_SECONDS, Case
+from tests.support.toolchain_cases import default_instance
 
 NAMES = (
     "conv3x3 64 56",
@@ -59,7 +60,7 @@ def measure(case: Case) -> str:
     """A line of the table."""
     model = import_onnx(case.build())
     nodes = tuple(range(len(model.graph.operators)))
-    instance = TvmToolchain().instances(OPTIONS.threads, "float32")[0]
+    instance = default_instance(TvmToolchain(), OPTIONS.threads)
     tuner = TvmTuner()
     table, tried, begun = {}, 0, time.perf_counter()
     tasks = [t for t in tuner.tasks(function_of(model, instance, nodes, "w")) if t.kind == "plan"]

@@ -40,7 +40,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
-from tests.support.toolchain_cases import Net
+from tests.support.toolchain_cases import Net, default_instance
 
 LEAST_SECONDS = 0.02
 """One sample lasts at least this long."""
@@ -163,7 +163,7 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(
         model.onnx.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    instance = TvmToolchain().instances(threads, "float32")[0]
+    instance = default_instance(TvmToolchain(), threads)
     part = function_of(model, instance, tuple(range(len(model.graph.operators))), "whole")
     begun = time.perf_counter()
     compiled = compile_function(part)

@@ -18,12 +18,13 @@ from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import CollageError, ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.registry import get
 
 
 def main(model_path: str, wanted: str, threads: int, sample: Path, out: Path) -> None:
     toolchain = get(wanted.partition("[")[0])
-    found = [i for i in toolchain.instances(threads, "float32") if i.id == wanted]
+    found = [i for i in toolchain.instances(Target.cpu(threads), "float32") if i.id == wanted]
     if not found:
         raise ToolchainError(f"there is no instance {wanted}")
     model = import_model(model_path, {})

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from collage_engine.records.toolchain import Target
 from collage_engine.report.peers import FLOAT32, OURS
 from collage_engine.toolchains.registry import get, probe_all
 from tests.benchmarks.peers_run import PeerFailed
@@ -92,7 +93,7 @@ def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[st
         if not state.available:
             specs.append({"name": f"{name} alone", "failed": f"absent: {state.reason}"})
             continue
-        for instance in get(name).instances(threads, FLOAT32):
+        for instance in get(name).instances(Target.cpu(threads), FLOAT32):
             if instance.library:
                 continue  # that is two of them
             out = keep / f"{model.stem}-{threads}-{instance.id}"

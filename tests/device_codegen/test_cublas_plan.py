@@ -12,6 +12,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cublas.products import plan_of
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.products import layout_of
@@ -250,7 +251,7 @@ def test_products_of_8_bit_floats_from_ada_on() -> None:
     )
     cublas = get("cublas")
     for architecture, reason in (("sm_90a", None), ("sm_89", None), ("sm_80", "multiplies no")):
-        (instance,) = cublas.cuda_instances(architecture, "float32")
+        (instance,) = cublas.instances(Target.cuda(architecture), "float32")
         said = cublas.supports(graph, 2, instance)
         assert said is None if reason is None else reason in str(said)
     with pytest.raises(UnsupportedError, match="float8_e5m2 by float8_e5m2"):

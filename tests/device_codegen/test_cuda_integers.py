@@ -12,6 +12,7 @@ from tvm import tirx
 
 from collage_engine.kernels.cuda.lowering import SCHEDULE
 from collage_engine.lowering.cubin import compile_cubin
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.device_codegen.cuda_on_cpu.emulator import source_of
 from tests.device_codegen.cuda_on_cpu.whole import Emulated
@@ -66,7 +67,7 @@ def lowered(model: ModelProto, architecture: str = "sm_80") -> tuple[Any, Any, A
     """The model, its composite as a function for the architecture, and the kernels."""
     net = imported(model)
     (found,) = composites(net)
-    (instance,) = TVM.cuda_instances(architecture, "float32")
+    (instance,) = TVM.instances(Target.cuda(architecture), "float32")
     function = function_for(net, found.nodes, instance, "composite")
     return net, function, TVM.lower(function)
 
@@ -110,7 +111,7 @@ def test_an_architecture_without_them_computes_in_float() -> None:
 
 def test_composites_are_candidates() -> None:
     net = imported(zoo_quantized.quantize(conv_net((1, 16, 8, 8), 16, 3)))
-    (instance,) = TVM.cuda_instances("sm_90a", "float32")
+    (instance,) = TVM.instances(Target.cuda("sm_90a"), "float32")
     spec = TVM.partition_spec(instance, net.graph)
     (found,) = composites(net)
     offered = [net.graph.to_operators(c.sub_graph.inside) for c in spec.candidates(net.graph)]
@@ -123,7 +124,7 @@ def test_composites_are_candidates() -> None:
 def test_a_residual_block_stays_in_integers(signed: bool, tmp_path: Path) -> None:
     """Sums of two scales, residuals inside and outside of composites, channels first throughout."""
     net = imported(zoo_quantized.quantize(zoo_quantized.float_resnet_block(10, 16), signed=signed))
-    (instance,) = TVM.cuda_instances("sm_80", "float32")
+    (instance,) = TVM.instances(Target.cuda("sm_80"), "float32")
     everything = sum(1 << i for i in net.graph.operators)
     function = function_for(net, everything, instance, "block")
     random = np.random.default_rng(5)

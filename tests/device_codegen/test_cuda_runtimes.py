@@ -17,6 +17,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
@@ -40,7 +41,7 @@ def function(name: str, model: ImportedModel, *, nhwc: bool = False) -> Function
         toolchain.source()  # type: ignore[attr-defined]
     except ToolchainError as error:
         pytest.skip(str(error))
-    (instance,) = toolchain.cuda_instances("sm_90a", "float32")
+    (instance,) = toolchain.instances(Target.cuda("sm_90a"), "float32")
     operators = tuple(range(len(model.graph.operators)))
     made = function_of(model, instance, operators, "candidate")
     formats = stored_formats(model, nhwc)
@@ -93,7 +94,7 @@ def test_cublas() -> None:
         "bfloat16": "fast bfloat16",
     }
     for precision, compute in said.items():
-        instances = get("cublas").cuda_instances("sm_90a", precision)
+        instances = get("cublas").instances(Target.cuda("sm_90a"), precision)
         assert instances[-1].precision == precision
         given = replace(plain, instance=instances[-1])
         plan, _ = get("cublas").plan(given)  # type: ignore[attr-defined]

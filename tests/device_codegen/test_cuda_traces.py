@@ -28,6 +28,7 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.cuda_runtime import LOST_DEVICE
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
@@ -53,7 +54,7 @@ POOL = Case("pool", (node("GlobalMaxPool", "x", "y"),), {"x": (1, 16, 9, 9)})
 def tasks_of(case: Case, dtype: str, architecture: str = "sm_80") -> tuple[Any, list[TuneTask]]:
     """The case's function and what of it MetaSchedule may search."""
     model = import_onnx(case.model(dtype))
-    (instance,) = TVM.cuda_instances(architecture, "float32")
+    (instance,) = TVM.instances(Target.cuda(architecture), "float32")
     function = function_of(model, instance, tuple(range(len(model.graph.operators))), "f")
     return function, [t for t in TVM.tuner().tasks(function) if t.kind == "trace"]
 

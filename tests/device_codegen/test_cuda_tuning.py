@@ -22,6 +22,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
@@ -33,7 +34,7 @@ from tests.device_codegen.cuda_on_cpu.emulator import extents
 from tests.gpu.cases import dense
 
 TVM = TvmToolchain()
-(PLAIN,) = TVM.cuda_instances("sm_90a", "float32")
+(PLAIN,) = TVM.instances(Target.cuda("sm_90a"), "float32")
 
 
 class Canned:

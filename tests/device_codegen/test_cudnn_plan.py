@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cudnn.generate import plan_of
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
@@ -308,7 +309,7 @@ def test_convolutions_in_8_bits_are_one_step(name: str) -> None:
 
 def test_8_bit_composites_and_attention_count_as_supported() -> None:
     cudnn = get("cudnn")
-    (instance,) = cudnn.cuda_instances("sm_90a", "float32")
+    (instance,) = cudnn.instances(Target.cuda("sm_90a"), "float32")
     for model in (QUANTIZED["bias and relu"], attention_model("added", dtype="float16")):
         graph = model.graph
         assert not [r for i in graph.operators if (r := cudnn.supports(graph, i, instance))]

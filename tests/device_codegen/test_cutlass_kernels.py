@@ -16,6 +16,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass import families, headers, library
 from collage_engine.toolchains.cutlass.families import Family, Share
@@ -284,7 +285,7 @@ def network() -> ImportedModel:
 
 
 def whole(model: ImportedModel) -> Function:
-    (instance,) = get("cutlass").cuda_instances("sm_80", "float32")
+    (instance,) = get("cutlass").instances(Target.cuda("sm_80"), "float32")
     return function_of(model, instance, tuple(range(len(model.graph.operators))), "candidate")
 
 

@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.generate import plan_of
@@ -311,15 +312,15 @@ def test_fused_candidates_are_offered_and_epilogues_alone_are_not() -> None:
     graph = model.graph
     for name, count in (("cutlass", 4), ("cublas", 0)):
         toolchain = get(name)
-        (instance,) = toolchain.cuda_instances("sm_90a", "float32")
+        (instance,) = toolchain.instances(Target.cuda("sm_90a"), "float32")
         supported = [i for i in graph.operators if toolchain.supports(graph, i, instance) is None]
         assert len(supported) == count
     cutlass = get("cutlass")
-    (instance,) = cutlass.cuda_instances("sm_90a", "float32")
+    (instance,) = cutlass.instances(Target.cuda("sm_90a"), "float32")
     everything = graph.to_indices(tuple(range(len(graph.operators))))
-    assert cutlass.made_of(graph, instance, everything) == ()
-    assert cutlass.made_of(graph, instance, 1 << graph.operators[-1]) is None
-    assert not cutlass.cuda_instances("sm_75", "float32")
+    assert cutlass.composites_of(graph, instance, everything) == ()
+    assert cutlass.composites_of(graph, instance, 1 << graph.operators[-1]) is None
+    assert not cutlass.instances(Target.cuda("sm_75"), "float32")
 
 
 def test_what_fits_in_no_epilogue_is_refused() -> None:

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
@@ -93,9 +94,9 @@ def test_a_composite_is_offered_whole() -> None:
     """Its quantize and dequantize count as supported; alone they are no candidates."""
     model, *_ = CONVOLUTIONS["another 8-bit tensor added"]
     graph, cutlass = model.graph, get("cutlass")
-    (instance,) = cutlass.cuda_instances("sm_90a", "float32")
+    (instance,) = cutlass.instances(Target.cuda("sm_90a"), "float32")
     assert not [r for i in graph.operators if (r := cutlass.supports(graph, i, instance))]
-    assert cutlass.made_of(graph, instance, 1 << graph.operators[0]) is None
+    assert cutlass.composites_of(graph, instance, 1 << graph.operators[0]) is None
     spec = cutlass.partition_spec(instance, graph)
     found = [len(graph.to_operators(c.sub_graph.inside)) for c in spec.candidates(graph)]
     assert found == [len(graph.operators)]

@@ -13,6 +13,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.toolchain import Target
 from collage_engine.timing.precompile import make_ready
 from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.families import Family, Share
@@ -33,7 +34,7 @@ MODEL = model_of(
     {"w": normal(8, 6), "u": normal(6, 6)},
     (4, 6),
 )
-(INSTANCE,) = get("cutlass").cuda_instances("sm_90a", "float32")
+(INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
 
 
 def record(state: str, *numbers: int) -> CandidateRecord:

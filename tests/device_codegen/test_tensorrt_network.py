@@ -228,8 +228,8 @@ def candidates(made: ImportedModel) -> Any:
         spec=toolchain.partition_spec(PLAIN, graph),
         supports=lambda index: toolchain.supports(graph, index, PLAIN),
         whole_model=True,
-        native=False,
-        made_of=lambda nodes: toolchain.made_of(graph, PLAIN, nodes),
+        lowers_to_tir=False,
+        made_of=lambda nodes: toolchain.composites_of(graph, PLAIN, nodes),
         formats=toolchain.formats(PLAIN),
     )
     return enumerate_candidates(graph, [offer]).candidates

@@ -16,7 +16,8 @@ import pytest
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.toolchains.registry import described
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.tensorrt import library, python_runtime
 from collage_engine.toolchains.tensorrt.toolchain import PYTHON_PART, TensorrtToolchain
@@ -93,7 +94,7 @@ def test_a_hopper_is_no_device_for_rtx(monkeypatch: pytest.MonkeyPatch) -> None:
     state = TensorrtToolchain().probe()
     assert not state.available and not state.builds
     assert state.reason and "not on sm_90" in state.reason
-    assert state.install == "pip install tensorrt"
+    assert described(state, TensorrtToolchain.about).install == "pip install tensorrt"
 
 
 def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch
         library.api.cache_clear()
     assert not state.available and not state.builds and state.version is None
     assert state.reason and "the package tensorrt is not installed" in state.reason
-    assert state.install == "pip install tensorrt"
+    assert described(state, TensorrtToolchain.about).install == "pip install tensorrt"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_half_precision_only_where_the_run_admits_it(precision: str, ids: list[str]) -> None:
-    found = TensorrtToolchain().cuda_instances("sm_86", precision)
+    found = TensorrtToolchain().instances(Target.cuda("sm_86"), precision)
     assert [instance.id for instance in found] == ids
     assert found[0].precision == "float32"
     assert {instance.architecture for instance in found} == {"sm_86"}

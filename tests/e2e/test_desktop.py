@@ -151,7 +151,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
     import signal
 
     from collage_gui.connections import Connection
-    from collage_gui.main_window import MainWindow
+    from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
     from collage_gui.theme import Theme
 
@@ -161,30 +161,33 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
     window = MainWindow(preferences, Theme(preferences), Connection())
     window.show()
     try:
-        window.start_engine()
-        qtbot.waitUntil(lambda: bool(window.states), timeout=60_000)
-        page = window.open_path(str(ROOT / "resources" / "models" / "mnist.onnx"))
+        window.engine.start()
+        qtbot.waitUntil(lambda: bool(window.engine.states), timeout=60_000)
+        page = window.documents.open_path(str(ROOT / "resources" / "models" / "mnist.onnx"))
         document = page.document
-        qtbot.waitUntil(lambda: page.picture is not None, timeout=60_000)
-        document.select([0])
-        page.pin_to("tvm")
-        page.run_settings.budget.setValue(1)
-        assert page.run_settings.choose(SOME) == []
-        page.run()
-        qtbot.waitUntil(lambda: len(document.costs) >= 10, timeout=120_000)
+        qtbot.waitUntil(lambda: page.picture.drawn is not None, timeout=60_000)
+        document.selection.select([0])
+        page.pins.pin_to("tvm")
+        page.panels.run_settings.budget.setValue(1)
+        assert page.panels.run_settings.choose(SOME) == []
+        page.runs.start()
+        qtbot.waitUntil(lambda: len(document.costs.by_candidate) >= 10, timeout=120_000)
         os.kill(window.client.process_id, signal.SIGKILL)
         qtbot.waitUntil(lambda: window.banner.isVisible(), timeout=10_000)
         assert "What was measured is kept" in window.banner.label.text()
         window.banner.action.click()
         qtbot.waitUntil(lambda: document.handle != "", timeout=60_000)
-        assert [pin.toolchain for pin in document.pins] == ["tvm"]
-        page.run()
+        assert [pin.toolchain for pin in document.pins.current] == ["tvm"]
+        page.runs.start()
         qtbot.waitUntil(
-            lambda: document.shown is not None and document.shown.run is not None, timeout=200_000
+            lambda: (
+                document.placement.shown is not None and document.placement.shown.run is not None
+            ),
+            timeout=200_000,
         )
-        run = document.run_of(document.shown.run)
+        run = document.runs.find(document.placement.shown.run)
         assert run.candidates.from_store >= 10, "what was measured before the kill is used"
-        assert document.partition_of(0).toolchain == "tvm"
+        assert document.placement.partition_of(0).toolchain == "tvm"
         assert run.pins[0].state == "honoured"
     finally:
         window.closing = True

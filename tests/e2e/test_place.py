@@ -238,7 +238,7 @@ def test_explain_compare_report_and_export_work_on_the_session(placed, cache, tm
     assert "µs" in explained.stdout
     compared = collage("compare", session, "last", "last", cache=cache)
     assert compared.returncode == 0 and "0 nodes moved" in compared.stdout
-    for kind in ("html", "csv", "json", "svg"):
+    for kind in ("html", "csv", "json", "svg", "graphml"):
         report = collage("report", session, "-o", tmp_path / f"r.{kind}", cache=cache)
         assert report.returncode == 0, report.stderr
         assert (tmp_path / f"r.{kind}").stat().st_size > 500

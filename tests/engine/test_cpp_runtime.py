@@ -35,7 +35,7 @@ PREAMBLE = """
         y = net.add("MatMul", net.input(3, 8), net.randn(8, 4))
         model = net.model(net.add("Relu", y))
         graph = imported(model)
-        function = whole(graph, toolchain.instances(1, "float32")[0])
+        function = whole(graph, default_instance(toolchain))
         module = toolchain.compile(function)
         assert module.kind == kind
         feeds = graph.random_inputs(0)

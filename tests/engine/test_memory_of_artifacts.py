@@ -15,6 +15,7 @@ from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.candidate import CoverPart
 from collage_engine.toolchains.registry import get, probe
+from tests.support.toolchain_cases import default_instance
 from tests.zoo.net import Net
 
 WIDTH, LAYERS = 1536, 6
@@ -62,7 +63,7 @@ def instance(name: str):
     state = probe(name)
     if not state.available:
         pytest.skip(f"{name}: {state.reason}")
-    return get(name).instances(1, "float32")[0]
+    return default_instance(get(name))
 
 
 def cut(model, tools):

@@ -118,7 +118,7 @@ def test_an_artifact_and_the_engine_share_a_process(artifacts, first):
             model = small_net()
             net = imported(model)
             toolchain = OpenVinoToolchain()
-            function = whole(net, toolchain.instances(1, "float32")[0])
+            function = whole(net, default_instance(toolchain))
             feeds = net.random_inputs(0)
             truth = reference(model, function, feeds)
             module = toolchain.compile(function)

@@ -16,13 +16,14 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
 from collage_engine.records.errors import CollageError
 from collage_engine.records.format import NHWC
+from collage_engine.records.toolchain import Target
 from collage_engine.timing.bench import check
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.model_runs import check_accounting
 from tests.support.quantized_cases import composites, function_for, outcome, true_values
-from tests.support.toolchain_cases import imported, load_again, run, saved
+from tests.support.toolchain_cases import default_instance, imported, load_again, run, saved
 from tests.zoo import quantized as zoo_quantized
 from tests.zoo.net import Net
 
@@ -181,7 +182,7 @@ def test_whole_residual_block_stays_in_integers() -> None:
     net = imported(zoo_quantized.qdq_resnet_block(14, 16))
     everything = sum(1 << i for i in net.graph.operators)
     toolchain = TOOLCHAINS["onednn"]
-    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    function = function_for(net, everything, default_instance(toolchain), "block")
     steps = toolchain.inside(toolchain.compile(function))["steps"]
     floats = [s["what"] for s in steps if s["what"] in ("quantize", "dequantize")]
     assert floats == ["quantize", "dequantize"]
@@ -194,7 +195,7 @@ def test_channels_last_borders_need_no_copy(tmp_path: Path) -> None:
     truth = true_values(net, tmp_path)
     toolchain = TOOLCHAINS["onednn"]
     for found in composites(net)[:3]:
-        plain = function_for(net, found.nodes, toolchain.instances(1, "float32")[0], "turned")
+        plain = function_for(net, found.nodes, default_instance(toolchain), "turned")
         function = replace(
             plain,
             takes=dict.fromkeys(plain.inputs, NHWC),
@@ -213,7 +214,7 @@ def test_tvm_multiplies_integers() -> None:
     net = imported(zoo_quantized.qdq_resnet_block(14, 16))
     everything = sum(1 << i for i in net.graph.operators)
     toolchain = TOOLCHAINS["tvm"]
-    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    function = function_for(net, everything, default_instance(toolchain), "block")
     module = toolchain.lower(function)
     text = module.script()
     assert text.count("quantized_conv2d") >= 7
@@ -242,7 +243,7 @@ def test_asymmetric_weights_are_refused_with_a_reason() -> None:
     net = asymmetric()
     (found,) = composites(net)
     toolchain = TOOLCHAINS["onednn"]
-    function = function_for(net, found.nodes, toolchain.instances(1, "float32")[0], "asymmetric")
+    function = function_for(net, found.nodes, default_instance(toolchain), "asymmetric")
     with pytest.raises(CollageError, match="zero points that int8 cannot absorb"):
         toolchain.compile(function)
 
@@ -251,7 +252,7 @@ def test_asymmetric_weights_are_floats_in_a_larger_function() -> None:
     net = asymmetric()
     toolchain = TOOLCHAINS["onednn"]
     everything = sum(1 << i for i in net.graph.operators)
-    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "larger")
+    function = function_for(net, everything, default_instance(toolchain), "larger")
     feeds = net.random_inputs(0)
     compiled = toolchain.compile(function)
     (result,) = run(compiled, function, feeds)
@@ -304,7 +305,7 @@ def test_check_is_exact_where_nothing_is_rounded_and_one_step_where_something_is
     net = imported(conv_block := zoo_quantized.quantize(conv_net((1, 4, 6, 6), 8, 3)))
     assert conv_block.graph.node
     (found,) = composites(net)
-    instance = TOOLCHAINS["tvm"].instances(1, "float32")[0]
+    instance = TOOLCHAINS["tvm"].instances(Target.cpu(1), "float32")[0]
     function = function_for(net, found.nodes, instance, "checked")
     true = np.full((1, 8, 6, 6), 7, np.uint8)
     assert check(function, [true], [true]) == 0
@@ -323,7 +324,7 @@ def test_serialised_module_packs_the_same_weights() -> None:
     toolchain = TOOLCHAINS["onednn"]
     net = imported(zoo_quantized.qdq_resnet_block(14, 16))
     everything = sum(1 << i for i in net.graph.operators)
-    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "block")
+    function = function_for(net, everything, default_instance(toolchain), "block")
     module = toolchain.compile(function)
     again = load_again(module)
     assert saved(again) == saved(module)
@@ -416,7 +417,7 @@ def whole_error(model: ModelProto, toolchain: Any) -> float:
     """Largest error of the whole model as one function, twice in a row."""
     net = imported(model)
     everything = sum(1 << i for i in net.graph.operators)
-    function = function_for(net, everything, toolchain.instances(1, "float32")[0], "whole")
+    function = function_for(net, everything, default_instance(toolchain), "whole")
     feeds = net.random_inputs(1)
     (wanted,) = run_onnx(model, feeds)
     by_index = dict(zip(net.graph.record.inputs, (n for n, _ in net.inputs), strict=True))

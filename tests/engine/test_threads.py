@@ -16,7 +16,7 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
-from collage_engine.toolchains.registry import get, probe
+from collage_engine.toolchains.registry import about, get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
 
 THREADS = 2
@@ -83,7 +83,7 @@ def test_every_runtime_is_told_the_same(artifact, present):
     manifest = read_manifest(artifact)
     assert manifest["threads"] == THREADS and manifest["spin"] is False
     for name in present:
-        for variable, value in get(name).environment(THREADS, False).items():
+        for variable, value in about(name).variables(THREADS, False).items():
             assert manifest["environment"][variable] == value, name
     said = manifest["environment"]
     assert said["TVM_NUM_THREADS"] == said["OMP_NUM_THREADS"] == str(THREADS)
@@ -95,7 +95,7 @@ def test_toolchains_agree_on_variables_they_share():
     for spin in (True, False):
         known: dict[str, tuple[str, str]] = {}
         for name in MIXED:
-            for variable, value in get(name).environment(3, spin).items():
+            for variable, value in about(name).variables(3, spin).items():
                 assert known.setdefault(variable, (value, name))[0] == value, (variable, name)
 
 

@@ -13,7 +13,8 @@ from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
-from tests.support.toolchain_cases import error, imported, run, whole
+from collage_engine.toolchains.capabilities import composites_of
+from tests.support.toolchain_cases import default_instance, error, imported, run, whole
 from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
 
@@ -33,12 +34,12 @@ def test_candidates(name: str, toolchain: str) -> None:
     model = imported(MODELS[name]())
     graph = model.graph
     chosen = registry.get(toolchain)
-    instance = chosen.instances(1, "float32")[0]
+    instance = default_instance(chosen)
     offer = Offer(
         instance,
         chosen.partition_spec(instance, graph),
         lambda index: chosen.supports(graph, index, instance),
-        made_of=lambda nodes: chosen.made_of(graph, instance, nodes),
+        made_of=lambda nodes: composites_of(chosen, graph, instance, nodes),
     )
     candidates = enumerate_candidates(graph, [offer]).candidates
     # A composite, a region and a block at least; not just single operators.
@@ -79,7 +80,7 @@ def test_calls_from_several_threads_take_turns(toolchain: str) -> None:
 
     model = imported(zoo_vision.senet(blocks=1))
     chosen = registry.get(toolchain)
-    function = whole(model, chosen.instances(1, "float32")[0])
+    function = whole(model, default_instance(chosen))
     module = chosen.compile(function)
     given = [model.random_inputs(seed) for seed in range(4)]
     alone = [run(module, function, feeds) for feeds in given]

@@ -10,12 +10,13 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains import registry
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps, weights
 from tests.support.toolchain_cases import (
     Net,
     available,
+    default_instance,
     error,
     imported,
     load_again,
@@ -212,7 +213,7 @@ def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) 
 
 def test_erf_of_small_values_and_zero(toolchain: OneDnnToolchain) -> None:
     net = imported(one_node("Erf", (7,)))
-    function = whole(net, toolchain.instances(1, "float32")[0])
+    function = whole(net, default_instance(toolchain))
     given = np.array([0.0, -0.0, 1e-20, -1e-6, 1e-3, -9.0, 40.0], F32)
     (result,) = run(toolchain.compile(function), function, {"x0": given})
     truth = np.array([0, 0, 0, -1.1283792e-06, 1.1283788e-03, -1, 1])
@@ -225,7 +226,7 @@ def test_any_piece_of_a_written_out_function_runs(toolchain: OneDnnToolchain) ->
         net = imported(model)
         graph = net.graph
         feeds = net.random_inputs(0)
-        function = whole(net, toolchain.instances(1, "float32")[0])
+        function = whole(net, default_instance(toolchain))
         (truth,) = reference(model, function, feeds)
         count = len(graph.operators)
         for cut in range(1, count):
@@ -265,7 +266,7 @@ def test_float16_and_integers_are_refused_with_the_type(toolchain: OneDnnToolcha
     net = Net()
     model = net.model(net.add("Cast", net.input(4, 4), to=10))
     graph = imported(model).graph
-    reason = toolchain.supports(graph, graph.operators[0], toolchain.instances(1, "float32")[0])
+    reason = toolchain.supports(graph, graph.operators[0], default_instance(toolchain))
     assert reason is not None and "astype" in reason
 
 
@@ -286,7 +287,7 @@ def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:
     import tvm_ffi
 
     net = imported(one_node("Relu", (2, 3)))
-    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0], "f"))
+    module = toolchain.compile(whole(net, default_instance(toolchain), "f"))
     good = tvm_ffi.from_dlpack(np.zeros((2, 3), F32))
     with pytest.raises(TypeError, match="takes 1 inputs and 1 outputs, got 1"):
         module["f"](good)
@@ -304,7 +305,7 @@ def test_garbage_is_refused(toolchain: OneDnnToolchain) -> None:
     import tvm_ffi
 
     net = imported(one_node("MatMul", (5, 16), weights(16, 24)))
-    module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
+    module = toolchain.compile(whole(net, default_instance(toolchain)))
     load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
     whole_bytes = saved(module)
     for broken in (b"", b"nonsense", whole_bytes[:-1], whole_bytes[: len(whole_bytes) // 2]):
@@ -350,7 +351,7 @@ def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolcha
 def test_modules_of_one_kind_do_not_disturb_each_other(toolchain: OneDnnToolchain) -> None:
     first = imported(conv_then(lambda n, y: n.add("Relu", y)))
     second = imported(one_node("MatMul", (5, 16), weights(16, 24)))
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     functions = [whole(first, instance, "a"), whole(second, instance, "b")]
     modules = [toolchain.compile(f) for f in functions]
     assert modules[0].kind == modules[1].kind
@@ -366,7 +367,7 @@ def test_modules_of_one_kind_do_not_disturb_each_other(toolchain: OneDnnToolchai
 
 def test_arguments_may_move_between_calls(toolchain: OneDnnToolchain) -> None:
     net = imported(conv_then(lambda n, y: n.add("Relu", y)))
-    function = whole(net, toolchain.instances(1, "float32")[0])
+    function = whole(net, default_instance(toolchain))
     module = toolchain.compile(function)
     feeds = net.random_inputs(0)
     first = run(module, function, feeds)[0]
@@ -380,12 +381,7 @@ def test_arguments_may_move_between_calls(toolchain: OneDnnToolchain) -> None:
 def test_bfloat16_multiplication_is_close_and_not_exact(toolchain: OneDnnToolchain) -> None:
     model = one_node("MatMul", (64, 256), weights(256, 64))
     net = imported(model)
-    function = whole(net, toolchain.instances(1, "bfloat16")[0])
+    function = whole(net, toolchain.instances(Target.cpu(1), "bfloat16")[0])
     feeds = net.random_inputs(0)
     result = run(toolchain.compile(function), function, feeds)[0]
     assert error(result, reference(model, function, feeds)[0]) < 2e-2
-
-
-def test_source_hash_covers_the_shared_runtime(toolchain: OneDnnToolchain) -> None:
-    assert toolchain.source_hash() == registry.folder_hash(OneDnnToolchain)
-    assert len(toolchain.source_hash()) == 64

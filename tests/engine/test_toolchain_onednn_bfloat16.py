@@ -12,7 +12,7 @@ from collage_engine.kernels.rounding import balanced
 from collage_engine.lowering.accuracy import TOLERANCES
 from collage_engine.machine.device import processor
 from collage_engine.records.precision import careful, in_bfloat16, is_reduced
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, DECONVOLUTIONS, PRODUCTS
@@ -57,9 +57,9 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def test_instances_stand_side_by_side(toolchain: OneDnnToolchain) -> None:
-    assert [i.id for i in toolchain.instances(1, "float32")] == ["onednn"]
-    assert [i.id for i in toolchain.instances(1, "int8")] == ["onednn"]
-    full, narrow = toolchain.instances(3, "bfloat16")
+    assert [i.id for i in toolchain.instances(Target.cpu(1), "float32")] == ["onednn"]
+    assert [i.id for i in toolchain.instances(Target.cpu(1), "int8")] == ["onednn"]
+    full, narrow = toolchain.instances(Target.cpu(3), "bfloat16")
     assert (full.id, full.precision) == ("onednn", "float32")
     assert (narrow.id, narrow.precision) == ("onednn[precision=bf16]", "bfloat16")
     assert narrow.threads == 3 and is_reduced(narrow) and not is_reduced(full)

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import F32, check, weights
-from tests.support.toolchain_cases import Net, imported, one_node, whole
+from tests.support.toolchain_cases import Net, default_instance, imported, one_node, whole
 
 X = (1, 8, 10, 12)
 NO_ROI = np.array([], F32)
@@ -267,7 +267,7 @@ def test_unsupported_operator_is_named_and_compiling_it_says_the_same(
     toolchain: OneDnnToolchain, name: str
 ) -> None:
     net = imported(UNSUPPORTED[name])
-    function = whole(net, toolchain.instances(1, "float32")[0])
+    function = whole(net, default_instance(toolchain))
     (index,) = net.graph.operators
     reason = toolchain.supports(net.graph, index, function.instance)
     assert reason

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from collage_engine.toolchains.runtime import builder
 from tests.support.toolchain_cases import (
@@ -21,6 +21,7 @@ from tests.support.toolchain_cases import (
     allocates_nothing,
     available,
     check_whole,
+    default_instance,
     imported,
     load_again,
     one_node,
@@ -43,16 +44,16 @@ def toolchain() -> OnnxRuntimeToolchain:
 @pytest.mark.parametrize("level", ["all", "basic", "extended", "none"])
 @pytest.mark.parametrize("name", MODELS)
 def test_results(toolchain: OnnxRuntimeToolchain, name: str, level: str) -> None:
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     if level != "all":
         instance = ToolchainInstance(toolchain="onnxruntime", config=(("level", level),))
     check_whole(toolchain, MODELS[name], instance, 1e-5)
 
 
 def test_instances_are_its_optimisation_levels(toolchain: OnnxRuntimeToolchain) -> None:
-    ids = [i.id for i in toolchain.instances(2, "float32")]
+    ids = [i.id for i in toolchain.instances(Target.cpu(2), "float32")]
     assert ids == ["onnxruntime", "onnxruntime[level=basic]"]
-    assert all(i.threads == 2 for i in toolchain.instances(2, "float32"))
+    assert all(i.threads == 2 for i in toolchain.instances(Target.cpu(2), "float32"))
 
 
 def test_unknown_level_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
@@ -127,13 +128,13 @@ def test_wrong_names_are_reported_when_run(toolchain: OnnxRuntimeToolchain) -> N
 
 
 def test_truncated_module_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
 
 
 def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> None:
     net = imported(small_net())
-    function = whole(net, toolchain.instances(1, "float32")[0])
+    function = whole(net, default_instance(toolchain))
     module = toolchain.compile(function)
     feeds = net.random_inputs(0)
     copies = [{k: v.copy() for k, v in feeds.items()} for _ in range(3)]
@@ -187,7 +188,7 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
         from tests.support.toolchain_cases import error, imported, reference, run, whole
         toolchain, model = OnnxRuntimeToolchain(), small_net()
         net = imported(model)
-        function = whole(net, toolchain.instances(1, "float32")[0])
+        function = whole(net, default_instance(toolchain))
         modules = [toolchain.compile(function) for _ in range(2)]
         feeds = net.random_inputs(0)
         truth = reference(model, function, feeds)
@@ -216,7 +217,7 @@ def test_large_models_leave_memory_once_loaded(toolchain: OnnxRuntimeToolchain) 
     net = Net()
     y = net.add("MatMul", net.input(1, 1500), net.randn(1500, 1500))
     model = imported(net.model(y))
-    function = whole(model, toolchain.instances(1, "float32")[0])
+    function = whole(model, default_instance(toolchain))
     before = unlinked_files(9_000_000)
     module = load_again(toolchain.compile(function))
     assert unlinked_files(9_000_000) - before

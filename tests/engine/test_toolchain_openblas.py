@@ -23,6 +23,7 @@ from tests.support.toolchain_cases import (
     Net,
     available,
     check_whole,
+    default_instance,
     error,
     imported,
     one_node,
@@ -48,7 +49,7 @@ def check(
     tolerance: float = 2e-6,
 ) -> list[dict[str, Any]]:
     """Run the whole model, saved and loaded too, against the truth; its steps."""
-    instance = toolchain.instances(threads, "float32")[0]
+    instance = default_instance(toolchain, threads)
     truths = None if truth is None else [truth]
     module = check_whole(toolchain, model, instance, tolerance, truths)
     steps: list[dict[str, Any]] = toolchain.inside(module)["steps"]
@@ -367,7 +368,7 @@ def test_functions_hold_at_the_edges_of_their_range(toolchain: OpenBlasToolchain
         net = Net()
         y = net.add(op, net.add("MatMul", net.input(11, 1), net.const(np.ones((1, 1), F32))))
         model = imported(net.model(y))
-        function = whole(model, toolchain.instances(1, "float32")[0])
+        function = whole(model, default_instance(toolchain))
         (result,) = run(toolchain.compile(function), function, {"x0": given})
         with np.errstate(over="ignore"):
             truth = make(given.astype(np.float64)).astype(F32)
@@ -379,7 +380,7 @@ def test_not_a_number_stays_one(toolchain: OpenBlasToolchain) -> None:
         net = Net()
         y = net.add(op, net.add("MatMul", net.input(4, 1), net.const(np.ones((1, 1), F32))))
         model = imported(net.model(y))
-        function = whole(model, toolchain.instances(1, "float32")[0])
+        function = whole(model, default_instance(toolchain))
         given = np.array([[np.nan], [1], [np.nan], [-1]], F32)
         (result,) = run(toolchain.compile(function), function, {"x0": given})
         assert np.isnan(result).ravel().tolist() == [True, False, True, False], op
@@ -393,7 +394,7 @@ def run_stored(
 ) -> list[dict[str, Any]]:
     """Every rank-4 input (but ``plain`` ones) and output as N, H, W, C; compared, its steps."""
     net = imported(model)
-    function = whole(net, toolchain.instances(threads, "float32")[0])
+    function = whole(net, default_instance(toolchain, threads))
     nodes = net.graph.nodes
 
     def images(indices: tuple[int, ...]) -> dict[int, str]:
@@ -501,7 +502,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_refusals_say_why(toolchain: OpenBlasToolchain, name: str) -> None:
     make, reason = REFUSED[name]
     net = imported(make())
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     told = [toolchain.supports(net.graph, i, instance) for i in net.graph.operators]
     assert any(t is not None and reason in t for t in told), told
 
@@ -509,7 +510,7 @@ def test_refusals_say_why(toolchain: OpenBlasToolchain, name: str) -> None:
 def test_an_unusual_power_is_refused_when_compiled(toolchain: OpenBlasToolchain) -> None:
     net = Net()
     y = net.add("Pow", net.add("MatMul", net.input(3, 4), net.randn(4, 5)), net.scalar(1.7))
-    function = whole(imported(net.model(y)), toolchain.instances(1, "float32")[0])
+    function = whole(imported(net.model(y)), default_instance(toolchain))
     with pytest.raises(ToolchainError, match=r"only squares, cubes and roots, not 1\.7"):
         toolchain.compile(function)
 
@@ -518,13 +519,13 @@ def test_an_unusual_power_is_refused_when_compiled(toolchain: OpenBlasToolchain)
 
 
 def offered(toolchain: OpenBlasToolchain, model: ImportedModel) -> list[CandidateRecord]:
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     graph = model.graph
     offer = Offer(
         instance=instance,
         spec=toolchain.partition_spec(instance, graph),
         supports=lambda index: toolchain.supports(graph, index, instance),
-        made_of=lambda nodes: toolchain.made_of(graph, instance, nodes),
+        made_of=lambda nodes: toolchain.composites_of(graph, instance, nodes),
     )
     return list(enumerate_candidates(graph, [offer]).candidates)
 
@@ -565,7 +566,7 @@ def test_candidates_of_attention_reach_through_transposes(toolchain: OpenBlasToo
 def test_libraries_travel_and_load_elsewhere(toolchain: OpenBlasToolchain, tmp_path: Path) -> None:
     """Copied to a folder of their own, they serve a fresh process that knows no wheel."""
     net = imported(one_node("MatMul", (33, 64), np.ones((64, 47), F32)))
-    function = whole(net, toolchain.instances(2, "float32")[0])
+    function = whole(net, default_instance(toolchain, 2))
     (tmp_path / "module.bin").write_bytes(saved(toolchain.compile(function)))
     libraries = toolchain.runtime_libraries()
     assert {"libscipy_openblas.so"} < {library.name for library in libraries}

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
@@ -18,6 +18,7 @@ from tests.support.toolchain_cases import (
     Net,
     available,
     check_whole,
+    default_instance,
     error,
     imported,
     one_node,
@@ -37,7 +38,7 @@ def toolchain() -> OpenVinoToolchain:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_results(toolchain: OpenVinoToolchain, name: str) -> None:
-    check_whole(toolchain, MODELS[name], toolchain.instances(1, "float32")[0], 1e-4)
+    check_whole(toolchain, MODELS[name], default_instance(toolchain), 1e-4)
 
 
 def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:
@@ -51,7 +52,7 @@ def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:
     empty = net.add("Slice", total, net.const([0]), net.const([0]), net.const([1]))
     model = net.model(twin, net.add("Exp", total), total, bigger, count, empty)
     made = imported(model)
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     feeds = made.random_inputs(3)
     results = run(toolchain.compile(function), function, feeds)
     for result, truth in zip(results, reference(model, function, feeds), strict=True):
@@ -62,7 +63,7 @@ def test_inputs_are_not_written(toolchain: OpenVinoToolchain) -> None:
     net = Net()
     x = net.input(4, 64)
     made = imported(net.model(net.add("Relu", net.add("Neg", x))))
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     feeds = made.random_inputs(0)
     before = {name: value.copy() for name, value in feeds.items()}
     run(toolchain.compile(function), function, feeds)
@@ -116,7 +117,7 @@ def test_whole_models_and_regions(toolchain: OpenVinoToolchain, name: str) -> No
     """The whole model, and the regions that remain without its products."""
     model = imported(zoo.build(name)) if name not in zoo.SHAPES else _shaped(name)
     graph = model.graph
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     calls = call_graph(graph)
     supported = supported_set(calls, lambda i: toolchain.supports(graph, i, instance))
     given = {
@@ -169,7 +170,7 @@ def test_settings_reach_the_library(toolchain: OpenVinoToolchain) -> None:
     net = imported(small_net())
     for spin in (False, True):
         inside = toolchain.inside(
-            toolchain.compile(whole(net, toolchain.instances(1, "float32")[0], spin=spin))
+            toolchain.compile(whole(net, default_instance(toolchain), spin=spin))
         )
         properties = inside["properties"]
         assert properties["INFERENCE_NUM_THREADS"] == "1"
@@ -182,9 +183,7 @@ def test_settings_reach_the_library(toolchain: OpenVinoToolchain) -> None:
 
 def test_inside_shows_executed_layers(toolchain: OpenVinoToolchain) -> None:
     net = imported(small_net())
-    steps = toolchain.inside(toolchain.compile(whole(net, toolchain.instances(1, "float32")[0])))[
-        "steps"
-    ]
+    steps = toolchain.inside(toolchain.compile(whole(net, default_instance(toolchain))))["steps"]
     kinds = [step["what"] for step in steps]
     assert "Convolution" in kinds and "Const" not in kinds
     convolution = steps[kinds.index("Convolution")]
@@ -198,11 +197,11 @@ def test_bfloat16_is_an_instance_of_its_own(
 ) -> None:
     from collage_engine.toolchains.openvino import supports
 
-    assert [i.id for i in toolchain.instances(2, "float32")] == ["openvino"]
+    assert [i.id for i in toolchain.instances(Target.cpu(2), "float32")] == ["openvino"]
     monkeypatch.setattr(supports, "has_bfloat16", lambda: False)
-    assert [i.id for i in toolchain.instances(2, "bfloat16")] == ["openvino"]
+    assert [i.id for i in toolchain.instances(Target.cpu(2), "bfloat16")] == ["openvino"]
     monkeypatch.setattr(supports, "has_bfloat16", lambda: True)
-    plain, lower = toolchain.instances(2, "bfloat16")
+    plain, lower = toolchain.instances(Target.cpu(2), "bfloat16")
     assert (plain.precision, lower.precision) == ("float32", "bfloat16")
     assert lower.id == "openvino[precision=bf16]"
     assert plain.threads == lower.threads == 2
@@ -220,7 +219,7 @@ def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
     made = imported(model)
     feeds = made.random_inputs(0)
     errors, precisions = [], []
-    for instance in toolchain.instances(1, "bfloat16"):
+    for instance in toolchain.instances(Target.cpu(1), "bfloat16"):
         function = whole(made, instance)
         module = toolchain.compile(function)
         truth = reference(model, function, feeds)
@@ -240,7 +239,7 @@ def test_unknown_precision_is_refused(toolchain: OpenVinoToolchain) -> None:
 
 def test_unsupported_is_a_reason(toolchain: OpenVinoToolchain) -> None:
     net = imported(one_node("Cast", X, to=11))
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     reasons = [toolchain.supports(net.graph, i, instance) for i in net.graph.operators]
     assert any(reason and "float64" in reason for reason in reasons)
 
@@ -252,7 +251,7 @@ def test_unsupported_is_a_reason(toolchain: OpenVinoToolchain) -> None:
 def test_quantised_convolutions_run_in_8_bits(toolchain: OpenVinoToolchain, name: str) -> None:
     model = zoo.build(name)
     made = imported(model)
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     module = toolchain.compile(function)
     steps = toolchain.inside(module)["steps"]
     convolutions = [s for s in steps if s["what"] == "Convolution"]

@@ -9,6 +9,7 @@ from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.engine.test_model_operators import CASES
 from tests.support.toolchain_cases import (
     available,
+    default_instance,
     error,
     imported,
     one_node,
@@ -31,7 +32,7 @@ def test_operator(toolchain: OpenVinoToolchain, name: str) -> None:
     net.output(build(net), dtype)
     model = net.model()
     made = imported(model)
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     graph = made.graph
     if not graph.operators:
         return  # Identity
@@ -50,6 +51,6 @@ def test_only_what_is_misread_is_written_anew(
 ) -> None:
     """The user's own nodes are kept wherever they are read right."""
     made = imported(one_node("Softmax", (2, 3, 4), opset=opset, axis=1))
-    model = onnx_of(whole(made, toolchain.instances(1, "float32")[0]))
+    model = onnx_of(whole(made, default_instance(toolchain)))
     kinds = [node.op_type for node in model.graph.node]
     assert kinds == (["Reshape", "Softmax", "Reshape"] if written else ["Softmax"])

@@ -18,6 +18,7 @@ from tests.support.toolchain_cases import (
     Net,
     allocates_nothing,
     available,
+    default_instance,
     error,
     imported,
     load_again,
@@ -58,7 +59,7 @@ def test_broken_models_are_reported(toolchain: OpenVinoToolchain) -> None:
 def test_other_types_than_the_models_are_refused(toolchain: OpenVinoToolchain) -> None:
     """The plan's types are what arguments are checked against: they must be the model's."""
     made = imported(one_node("Relu", X))
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     plan, model = toolchain.plan(function)
     spec = {"shape": list(X), "dtype": "float32"}
     plan |= {"threads": 1, "spin": False}
@@ -111,7 +112,7 @@ def test_what_the_frontend_cannot_take_is_a_reason(toolchain: OpenVinoToolchain)
 
 
 def test_truncated_module_is_refused(toolchain: OpenVinoToolchain) -> None:
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
 
 
@@ -120,7 +121,7 @@ def test_truncated_module_is_refused(toolchain: OpenVinoToolchain) -> None:
 
 def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None:
     made = imported(small_net())
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     module = toolchain.compile(function)
     feeds = made.random_inputs(0)
     calls = [tensors(function, {k: v.copy() for k, v in feeds.items()}) for _ in range(3)]
@@ -146,7 +147,7 @@ def test_modules_of_an_artifact_keep_their_model_in_a_file(toolchain: OpenVinoTo
     y = net.add("Add", y, net.randn(1, 1500))
     model = net.model(net.add("Gather", net.randn(1500, 1500), net.const([3]), axis=0), y)
     made = imported(model)
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     module = load_again(toolchain.compile(function))
     maps = [m for m in Path("/proc/self/maps").read_text().splitlines() if "(deleted)" in m]
     assert any(
@@ -179,7 +180,7 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
             builder.load(toolchain.source())
             toolchain.check(toolchain.source().kind)
         net = imported(model)
-        function = whole(net, toolchain.instances(1, "float32")[0])
+        function = whole(net, default_instance(toolchain))
         modules = [toolchain.compile(function) for _ in range(2)]
         feeds = net.random_inputs(0)
         truth = reference(model, function, feeds)
@@ -207,7 +208,7 @@ def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: 
         from tests.support.toolchain_cases import imported, whole
         toolchain = OpenVinoToolchain()
         net = imported(small_net())
-        module = toolchain.compile(whole(net, toolchain.instances(1, "float32")[0]))
+        module = toolchain.compile(whole(net, default_instance(toolchain)))
         assert toolchain.inside(module)["steps"]
         assert "openvino" in sys.modules and "openvino_telemetry" not in sys.modules
         assert threading.active_count() == 1, threading.enumerate()
@@ -228,7 +229,7 @@ def test_convolutions_are_direct(toolchain: OpenVinoToolchain) -> None:
         taken = 64 if given == 64 else given // 2
         x = net.add("Conv", x, net.randn(given, taken, 3, 3, scale=0.05), pads=[1] * 4)
         x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    module = toolchain.compile(whole(imported(net.model(x)), toolchain.instances(1, "float32")[0]))
+    module = toolchain.compile(whole(imported(net.model(x)), default_instance(toolchain)))
     steps = toolchain.inside(module)["steps"]
     kernels = [s["kernel"] for s in steps if s["what"] == "Convolution"]
     assert len(kernels) == 3 and not any("wino" in k.lower() for k in kernels), kernels
@@ -240,7 +241,7 @@ def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:
     feeds = made.random_inputs(0)
     results = []
     for threads in (1, 2, 1):
-        function = whole(made, toolchain.instances(threads, "float32")[0])
+        function = whole(made, default_instance(toolchain, threads))
         module = toolchain.compile(function)
         assert toolchain.inside(module)["properties"]["INFERENCE_NUM_THREADS"] == str(
             min(threads, len(os.sched_getaffinity(0)))
@@ -253,7 +254,7 @@ def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:
 def test_runtime_libraries_are_what_is_loaded(toolchain: OpenVinoToolchain) -> None:
     """Nothing of the wheel but what an artifact carries is opened to load and run a module."""
     made = imported(small_net())
-    function = whole(made, toolchain.instances(1, "float32")[0])
+    function = whole(made, default_instance(toolchain))
     data = saved(toolchain.compile(function))
     *libraries, own = toolchain.runtime_libraries()
     assert own.linked and own.name == f"lib{toolchain.source().kind}.so"

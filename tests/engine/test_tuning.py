@@ -24,6 +24,7 @@ from collage_engine.kernels.tuning.kernel_bench import AnchorBench
 from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
@@ -156,7 +157,7 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     nodes = tuple(range(len(imported.graph.operators)))
     tried: list[str] = []
     records: dict[str, TuneRecord] = {}
-    with Worker(JOB, env=TvmToolchain().environment(1, False)) as worker:
+    with Worker(JOB, env=virtual_machine_environment(1, False)) as worker:
         tasks = worker.call(ListTasks(str(path), {}, nodes, TVM))
         assert {t.schedule for t in tasks} == {"conv", "packed"}
         for task in tasks:
@@ -234,7 +235,7 @@ def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
     from collage_engine.kernels.verify import verify
 
     task = unscheduled()
-    with Worker(JOB, env=TvmToolchain().environment(1, False)) as worker:
+    with Worker(JOB, env=virtual_machine_environment(1, False)) as worker:
         record = worker.call(Tune(task, TVM, None, 75.0), timeout_s=500)
     assert record.choice and record.tuned_us < record.default_us / 2
     record = msgspec.json.decode(msgspec.json.encode(record), type=TuneRecord)

@@ -19,6 +19,7 @@ from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.machine.device import processor
 from collage_engine.records.precision import BFLOAT16, careful
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.tvm import bfloat16, channels_last
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
@@ -151,7 +152,7 @@ def chain(channels: int = 32, size: int = 12) -> Any:
 
 
 def instances() -> tuple[Any, Any]:
-    return registry.get("tvm").instances(1, BFLOAT16)
+    return registry.get("tvm").instances(Target.cpu(1), BFLOAT16)
 
 
 @pytest.mark.parametrize("channels, size", [(32, 12), (16, 80)])

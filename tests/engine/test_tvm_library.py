@@ -21,6 +21,7 @@ from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
+from collage_engine.toolchains.capabilities import composites_of
 from collage_engine.toolchains.registry import get
 from tests.support.bare_python import bare_site, run_bare
 from tests.support.toolchain_cases import Net, error, imported, reference, whole
@@ -48,8 +49,8 @@ def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
         spec=tvm.partition_spec(instance, graph),
         supports=lambda index: tvm.supports(graph, index, instance),
         whole_model=False,
-        native=True,
-        made_of=lambda nodes: tvm.made_of(graph, instance, nodes),
+        lowers_to_tir=True,
+        made_of=lambda nodes: composites_of(tvm, graph, instance, nodes),
     )
     return enumerate_candidates(graph, [offer]).candidates
 

@@ -24,10 +24,11 @@ from collage_engine.toolchains.tvm.inside import llvm_source
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
+from tests.support.toolchain_cases import default_instance
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
-INSTANCE = TOOLCHAIN.instances(2, "float32")[0]
+INSTANCE = default_instance(TOOLCHAIN, 2)
 
 
 def whole(model: ImportedModel) -> Any:
@@ -218,9 +219,7 @@ def test_refuses_what_tvm_has_no_kernel_for() -> None:
     assert any(r is not None and "topk" in r for r in reasons)
 
 
-def test_environment_and_state() -> None:
-    assert TOOLCHAIN.environment(3, spin=True) == {"TVM_NUM_THREADS": "3", "TVM_BIND_THREADS": "0"}
-    assert TOOLCHAIN.environment(1, spin=False)["TVM_THREAD_POOL_SPIN_COUNT"] == "0"
+def test_state() -> None:
     state = TOOLCHAIN.probe()
     assert state.available and state.version and state.devices == ("cpu",)
     assert TOOLCHAIN.runtime_libraries() == ()

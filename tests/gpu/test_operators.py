@@ -14,11 +14,12 @@ from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.registry import get, names_for, probe
+from collage_engine.toolchains.registry import about, all_names, get, probe
 from tests.gpu.cases import CASES, TOLERANCES, Case
 
-TOOLCHAINS = names_for("cuda")
+TOOLCHAINS = [name for name in all_names() if "cuda" in about(name).targets]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_operator(toolchain: str, case: Case, dtype: str) -> None:
     if not state.available:
         pytest.skip(state.reason or "not available")
     target = choose_target("cuda")
-    instances = get(toolchain).cuda_instances(target.architecture, case.math)
+    instances = get(toolchain).instances(Target.cuda(target.architecture), case.math)
     instance = next((i for i in instances if i.precision == case.math), None)
     if instance is None:
         pytest.skip(f"{toolchain} computes nothing in {case.math}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from collage_engine.drawing.palette import learn
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.graph import GraphRecord, Node, TensorType
@@ -17,8 +18,9 @@ from collage_engine.records.placement import (
     Run,
 )
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.toolchains.registry import described_by_name
 
-STATES = (
+_PROBED = (
     ToolchainState(
         name="tvm", available=True, version="0.27.0", devices=("cpu",), licence="Apache-2.0"
     ),
@@ -36,6 +38,9 @@ STATES = (
         devices=(),
     ),
 )
+STATES = tuple(described_by_name(_PROBED))
+"""With the titles and looks of the real toolchains."""
+learn(STATES)
 AVAILABLE = ("tvm", "onnxruntime", "onednn")
 WORK = {
     "nn.conv2d": 620.0,

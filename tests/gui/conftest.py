@@ -24,8 +24,8 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 from collage_gui.connections import Connection
-from collage_gui.document_window import DocumentWindow
-from collage_gui.main_window import MainWindow
+from collage_gui.document_window.window import DocumentWindow
+from collage_gui.main_window.window import MainWindow
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
@@ -52,9 +52,9 @@ class Driver:
         self.window.show()
 
     def start(self, ready: bool = True) -> Driver:
-        self.window.start_engine()
+        self.window.engine.start()
         if ready:
-            self.until(lambda: bool(self.window.states))
+            self.until(lambda: bool(self.window.engine.states))
         return self
 
     def until(self, ready: Callable[[], object], limit_ms: int = LIMIT_MS) -> None:
@@ -67,27 +67,27 @@ class Driver:
         return str(path)
 
     def open(self, name: str = "small.onnx") -> DocumentWindow:
-        page = self.window.open_path(self.model(name))
-        self.until(lambda: page.picture is not None and not page._layouts.busy)
+        page = self.window.documents.open_path(self.model(name))
+        self.until(lambda: page.picture.drawn is not None and not page.picture.busy)
         return page
 
     def run(self, page: DocumentWindow) -> None:
-        page.run()
+        page.runs.start()
         self.until(
             lambda: (
-                not page.document.running
-                and page.document.shown is not None
-                and page.document.shown.run is not None
+                not page.document.execution.running
+                and page.document.placement.shown is not None
+                and page.document.placement.shown.run is not None
             )
         )
 
     def question(self, page: DocumentWindow, operators) -> None:
-        page.document.select(operators)
-        self.until(lambda: page.document.explanation is not None)
+        page.document.selection.select(operators)
+        self.until(lambda: page.document.questions.explanation is not None)
 
     def trigger(self, action: str) -> None:
-        self.window._update()
-        found = self.window.actions_by_id[action]
+        self.window.refresh()
+        found = self.window.action_set.by_id[action]
         assert found.isEnabled(), f"{action} is not enabled"
         found.trigger()
 

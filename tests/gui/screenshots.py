@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from PySide6.QtWidgets import QApplication
 
 from collage_gui.connections import Connection
-from collage_gui.main_window import MainWindow
+from collage_gui.main_window.window import MainWindow
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
@@ -48,7 +48,7 @@ class Story:
         self.window = MainWindow(preferences, self.theme, connection)
         self.window.resize(*SIZE)
         self.window.show()
-        self.window.start_engine()
+        self.window.engine.start()
 
     def until(self, ready, limit_s: float = 60.0) -> None:
         end = time.monotonic() + limit_s
@@ -69,8 +69,8 @@ class Story:
         print(path, flush=True)
 
     def open(self, path: str):
-        page = self.window.open_path(path)
-        self.until(lambda: page.picture is not None and not page._layouts.busy)
+        page = self.window.documents.open_path(path)
+        self.until(lambda: page.picture.drawn is not None and not page.picture.busy)
         self.rest(0.3)
         return page
 
@@ -92,69 +92,69 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
                 Path(path).write_bytes(b"")
         story = Story(folder, theme, connection, scratch + "/settings.ini")
         window = story.window
-        story.until(lambda: bool(window.states))
+        story.until(lambda: bool(window.engine.states))
         story.shoot("1-welcome")
         page = story.open(model)
         document = page.document
         story.shoot("2-opened")
-        page.run()
+        page.runs.start()
         story.until(
             lambda: (
-                (document.progress is not None and document.progress.done > 100)
-                or not document.running
+                (document.execution.progress is not None and document.execution.progress.done > 100)
+                or not document.execution.running
             ),
             limit_s,
         )
         story.shoot("3-running")
-        story.until(lambda: not document.running, limit_s)
+        story.until(lambda: not document.execution.running, limit_s)
         story.rest(1.0)
-        if document.shown is None:
+        if document.placement.shown is None:
             raise RuntimeError(f"the run gave nothing: {page.banner.label.text()}")
         story.shoot("4-placed")
-        parts = document.shown.placement.partitions
+        parts = document.placement.shown.placement.partitions
         dear = max(parts, key=lambda p: p.estimated_us or 0)
-        document.select(dear.nodes, dear.nodes[0])
-        page.zoom_selection()
-        story.until(lambda: document.explanation is not None)
+        document.selection.select(dear.nodes, dear.nodes[0])
+        page.navigation.zoom_to_selection()
+        story.until(lambda: document.questions.explanation is not None)
         story.shoot("5-questioned")
-        page.reveal("inside")
+        page.docks.reveal("inside")
         story.rest(1.0)
-        page.inside.tabs.setCurrentIndex(1)
+        page.panels.inside.tabs.setCurrentIndex(1)
         story.shoot("6-inside")
-        page.reveal("why")
+        page.docks.reveal("why")
         others = [n for n in ("tvm", "onnxruntime", "onednn") if n != dear.toolchain]
-        page.pin_to(others[0])
+        page.pins.pin_to(others[0])
         late = parts[len(parts) // 3]
-        document.select(late.nodes)
-        page.pin_never(late.toolchain)
-        document.select(parts[0].nodes)
-        page.keep_partition()
+        document.selection.select(late.nodes)
+        page.pins.pin_never(late.toolchain)
+        document.selection.select(parts[0].nodes)
+        page.pins.keep_partition()
         story.rest(1.0)
-        story.until(lambda: not document.searching)
-        page.reveal("pins")
-        page.fit()
+        story.until(lambda: not document.execution.searching)
+        page.docks.reveal("pins")
+        page.navigation.fit()
         story.shoot("7-pins")
-        page.run()
-        story.until(lambda: not document.running, limit_s)
+        page.runs.start()
+        story.until(lambda: not document.execution.running, limit_s)
         story.rest(1.0)
-        page.use_as_reference()
-        first = document.visible_runs[0].id
-        from collage_gui.session import Reference
+        page.runs.compare_with_shown()
+        first = document.runs.visible[0].id
+        from collage_gui.document.comparison import Reference
 
-        document.set_reference(Reference("run", first))
-        page.show_changes()
-        page.reveal("partitions")
+        document.comparison.set_reference(Reference("run", first))
+        page.picture.show_changes()
+        page.docks.reveal("partitions")
         story.rest(0.6)
         story.shoot("8-compare")
-        document.set_reference(Reference())
-        for mode in ("cost", "in-place"):
-            page.set_mode(mode)
+        document.comparison.set_reference(Reference())
+        for mode in ("cost", "in-model"):
+            page.picture.set_mode(mode)
             story.shoot(f"9-{mode}")
-        page.set_mode("toolchain")
-        page.collapse_partitions()
-        story.until(lambda: not page._layouts.busy)
+        page.picture.set_mode("toolchain")
+        page.picture.collapse_partitions()
+        story.until(lambda: not page.picture.busy)
         story.shoot("10-collapsed")
-        page.find_in_graph()
+        page.navigation.find()
         page.find_bar.text.setText("layer2")
         story.shoot("11-find")
         page.find_bar.dismiss()
@@ -171,18 +171,18 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.rest(0.2)
         window._palette.grab().save(str(folder / f"13-palette-{theme}.png"))
         window._palette.hide()
-        page.reveal("settings")
-        page.preflight()
+        page.docks.reveal("settings")
+        page.runs.preflight()
         story.rest(0.6)
         story.shoot("14-settings")
         if not real:
             wide = story.open(large)
             story.shoot("15-large-opened")
-            wide.expand_all()
-            story.until(lambda: not wide._layouts.busy)
+            wide.picture.expand_all()
+            story.until(lambda: not wide.picture.busy)
             story.rest(0.5)
-            wide.run()
-            story.until(lambda: not wide.document.running, limit_s * 4)
+            wide.runs.start()
+            story.until(lambda: not wide.document.execution.running, limit_s * 4)
             story.rest(1.0)
             story.shoot("16-large")
         story.close()

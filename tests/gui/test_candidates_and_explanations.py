@@ -27,14 +27,14 @@ def test_a_node_shows_every_candidate_that_contains_it(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [0])
-    rows = page.candidates.model.rows
-    wanted = {c.id for c in page.document.candidates.values() if 0 in c.nodes}
+    rows = page.panels.candidates.model.rows
+    wanted = {c.id for c in page.document.costs.candidates.values() if 0 in c.nodes}
     assert {r.id for r in rows} == wanted
-    assert len(page.candidates.chart.bars) == 3
-    chosen = page.document.partition_of(0).candidate
-    assert page.candidates.chart.bars[0].key == chosen
-    assert page.candidates.chart.bars[0].note.startswith("chosen")
-    for bar in page.candidates.chart.bars:
+    assert len(page.panels.candidates.chart.bars) == 3
+    chosen = page.document.placement.partition_of(0).candidate
+    assert page.panels.candidates.chart.bars[0].key == chosen
+    assert page.panels.candidates.chart.bars[0].note.startswith("chosen")
+    for bar in page.panels.candidates.chart.bars:
         if bar.value is not None:
             assert bar.low <= bar.value <= bar.high
 
@@ -43,25 +43,25 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
     d.run(page)
-    table, model = page.candidates.table, page.candidates.model
+    table, model = page.panels.candidates.table, page.panels.candidates.model
     table.sortByColumn(COST_COLUMN, Qt.SortOrder.DescendingOrder)
     assert model.columns[1].title == "Operators", "what a row is, before what it costs"
-    known = any(page.document.regrets.get(r.id) is not None for r in model.rows)
+    known = any(page.document.costs.regrets.get(r.id) is not None for r in model.rows)
     assert table.isColumnHidden(REGRET_COLUMN) != known
-    costs = [page.document.cost(model.rows[i].id).at() for i in model.order]
+    costs = [page.document.costs.of(model.rows[i].id).at() for i in model.order]
     finite = [c for c in costs if c != float("inf")]
     assert finite == sorted(finite, reverse=True) and costs[: len(finite)] == finite
-    page.candidates.filter.setText("onednn conv2d")
+    page.panels.candidates.filter.setText("onednn conv2d")
     shown = [model.rows[i] for i in model.order]
     assert shown == [] or all(r.instance.toolchain == "onednn" for r in shown)
-    page.candidates.filter.setText("oneDNN conv2d")
+    page.panels.candidates.filter.setText("oneDNN conv2d")
     shown = [model.rows[i] for i in model.order]
     assert shown and all("conv2d" in r.label for r in shown)
-    page.candidates.filter.clear()
-    page.candidates.state.setCurrentIndex(2)
+    page.panels.candidates.filter.clear()
+    page.panels.candidates.state.setCurrentIndex(2)
     shown = [model.rows[i] for i in model.order]
-    assert shown and all(page.document.cost(r.id).state == "invalid" for r in shown)
-    assert all(page.document.cost(r.id).reason for r in shown)
+    assert shown and all(page.document.costs.of(r.id).state == "invalid" for r in shown)
+    assert all(page.document.costs.of(r.id).reason for r in shown)
 
 
 def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
@@ -69,12 +69,12 @@ def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [1])
-    place = page.candidates.model.place_of(lambda r: len(r.nodes) > 1)
-    page.candidates.table.selectRow(place)
-    row = page.candidates.model.rows[int(page.candidates.model.order[place])]
-    assert page.document.candidate == row.id
-    assert page.view.marks.candidate == page.picture.scene.boxes_of(row.nodes)
-    assert page.document.selection == {1}
+    place = page.panels.candidates.model.place_of(lambda r: len(r.nodes) > 1)
+    page.panels.candidates.table.selectRow(place)
+    row = page.panels.candidates.model.rows[int(page.panels.candidates.model.order[place])]
+    assert page.document.selection.candidate == row.id
+    assert page.view.marks.candidate == page.picture.drawn.scene.boxes_of(row.nodes)
+    assert page.document.selection.operators == {1}
 
 
 def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
@@ -82,23 +82,23 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
     page = d.open()
     d.run(page)
     document = page.document
-    scene = page.picture.scene
+    scene = page.picture.drawn.scene
     by_chance = document.ties()
     part = next(
         p
-        for p in document.shown.placement.partitions
+        for p in document.placement.shown.placement.partitions
         if p.toolchain == "onednn" and p.id not in by_chance
     )
     other = {
         scene.display.box_of[n]
-        for p in document.shown.placement.partitions
+        for p in document.placement.shown.placement.partitions
         if p.id in by_chance
         for n in p.nodes
     }
-    own = document.cost(part.candidate)
+    own = document.costs.of(part.candidate)
     rival = next(
         c
-        for c in document.candidates.values()
+        for c in document.costs.candidates.values()
         if c.nodes == part.nodes and c.instance.toolchain == "tvm"
     )
     as_good = msgspec.structs.replace(
@@ -107,36 +107,38 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
         low_us=own.median_us * 0.99,
         high_us=own.median_us * 1.06,
     )
-    document.regrets.pop(rival.id, None)
-    document.costs[rival.id] = as_good
-    document.costs_changed.emit()
+    document.costs.regrets.pop(rival.id, None)
+    document.costs.by_candidate[rival.id] = as_good
+    document.costs.changed.emit()
     boxes = {scene.display.box_of[n] for n in part.nodes}
-    assert {b for b, look in enumerate(page.picture.looks) if look.tied} == boxes | other
+    assert {b for b, look in enumerate(page.picture.drawn.styles) if look.tied} == boxes | other
     box = min(boxes)
     assert "oneDNN is chosen; TVM is tied with it" in page.view.tip(box)
 
-    page.zoom_actual()
+    page.navigation.zoom_to_actual_size()
     page.view.zoom_to_boxes(boxes)
-    area = page.picture.rectangles[box]
+    area = page.picture.drawn.rectangles[box]
     image = QImage(64, 92, QImage.Format.Format_RGB32)
     painter = QPainter(image)
     painter.scale(2, 2)
     painter.translate(-area.topLeft())
     strip = QRectF(area.left(), area.top(), 32, 46)
-    paint(painter, page.picture, Marks(), strip, 2.0, page.style_now())
+    paint(painter, page.picture.drawn, Marks(), strip, 2.0, page.picture.paint_theme())
     painter.end()
     seen = Counter(QColor(image.pixel(x, y)).name() for x in range(56) for y in range(92))
     for toolchain in ("onednn", "tvm"):
         assert seen[toolchain_look(toolchain).colour] > 300, "both colours are on the strip"
-    drawing = render(scene, page.picture.looks)
+    drawing = render(scene, page.picture.drawn.styles)
     assert "url(#tie-0072b2)" in drawing and 'id="tie-0072b2"' in drawing
 
-    document.regrets[rival.id] = own.median_us
-    document.explanation_changed.emit()
-    assert not any(page.picture.looks[b].tied for b in boxes), "hand-overs make it lose clearly"
-    document.regrets[rival.id] = None
-    document.explanation_changed.emit()
-    assert not any(page.picture.looks[b].tied for b in boxes), "in no cover at all"
+    document.costs.regrets[rival.id] = own.median_us
+    document.questions.explanation_changed.emit()
+    assert not any(page.picture.drawn.styles[b].tied for b in boxes), (
+        "hand-overs make it lose clearly"
+    )
+    document.costs.regrets[rival.id] = None
+    document.questions.explanation_changed.emit()
+    assert not any(page.picture.drawn.styles[b].tied for b in boxes), "in no cover at all"
 
 
 def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
@@ -145,8 +147,8 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     d.run(page)
     reshape = next(n for n, c in enumerate(page.document.operators.calls) if c.op == "reshape")
     d.question(page, [reshape])
-    text = page.why.text.toPlainText()
-    for word in page.document.explanation.words:
+    text = page.panels.why.text.toPlainText()
+    for word in page.document.questions.explanation.words:
         assert word in text
     assert "no pattern of onednn takes reshape" in text
     assert "Runner-up" in text and "Producers" in text
@@ -155,11 +157,14 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
 def test_before_a_run_nothing_is_invented(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
+    page.document.selection.select([0])
     d.qtbot.wait(200)
-    assert "until something is measured there is no why" in page.why.text.toPlainText()
-    assert page.candidates.model.rowCount() == 0
-    assert "Nothing is measured yet" in page.candidates.hint.text()
+    assert (
+        "nothing can be explained before something is measured"
+        in page.panels.why.text.toPlainText()
+    )
+    assert page.panels.candidates.model.rowCount() == 0
+    assert "Nothing is measured yet" in page.panels.candidates.hint.text()
 
 
 def test_links_in_why_lead_to_neighbours_and_the_runner_up(drive) -> None:
@@ -169,31 +174,34 @@ def test_links_in_why_lead_to_neighbours_and_the_runner_up(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [1])
-    page.why.text.anchorClicked.emit(QUrl("node:0"))
-    assert page.document.selection == {0}
-    d.until(lambda: page.document.explanation is not None)
-    page.why.text.anchorClicked.emit(QUrl("runner-up:"))
-    assert page.document.shown.title == "Runner-up" and page.document.shown.estimated
+    page.panels.why.text.anchorClicked.emit(QUrl("node:0"))
+    assert page.document.selection.operators == {0}
+    d.until(lambda: page.document.questions.explanation is not None)
+    page.panels.why.text.anchorClicked.emit(QUrl("runner-up:"))
+    assert (
+        page.document.placement.shown.title == "Runner-up"
+        and page.document.placement.shown.estimated
+    )
 
 
 def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    table = page.outline.partitions
+    table = page.panels.partitions
     table.table.selectRow(0)
     row = table.model.rows[int(table.model.order[0])]
-    assert page.document.selection == set(row.nodes)
-    page.document.select([5])
+    assert page.document.selection.operators == set(row.nodes)
+    page.document.selection.select([5])
     chosen = [r.id for r in table.table.chosen()]
-    assert chosen == [page.document.partition_of(5).id]
-    items = page.outline.tree.selectedItems()
+    assert chosen == [page.document.placement.partition_of(5).id]
+    items = page.panels.tree.selectedItems()
     assert [i.data(0, Qt.ItemDataRole.UserRole) for i in items] == [5]
-    page.outline.tree.clearSelection()
-    other = page.outline.tree._reveal(7)
+    page.panels.tree.clearSelection()
+    other = page.panels.tree._reveal(7)
     other.setSelected(True)
-    assert page.document.selection == {7}
-    assert page.view.marks.selected == page.picture.scene.boxes_of([7])
+    assert page.document.selection.operators == {7}
+    assert page.view.marks.selected == page.picture.drawn.scene.boxes_of([7])
 
 
 def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
@@ -201,8 +209,8 @@ def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
     page = d.open()
     d.run(page)
     for operator in range(page.document.operators.count):
-        assert page.outline.tree._reveal(operator) is not None
-    names = {i.toolTip(0) for i in page.outline.tree._items.values()}
+        assert page.panels.tree._reveal(operator) is not None
+    names = {i.toolTip(0) for i in page.panels.tree._items.values()}
     assert names == {page.document.operators.name(n) for n in range(19)}
     unnamed = [
         w.objectName()
@@ -215,7 +223,7 @@ def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
             w.accessibleName()
             or getattr(w, "text", lambda: "")()
             or w.toolTip()
-            or isinstance(w, (type(d.window.tabs),))
+            or isinstance(w, (type(d.window.documents.tabs),))
         )
     ]
     assert not [n for n in unnamed if not n.startswith(("tabs-", "scroll"))], unnamed
@@ -225,10 +233,10 @@ def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.reveal("inside")
-    page.document.select([0])
-    d.until(lambda: page.document.inside is not None)
-    tree = page.inside.node
+    page.docks.reveal("inside")
+    page.document.selection.select([0])
+    d.until(lambda: page.document.questions.inside is not None)
+    tree = page.panels.inside.node
     texts = {}
     for at in range(tree.topLevelItemCount()):
         top = tree.topLevelItem(at)
@@ -237,49 +245,51 @@ def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     assert texts["Attributes", "data_layout"] == "NCHW"
     assert texts["Types", "output"].startswith("float32[1,64,112,112]")
     assert texts["Weight conv1.weight", "zeros"] == "1.0 %"
-    assert page.inside.histogram.isVisible()
+    assert page.panels.inside.histogram.isVisible()
 
 
 def test_inside_a_partition_are_relax_tir_source_and_the_plan_linked_to_the_graph(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.reveal("inside")
-    page.document.select([0])
-    d.until(lambda: page.document.inside is not None and page.document.inside.relax)
-    assert "R.nn.conv2d" in page.inside.texts["relax"].toPlainText()
-    assert "prim_func" in page.inside.texts["tir"].toPlainText()
-    assert page.inside.texts["relax"].textCursor().selectedText() == "conv2d"
-    step = page.inside.plan.topLevelItem(1)
+    page.docks.reveal("inside")
+    page.document.selection.select([0])
+    d.until(
+        lambda: page.document.questions.inside is not None and page.document.questions.inside.relax
+    )
+    assert "R.nn.conv2d" in page.panels.inside.texts["relax"].toPlainText()
+    assert "prim_func" in page.panels.inside.texts["tir"].toPlainText()
+    assert page.panels.inside.texts["relax"].textCursor().selectedText() == "conv2d"
+    step = page.panels.inside.plan.topLevelItem(1)
     assert "brgconv" in step.text(1)
-    page.inside.plan.itemClicked.emit(step, 0)
-    assert page.document.selection == {step.data(0, Qt.ItemDataRole.UserRole)[0]}
+    page.panels.inside.plan.itemClicked.emit(step, 0)
+    assert page.document.selection.operators == {step.data(0, Qt.ItemDataRole.UserRole)[0]}
 
 
 def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    before = len(page.document.candidates)
-    page.document.select([3, 4])
-    assert not any(c.nodes == (3, 4) for c in page.document.candidates.values())
+    before = len(page.document.costs.candidates)
+    page.document.selection.select([3, 4])
+    assert not any(c.nodes == (3, 4) for c in page.document.costs.candidates.values())
     d.trigger("measure")
-    d.until(lambda: any(c.nodes == (3, 4) for c in page.document.candidates.values()))
-    assert len(page.document.candidates) == before + 3
-    d.until(lambda: any(r.nodes == (3, 4) for r in page.candidates.model.rows))
+    d.until(lambda: any(c.nodes == (3, 4) for c in page.document.costs.candidates.values()))
+    assert len(page.document.costs.candidates) == before + 3
+    d.until(lambda: any(r.nodes == (3, 4) for r in page.panels.candidates.model.rows))
 
 
 def test_cells_are_copied_and_csv_keeps_full_numbers(drive, qapp) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    table = page.outline.partitions.table
+    table = page.panels.partitions.table
     table.selectRow(0)
     table.copy()
     assert "\t" in qapp.clipboard().text()
-    rows = list(csv.reader(io.StringIO(page.outline.partitions.model.as_csv())))
+    rows = list(csv.reader(io.StringIO(page.panels.partitions.model.as_csv())))
     assert rows[0][1] == "Cost (us)"
-    first = page.outline.partitions.model.rows[int(page.outline.partitions.model.order[0])]
+    first = page.panels.partitions.model.rows[int(page.panels.partitions.model.order[0])]
     assert float(rows[1][1]) == first.estimated_us
 
 
@@ -287,20 +297,20 @@ def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    table = page.outline.partitions.table
+    table = page.panels.partitions.table
     model = table.rows_model
     clipboard = qapp.clipboard()
 
     def shown(row: int, column: int) -> str:
         return model.data(model.index(row, column))
 
-    page.reveal("partitions")
+    page.docks.reveal("partitions")
     cell = model.index(1, 1)
     table.setFocus()
     d.qtbot.mouseClick(
         table.viewport(), Qt.MouseButton.LeftButton, pos=table.visualRect(cell).center()
     )
-    assert page.document.selection == set(model.row(cell).nodes), "a cell chooses its row"
+    assert page.document.selection.operators == set(model.row(cell).nodes), "a cell chooses its row"
     assert table.selectionModel().selectedIndexes() == [cell], "and stays the only selected cell"
     table.copying.copy_action.trigger()
     assert clipboard.text() == shown(1, 1)
@@ -331,9 +341,9 @@ def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
     assert len(views) >= 9
     for view in views:
         assert view.findChild(Copying) is not None, view.objectName()
-    matrix = page.runs.transitions.matrix
+    matrix = page.panels.runs.transitions.matrix
     matrix.setCurrentCell(0, 1)
-    page.runs.transitions.matrix.copying.copy_action.trigger()
+    page.panels.runs.transitions.matrix.copying.copy_action.trigger()
     assert qapp.clipboard().text() == matrix.item(0, 1).text()
 
 

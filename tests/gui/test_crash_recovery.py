@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -28,35 +29,35 @@ def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive,
         "0.02",
     )
     page = d.open("resnet50.onnx")
-    page.run()
+    page.runs.start()
     d.until(lambda: d.window.banner.isVisible())
     text = d.window.banner.label.text()
     assert "The engine crashed" in text and "while measuring" in text
     assert "What was measured is kept" in text
-    assert not page.document.running and not page.strip.isVisible()
-    assert len(page.picture.rectangles) == 177, "the picture stays"
-    kept = len(page.document.costs)
+    assert not page.document.execution.running and not page.strip.isVisible()
+    assert len(page.picture.drawn.rectangles) == 177, "the picture stays"
+    kept = len(page.document.costs.by_candidate)
     assert kept >= 60
     d.window.banner.action.click()
     d.until(lambda: page.document.handle != "")
     assert not d.window.banner.isVisible()
     d.run(page)
-    assert page.document.shown.placement.measured_us is not None
+    assert page.document.placement.shown.placement.measured_us is not None
 
 
 def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> None:
     d = drive("--model", "resnet", "--slow", "0.05")
     page = d.open("resnet50.onnx")
-    page.document.select([0, 1, 2])
-    page.pin_to("tvm")
-    page.run()
-    d.until(lambda: len(page.document.costs) > 30)
+    page.document.selection.select([0, 1, 2])
+    page.pins.pin_to("tvm")
+    page.runs.start()
+    d.until(lambda: len(page.document.costs.by_candidate) > 30)
     os.kill(d.window.client.process_id, signal.SIGKILL)
     d.until(lambda: d.window.banner.isVisible())
     d.trigger("restart")
     d.until(lambda: page.document.handle != "" and page.document.operators is not None)
-    assert [p.nodes for p in page.document.pins] == [(0, 1, 2)], "pins survive the engine"
-    d.until(lambda: not page.document.running)
+    assert [p.nodes for p in page.document.pins.current] == [(0, 1, 2)], "pins survive the engine"
+    d.until(lambda: not page.document.execution.running)
 
 
 def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) -> None:
@@ -66,7 +67,7 @@ def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) ->
     d = drive("--hang", "explain")
     page = d.open()
     d.run(page)
-    page.document.select([0])
+    page.document.selection.select([0])
     ticks = []
     timer = QTimer(interval=20)
     timer.timeout.connect(lambda: ticks.append(1))
@@ -75,8 +76,8 @@ def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) ->
     # However slow the machine is, the loop turns on while the answer never comes.
     d.until(lambda: len(ticks) > 15)
     timer.stop()
-    assert page.document.explanation is None, "the question is still open"
-    assert page.candidates.model.rowCount() > 0, "other questions are answered"
+    assert page.document.questions.explanation is None, "the question is still open"
+    assert page.panels.candidates.model.rowCount() > 0, "other questions are answered"
     assert not d.window.banner.isVisible(), "it still answers pings"
 
 
@@ -88,7 +89,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     d = drive()
     page = d.open()
     os.kill(d.window.client.process_id, signal.SIGSTOP)
-    page.document.ask_preflight(page.run_settings.settings())
+    page.document.execution.ask_preflight(page.panels.run_settings.settings())
     d.until(lambda: d.window.banner.isVisible(), 8000)
     assert "does not answer" in d.window.banner.label.text()
     d.window.banner.action.click()
@@ -114,7 +115,7 @@ def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
     d.run(page)
     timer.stop()
     assert longest[0] < 5.0
-    assert len(page.document.log) <= 2000
+    assert len(page.document.log.lines) <= 2000
 
 
 def test_an_engine_of_another_version_is_refused_with_a_sentence(drive) -> None:
@@ -128,90 +129,97 @@ def test_noise_between_messages_goes_to_the_log(drive) -> None:
     d = drive("--noise")
     page = d.open()
     d.run(page)
-    assert page.document.shown is not None
+    assert page.document.placement.shown is not None
 
 
 def test_a_program_that_does_not_exist_is_named(drive) -> None:
     d = drive(start=False)
     d.window.client.connection = Connection("command", "/no/such/engine")
-    d.window.start_engine()
+    d.window.engine.start()
     d.until(lambda: d.window.banner.isVisible())
     assert "/no/such/engine not found" in d.window.banner.label.text()
-    d.window.open_path(d.model())
-    d.until(lambda: d.window.pages == [])
+    d.window.documents.open_path(d.model())
+    d.until(lambda: d.window.documents.pages == [])
     assert d.window.banner.isVisible() and "restart it" in d.window.banner.label.text()
 
 
 def test_an_error_of_one_request_is_said_and_the_rest_works(drive) -> None:
     d = drive("--fail", "run.start")
     page = d.open()
-    page.run()
+    page.runs.start()
     d.until(lambda: page.banner.isVisible())
     assert "run.start failed" in page.banner.label.text()
-    assert not page.document.running
+    assert not page.document.execution.running
 
 
 def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.document.select([0])
-    page.pin_never("tvm")
-    assert page.document.unsaved and d.window.tabs.tabText(0).endswith("•")
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
+    assert page.document.unsaved and d.window.documents.tabs.tabText(0).endswith("•")
     asked = []
-    monkeypatch.setattr(d.window, "ask_discard", lambda names: asked.append(names) or False)
-    d.window.close_document(0)
-    assert asked == ["small.onnx"] and d.window.pages == [page]
+    monkeypatch.setattr(
+        d.window.documents, "ask_discard", lambda names: asked.append(names) or False
+    )
+    d.window.documents.close(0)
+    assert asked == ["small.onnx"] and d.window.documents.pages == [page]
     path = str(d.folder / "mine.collage")
     page.document.session_path = path
     d.trigger("save")
     d.until(lambda: not page.document.unsaved)
-    d.window.close_document(0)
-    assert len(asked) == 1 and d.window.pages == []
-    again = d.window.open_path(path)
-    d.until(lambda: again.document.shown is not None)
-    assert [p.kind for p in again.document.pins] == ["never"]
+    d.window.documents.close(0)
+    assert len(asked) == 1 and d.window.documents.pages == []
+    again = d.window.documents.open_path(path)
+    d.until(lambda: again.document.placement.shown is not None)
+    assert [p.kind for p in again.document.pins.current] == ["never"]
 
 
 def test_nothing_is_asked_when_nothing_would_be_lost(drive, monkeypatch) -> None:
     d = drive()
     d.open()
     monkeypatch.setattr(QMessageBox, "question", lambda *a: pytest.fail("asked"))
-    d.window.close_document(0)
-    assert d.window.pages == []
+    d.window.documents.close(0)
+    assert d.window.documents.pages == []
 
 
 def test_work_lost_in_a_crash_is_offered_back(drive, monkeypatch) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
-    page.pin_never("tvm")
-    d.window.autosave()
-    copies = list(d.window._copies.values())
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
+    d.window.recovery.save_all()
+    copies = list(d.window.recovery.copies.values())
     d.until(lambda: copies and copies[0].session.exists())
     assert recovery.left_behind() == [], "this window lives"
     # As if it had died: the kernel lets go of its locks.
-    recovery._OPEN[-1].close()
-    d.window._copies.clear()
+    recovery._OPEN[-1].release()
+    d.window.recovery.copies.clear()
     found = recovery.left_behind()
     assert [c.source for c in found] == [page.document.path]
-    d.window._remove(page)
+    d.window.documents.remove(page)
     d.window.welcome.show_lost(found)
     d.window.welcome.recover_wanted.emit(found[0])
-    again = d.window.current
-    d.until(lambda: again.document.pins != ())
-    assert again.document.pins[0].kind == "never" and again.document.unsaved
+    again = d.window.documents.current
+    d.until(lambda: again.document.pins.current != ())
+    assert again.document.pins.current[0].kind == "never" and again.document.unsaved
     d.until(lambda: recovery.left_behind() == [])
 
 
 def test_autosave_follows_a_pin(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
-    page.pin_never("tvm")
-    d.until(lambda: d.window._copies and next(iter(d.window._copies.values())).session.exists())
-    copy = d.window._copies[page.document.key]
-    d.window._remove(page)
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
+    d.until(
+        lambda: (
+            d.window.recovery.copies
+            and next(iter(d.window.recovery.copies.values())).session.exists()
+        )
+    )
+    copy = d.window.recovery.copies[page.document]
+    d.window.documents.remove(page)
     assert not copy.session.exists() and not copy.note.exists()
 
 
@@ -254,8 +262,6 @@ def test_text_stands_out_from_its_background_in_every_theme() -> None:
 
 def test_every_action_is_in_a_menu_in_the_palette_and_in_the_help(drive) -> None:
     from collage_gui.actions import ACTIONS
-    from collage_gui.document_window import DocumentWindow
-    from collage_gui.main_window import MainWindow
 
     d = drive()
     page = d.open()
@@ -265,8 +271,8 @@ def test_every_action_is_in_a_menu_in_the_palette_and_in_the_help(drive) -> None
     keys: dict[str, str] = {}
     for spec in ACTIONS:
         assert f"action-{spec.id}" in in_menus
-        owner = DocumentWindow if spec.run.startswith(".") else MainWindow
-        assert callable(getattr(owner, spec.run.lstrip("."))), spec.id
+        owner = page if spec.on_page else d.window
+        assert callable(attrgetter(spec.method)(owner)), spec.id
         for key in spec.keys:
             assert key not in keys, f"{key}: {spec.id} and {keys.get(key)}"
             keys[key] = spec.id
@@ -277,7 +283,7 @@ def test_every_action_is_in_a_menu_in_the_palette_and_in_the_help(drive) -> None
     assert "Fit the graph" in palette.list.item(0).text()
     page.view.zoom(3.0)
     palette.choose()
-    assert page.view.visible_area().contains(page.picture.bounds.adjusted(5, 5, -5, -5))
+    assert page.view.visible_area().contains(page.picture.drawn.bounds.adjusted(5, 5, -5, -5))
     d.window.show_shortcuts()
     help_page = d.window.findChild(QDialog, "shortcutsPage")
     text = help_page.findChild(QDialog.__mro__[1], "shortcutsText").toPlainText()
@@ -330,8 +336,8 @@ def test_an_engine_over_ssh_gets_the_model_by_value(drive, tmp_path, monkeypatch
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
     d = drive(start=False)
-    d.window.connect_to("ssh:elsewhere")
-    d.until(lambda: bool(d.window.states))
+    d.window.engine.connect_to("ssh:elsewhere")
+    d.until(lambda: bool(d.window.engine.states))
     page = d.open()
     assert page.document.model.path == "small.onnx", "by name, not by a path of this machine"
     assert "scripted-host" in d.window.device.text() and "ssh elsewhere" in d.window.device.text()
@@ -341,9 +347,9 @@ def test_another_connection_reopens_the_documents(drive) -> None:
     d = drive()
     page = d.open()
     old = d.window.client.process_id
-    d.window.connect_to(d.window.connection.text)
+    d.window.engine.connect_to(d.window.client.connection.text)
     d.until(lambda: page.document.handle != "" and d.window.client.process_id != old)
-    d.window.connect_to("nonsense")
+    d.window.engine.connect_to("nonsense")
     assert "a connection is local" in d.window.banner.label.text()
 
 
@@ -358,27 +364,27 @@ def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.reveal("settings")
-    listing = page.run_settings.toolchains
+    page.docks.reveal("settings")
+    listing = page.panels.run_settings.toolchains
     listing.setCurrentRow(0)
     listing.setFocus()
-    before = page.document.shown
+    before = page.document.placement.shown
     d.qtbot.keyClick(listing, Qt.Key.Key_Space)
     assert listing.item(0).checkState() == Qt.CheckState.Unchecked
-    assert page.document.shown is before and not page.document.searching
-    page.candidates.filter.setFocus()
-    d.qtbot.keyClicks(page.candidates.filter, "kfp 1")
-    assert page.candidates.filter.text() == "kfp 1" and page.document.pins == ()
+    assert page.document.placement.shown is before and not page.document.execution.searching
+    page.panels.candidates.filter.setFocus()
+    d.qtbot.keyClicks(page.panels.candidates.filter, "kfp 1")
+    assert page.panels.candidates.filter.text() == "kfp 1" and page.document.pins.current == ()
     page.view.setFocus()
-    page.document.select([0])
-    d.window._update()
+    page.document.selection.select([0])
+    d.window.refresh()
     d.qtbot.keyClick(page.view, Qt.Key.Key_2)
-    assert page.mode == "cost"
+    assert page.picture.mode == "cost"
     d.qtbot.keyClick(page.view, Qt.Key.Key_K)
-    assert [p.kind for p in page.document.pins] == ["exactly"]
+    assert [p.kind for p in page.document.pins.current] == ["exactly"]
     d.qtbot.keyClick(page.view, Qt.Key.Key_Delete)
-    assert page.document.pins == ()
-    d.until(lambda: not page.document.searching)
-    shown = page.document.shown
+    assert page.document.pins.current == ()
+    d.until(lambda: not page.document.execution.searching)
+    shown = page.document.placement.shown
     d.qtbot.keyClick(page.view, Qt.Key.Key_Space)
-    d.until(lambda: page.document.shown is not shown)
+    d.until(lambda: page.document.placement.shown is not shown)

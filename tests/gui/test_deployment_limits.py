@@ -10,8 +10,9 @@ from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.document.comparison import Reference
+from collage_gui.document.execution import infeasible_sentence
 from collage_gui.panels.toolchain_list import ToolchainList
-from collage_gui.session import Reference
 
 
 def _texts(table: QTreeWidget) -> dict[tuple[str, str], list[str]]:
@@ -30,7 +31,7 @@ def _texts(table: QTreeWidget) -> dict[tuple[str, str], list[str]]:
 def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     d = drive()
     page = d.open()
-    panel = page.run_settings
+    panel = page.panels.run_settings
     assert panel.settings().allow_runtimes == () and panel.settings().max_artifact_bytes == 0
     for action in panel.limits._menu.actions():
         if action.data() in ("tvm", "onednn"):
@@ -48,12 +49,12 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     assert "TVM" in panel.limits.runtimes.text() and "oneDNN" in panel.limits.runtimes.text()
 
     d.run(page)
-    assert page.document.settings.max_runtimes == 2, "the run was started with them"
-    page.document.settings = RunSettings()
-    page.document.settings_restored.emit()
+    assert page.document.execution.settings.max_runtimes == 2, "the run was started with them"
+    page.document.execution.settings = RunSettings()
+    page.document.execution.settings_restored.emit()
     assert panel.settings().licences == () and panel.limits.runtimes.text().startswith("any")
-    page.document.settings = wanted
-    page.document.settings_restored.emit()
+    page.document.execution.settings = wanted
+    page.document.execution.settings_restored.emit()
     again = panel.settings()
     for field in ("allow_runtimes", "max_runtimes", "max_artifact_bytes", "licences", "measure"):
         assert getattr(again, field) == getattr(wanted, field), field
@@ -65,7 +66,7 @@ def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
     d.run(page)
     d.run(page)
     document = page.document
-    first, second = document.runs
+    first, second = document.runs.all
     second.limits = [
         LimitVerdict(
             constraint="max_runtimes",
@@ -77,13 +78,13 @@ def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
     ]
     second.memory = MemoryUse(seen=MemorySeen(load_peak_bytes=3 << 20, run_peak_bytes=2 << 20))
     second.accuracy = Accuracy(precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=2e-3)
-    document.show_run(second.id)
-    found = _texts(page.runs.facts)
+    document.runs.show(second.id)
+    found = _texts(page.panels.runs.facts)
     assert found["Limits", "at most 1 runtime"] == ["honoured, costs 11 us (2.0 %)"]
     assert found["Memory", "largest while loading"] == ["3.00 MiB"]
     assert found["Accuracy", "tolerance"] == ["0.01, kept on 4 sets of inputs"]
-    document.set_reference(Reference("run", first.id))
-    found = _texts(page.runs.facts)
+    document.comparison.set_reference(Reference("run", first.id))
+    found = _texts(page.panels.runs.facts)
     assert found["Memory", "largest while loading"] == ["3.00 MiB", "–"]
     assert len(found["Candidates", "found"]) == 2
 
@@ -92,11 +93,11 @@ def test_partitions_tell_configuration_precision_and_formats(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    table = page.outline.partitions.table
-    titles = [column.title for column in page.outline.partitions.model.columns]
+    table = page.panels.partitions.table
+    titles = [column.title for column in page.panels.partitions.model.columns]
     precision, formats = titles.index("Precision"), titles.index("Formats")
     assert table.isColumnHidden(precision) and table.isColumnHidden(formats)
-    shown = page.document.shown
+    shown = page.document.placement.shown
     first, *rest = shown.placement.partitions
     first = msgspec.structs.replace(
         first, config={"tuned": "yes"}, precision="bfloat16", max_rel_error=2e-3, gives={0: "nhwc"}
@@ -104,20 +105,23 @@ def test_partitions_tell_configuration_precision_and_formats(drive) -> None:
     placement = msgspec.structs.replace(shown.placement, partitions=(first, *rest))
     page.document.show_placement(placement, "changed")
     assert not table.isColumnHidden(precision) and not table.isColumnHidden(formats)
-    model = page.outline.partitions.model
+    model = page.panels.partitions.model
     row = model.place_of(lambda r: r.id == first.id)
     cells = [model.index(row, at).data() for at in (0, precision, formats)]
     assert cells[0].endswith("tuned=yes") and cells[1:] == ["bf16", "gives nhwc"]
 
 
-def test_a_search_that_finds_nothing_names_what_forbids_it(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.infeasible = {"reason": "no cover keeps to at most 1 MB"}
-    page.document.settings = RunSettings(max_artifact_bytes=10**6)
-    assert page.document.infeasible_text == (
-        "No placement satisfies the limits: no cover keeps to at most 1 MB"
+def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:
+    reason = {"reason": "no placement keeps to at most 1 MB"}
+    limited = RunSettings(max_artifact_bytes=10**6)
+    assert infeasible_sentence(reason, limited, pinned=False) == (
+        "No placement satisfies the limits: no placement keeps to at most 1 MB"
+    )
+    assert infeasible_sentence(reason, limited, pinned=True).startswith(
+        "No placement satisfies the pins and the limits: "
+    )
+    assert infeasible_sentence({"pins": "a=tvm"}, RunSettings(), pinned=True) == (
+        "No placement satisfies the pins: pins: a=tvm"
     )
 
 

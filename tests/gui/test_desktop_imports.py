@@ -69,9 +69,3 @@ def test_void_calls_do_not_eat_references_of_none(qtbot) -> None:
     for _ in range(200):
         widget.setWindowTitle("x")
     assert abs(sys.getrefcount(None) - before) < 50
-
-
-def test_every_file_of_the_desktop_is_short() -> None:
-    for path in (ROOT / "collage_gui").rglob("*.py"):
-        lines = len(path.read_text().splitlines())
-        assert lines < 480, f"{path.name} has {lines} lines"

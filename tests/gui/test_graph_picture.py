@@ -7,29 +7,29 @@ from itertools import combinations
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 
-from collage_engine.drawing.looks import LegendEntry
+from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.palette import toolchain_look
 from collage_gui.graph_view.legend import Legend
-from collage_gui.graph_view.view import isolate
+from collage_gui.graph_view.view import boxes_outside
 
 
 def box_of(page, operator: int) -> int:
-    return page.picture.scene.display.box_of[operator]
+    return page.picture.drawn.scene.display.box_of[operator]
 
 
 def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
     d = drive("--model", "resnet")
     page = d.open("resnet50.onnx")
     d.run(page)
-    before = list(page.picture.scene.layout.places)
+    before = list(page.picture.drawn.scene.layout.places)
     seen = {}
-    for mode in ("toolchain", "cost", "gain", "in-place", "state", "device", "changes"):
+    for mode in ("toolchain", "cost", "gain", "in-model", "state", "device", "changes"):
         d.trigger(f"colour_{mode.replace('-', '_')}")
-        assert page.mode == mode
-        seen[mode] = tuple(look.colour for look in page.picture.looks)
-        assert page.picture.legend
-        assert d.window.colour.currentData() == mode
-    assert page.picture.scene.layout.places == before
+        assert page.picture.mode == mode
+        seen[mode] = tuple(look.colour for look in page.picture.drawn.styles)
+        assert page.picture.drawn.legend
+        assert d.window.toolbar.colour.currentData() == mode
+    assert page.picture.drawn.scene.layout.places == before
     assert len(set(seen.values())) >= 5
 
 
@@ -37,11 +37,11 @@ def test_boxes_tell_the_toolchain_by_letters_and_pattern_too(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    for operator, partition in page.document.partitions.items():
-        look = page.picture.looks[box_of(page, operator)]
+    for operator, partition in page.document.placement.partitions.items():
+        look = page.picture.drawn.styles[box_of(page, operator)]
         tags = {"tvm": "TV", "onnxruntime": "OR", "onednn": "DN"}
         assert look.tag == tags[partition.toolchain]
-    patterns = {look.tag: look.pattern for look in page.picture.looks if look.tag}
+    patterns = {look.tag: look.pattern for look in page.picture.drawn.styles if look.tag}
     assert len(set(patterns.values())) == len(patterns)
 
 
@@ -51,14 +51,16 @@ def test_clicking_selects_shift_adds_and_a_rubber_band_selects_an_area(drive) ->
     view = page.view
 
     def at(operator):
-        return view.to_view(page.picture.rectangles[box_of(page, operator)].center()).toPoint()
+        return view.to_view(
+            page.picture.drawn.rectangles[box_of(page, operator)].center()
+        ).toPoint()
 
     d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at(0))
-    assert page.document.selection == {0}
+    assert page.document.selection.operators == {0}
     d.qtbot.mouseClick(
         view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(1)
     )
-    assert page.document.selection == {0, 1}
+    assert page.document.selection.operators == {0, 1}
     corner = view.viewport().rect().bottomRight() - QPoint(2, 2)
     d.qtbot.mousePress(
         view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, QPoint(2, 2)
@@ -67,9 +69,9 @@ def test_clicking_selects_shift_adds_and_a_rubber_band_selects_an_area(drive) ->
     d.qtbot.mouseRelease(
         view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, corner
     )
-    assert page.document.selection == frozenset(range(19))
+    assert page.document.selection.operators == frozenset(range(19))
     d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
-    assert page.document.selection == frozenset()
+    assert page.document.selection.operators == frozenset()
 
 
 def test_zoom_keeps_the_point_under_the_pointer(drive) -> None:
@@ -81,20 +83,20 @@ def test_zoom_keeps_the_point_under_the_pointer(drive) -> None:
     after = page.view.to_scene(where)
     assert (before - after).manhattanLength() < 1e-6
     page.view.fit()
-    assert page.view.visible_area().contains(page.picture.bounds.adjusted(5, 5, -5, -5))
+    assert page.view.visible_area().contains(page.picture.drawn.bounds.adjusted(5, 5, -5, -5))
 
 
 def test_arrows_walk_along_edges(drive) -> None:
     d = drive()
     page = d.open()
     page.view.setFocus()
-    page.document.select([0])
+    page.document.selection.select([0])
     d.qtbot.keyClick(page.view, Qt.Key.Key_Down)
-    assert page.document.selection == {1}
+    assert page.document.selection.operators == {1}
     d.qtbot.keyClick(page.view, Qt.Key.Key_Up)
-    assert page.document.selection == {0}
+    assert page.document.selection.operators == {0}
     d.trigger("consumer")
-    assert page.document.selection == {1}
+    assert page.document.selection.operators == {1}
 
 
 def test_search_finds_text_and_regular_expressions_and_counts(drive) -> None:
@@ -107,10 +109,10 @@ def test_search_finds_text_and_regular_expressions_and_counts(drive) -> None:
     conv = list(bar.found)
     assert bar.count.text() == f"{len(conv)} found" and conv
     d.qtbot.keyClick(bar.text, Qt.Key.Key_Return)
-    assert page.document.primary == conv[0]
+    assert page.document.selection.primary == conv[0]
     assert bar.count.text().startswith("1 of ")
     d.qtbot.keyClick(bar.text, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
-    assert page.document.primary == conv[-1]
+    assert page.document.selection.primary == conv[-1]
     bar.regular.setChecked(True)
     bar.text.setText(r"conv[13]/Conv$")
     bar.search()
@@ -124,56 +126,60 @@ def test_search_finds_text_and_regular_expressions_and_counts(drive) -> None:
 def test_all_of_one_operator_are_highlighted(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
+    page.document.selection.select([0])
     d.trigger("same_operator")
     ops = [c.op for c in page.document.operators.calls]
-    assert page.view.marks.found == {box_of(page, n) for n, op in enumerate(ops) if op == ops[0]}
+    assert page.view.marks.highlighted == {
+        box_of(page, n) for n, op in enumerate(ops) if op == ops[0]
+    }
 
 
 def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
     d.run(page)
-    full = len(page.picture.rectangles)
+    full = len(page.picture.drawn.rectangles)
     d.trigger("collapse_partitions")
-    d.until(lambda: not page._layouts.busy and len(page.picture.rectangles) < full)
-    groups = [b for b in page.picture.scene.display.boxes if b.kind == "group"]
-    many = [p for p in page.document.shown.placement.partitions if len(p.nodes) > 1]
+    d.until(lambda: not page.picture.busy and len(page.picture.drawn.rectangles) < full)
+    groups = [b for b in page.picture.drawn.scene.display.boxes if b.kind == "group"]
+    many = [p for p in page.document.placement.shown.placement.partitions if len(p.nodes) > 1]
     assert len(groups) == len(many)
-    shares = [look.share for look in page.picture.looks if look.kind == "group"]
+    shares = [look.share for look in page.picture.drawn.styles if look.kind == "group"]
     assert all(share is not None and 0 < share < 1 for share in shares)
-    first = next(n for n, b in enumerate(page.picture.scene.display.boxes) if b.kind == "group")
-    members = page.picture.scene.display.boxes[first].members
+    first = next(
+        n for n, b in enumerate(page.picture.drawn.scene.display.boxes) if b.kind == "group"
+    )
+    members = page.picture.drawn.scene.display.boxes[first].members
     page.view.box_opened.emit(first)
     d.until(
         lambda: (
-            not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, members[0])].kind == "operator"
+            not page.picture.busy
+            and page.picture.drawn.scene.display.boxes[box_of(page, members[0])].kind == "operator"
         )
     )
     d.trigger("expand_all")
-    d.until(lambda: not page._layouts.busy and len(page.picture.rectangles) == full)
+    d.until(lambda: not page.picture.busy and len(page.picture.drawn.rectangles) == full)
 
 
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
-    page.document.select([20])
+    page.document.selection.select([20])
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_Backspace)
     d.until(
         lambda: (
-            not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "group"
+            not page.picture.busy
+            and page.picture.drawn.scene.display.boxes[box_of(page, 20)].kind == "group"
         )
     )
-    page.document.select([20])
+    page.document.selection.select([20])
     page.view.boxes_selected.emit({box_of(page, 20)}, box_of(page, 20))
     d.qtbot.keyClick(page.view, Qt.Key.Key_Return)
     d.until(
         lambda: (
-            not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, 20)].kind == "operator"
+            not page.picture.busy
+            and page.picture.drawn.scene.display.boxes[box_of(page, 20)].kind == "operator"
         )
     )
 
@@ -182,27 +188,27 @@ def test_a_large_model_opens_collapsed_and_search_opens_what_it_finds(drive) -> 
     d = drive()
     page = d.open("large.onnx")
     assert page.document.operators.count > 10_000
-    assert len(page.picture.rectangles) < 450
+    assert len(page.picture.drawn.rectangles) < 450
     wanted = next(
         n for n, c in enumerate(page.document.operators.calls) if "layer.100/mlp" in c.name
     )
-    page.go_to(wanted)
+    page.picture.go_to(wanted)
     d.until(
         lambda: (
-            not page._layouts.busy
-            and page.picture.scene.display.boxes[box_of(page, wanted)].kind == "operator"
+            not page.picture.busy
+            and page.picture.drawn.scene.display.boxes[box_of(page, wanted)].kind == "operator"
         )
     )
-    assert page.document.selection == {wanted}
-    assert page.picture.scene.jumps_out, "the mask's edges are jumps"
+    assert page.document.selection.operators == {wanted}
+    assert page.picture.drawn.scene.jumps_out, "the mask's edges are jumps"
 
 
 def test_a_jump_stub_leads_to_the_other_end(drive) -> None:
     d = drive()
     page = d.open("large.onnx")
-    box, others = next((b, o) for b, o in page.picture.scene.jumps_in.items() if len(o) == 1)
-    r = page.picture.rectangles[box]
-    stub = page.picture.jump_at(QPointF(r.right() + 12, r.top() + 6))
+    box, others = next((b, o) for b, o in page.picture.drawn.scene.jumps_in.items() if len(o) == 1)
+    r = page.picture.drawn.rectangles[box]
+    stub = page.picture.drawn.jump_at(QPointF(r.right() + 12, r.top() + 6))
     assert stub == (box, "in")
     page.view.go_to(others[0])
     assert page.view.marks.primary == others[0]
@@ -212,21 +218,21 @@ def test_horizontal_orientation_lays_out_sideways(drive) -> None:
     d = drive()
     page = d.open()
     d.preferences.set("fold", False)
-    d.until(lambda: not page._layouts.busy)
-    assert page.picture.scene.height > page.picture.scene.width
+    d.until(lambda: not page.picture.busy)
+    assert page.picture.drawn.scene.height > page.picture.drawn.scene.width
     d.trigger("horizontal")
-    d.until(lambda: not page._layouts.busy and page.picture.scene.orientation == "horizontal")
-    assert page.picture.scene.width > page.picture.scene.height
+    d.until(lambda: not page.picture.busy and page.picture.drawn.scene.orientation == "horizontal")
+    assert page.picture.drawn.scene.width > page.picture.drawn.scene.height
 
 
 def test_the_legend_isolates_one_toolchain(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    entry = page.picture.legend[0]
+    entry = page.picture.drawn.legend[0]
     page.view.legend.choose(entry)
     dimmed = page.view.marks.dimmed
-    assert dimmed == isolate(page.picture, entry) and dimmed
+    assert dimmed == boxes_outside(page.picture.drawn, entry) and dimmed
     page.view.legend.choose(entry)
     assert not page.view.marks.dimmed
 
@@ -238,7 +244,7 @@ def test_the_minimap_moves_the_view(drive) -> None:
     assert page.view.minimap.isVisible()
     d.qtbot.mouseClick(page.view.minimap, Qt.MouseButton.LeftButton, pos=QPoint(2, 2))
     centre = page.view.visible_area().center()
-    assert abs(centre.x() - page.picture.bounds.left()) < 60
+    assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
@@ -247,14 +253,14 @@ def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
     page = d.open()
     d.run(page)
     d.preferences.set("theme", theme)
-    image = page.view.image(page.picture.bounds, 1.0)
+    image = page.view.image(page.picture.drawn.bounds, 1.0)
     colours = {
         image.pixelColor(x, y).name()
         for x in range(0, image.width(), 3)
         for y in range(0, image.height(), 3)
     }
     assert d.theme.colours.canvas in colours
-    wanted = {look.colour for look in page.picture.looks if look.tag}
+    wanted = {look.colour for look in page.picture.drawn.styles if look.tag}
     assert wanted and wanted <= colours
 
 
@@ -290,7 +296,7 @@ def test_the_legend_has_room_for_every_toolchain(drive) -> None:
     legend = Legend(page)
     for width in (320, 700, 1400):
         legend.resize(width, 20)
-        legend.show_entries(entries, page.view.legend._style)
+        legend.show_entries(entries, page.view.legend._theme)
         rows = legend._rows
         assert [row.entry.label for row in rows] == [look.title for look in looks.values()]
         for row in rows:

@@ -12,10 +12,10 @@ def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
     path = d.model()
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *a, **k: ([path], ""))
     d.trigger("open")
-    page = d.window.current
-    d.until(lambda: page.picture is not None)
-    assert len(page.picture.rectangles) == 21
-    assert d.window.tabs.tabText(0) == "small.onnx"
+    page = d.window.documents.current
+    d.until(lambda: page.picture.drawn is not None)
+    assert len(page.picture.drawn.rectangles) == 21
+    assert d.window.documents.tabs.tabText(0) == "small.onnx"
     assert "19 operators" in d.window.selection_text.text()
 
 
@@ -31,38 +31,38 @@ def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:
         Qt.KeyboardModifier.NoModifier,
     )
     d.window.dropEvent(event)
-    assert d.window.tabs.count() == 1
-    d.until(lambda: d.window.current.picture is not None)
+    assert d.window.documents.tabs.count() == 1
+    d.until(lambda: d.window.documents.current.picture is not None)
 
 
 def test_a_file_that_cannot_be_opened_says_why_and_the_work_stays(drive) -> None:
     d = drive()
     page = d.open()
-    d.window.open_path(d.model("broken.onnx"))
+    d.window.documents.open_path(d.model("broken.onnx"))
     d.until(lambda: d.window.banner.isVisible())
     assert "broken.onnx is not an ONNX file" in d.window.banner.label.text()
-    assert d.window.pages == [page]
-    assert d.window.stack.currentWidget() is d.window.tabs
+    assert d.window.documents.pages == [page]
+    assert d.window.stack.currentWidget() is d.window.documents.tabs
 
 
 def test_recent_files_are_listed_and_open(drive) -> None:
     d = drive()
     page = d.open()
     d.until(lambda: d.preferences.recent())
-    d.window.close_document(0)
+    d.window.documents.close(0)
     assert d.window.stack.currentWidget() is d.window.welcome
-    d.window.recent_menu.actions()[0].trigger()
-    assert d.window.current is not page
-    d.until(lambda: d.window.current.picture is not None)
+    d.window.menus.recent.actions()[0].trigger()
+    assert d.window.documents.current is not page
+    d.until(lambda: d.window.documents.current.picture is not None)
 
 
 def test_the_same_file_opens_once_and_others_beside_it(drive) -> None:
     d = drive()
     first = d.open()
-    d.window.open_path(d.model())
-    assert d.window.pages == [first]
+    d.window.documents.open_path(d.model())
+    assert d.window.documents.pages == [first]
     second = d.open("resnet50.onnx")
-    assert d.window.pages == [first, second]
+    assert d.window.documents.pages == [first, second]
     assert first.document.operators.count == 19
     assert second.document.operators.count == 175
 
@@ -81,21 +81,21 @@ def test_a_changed_file_is_noticed_and_f5_reloads_it(drive) -> None:
 
 def test_an_engine_that_answers_late_does_not_block_the_window(drive) -> None:
     d = drive("--late", "model.open:1.0")
-    page = d.window.open_path(d.model())
-    assert page.picture is None and page.view.message.startswith("Reading")
-    d.window.close_document(0)
+    page = d.window.documents.open_path(d.model())
+    assert page.picture.drawn is None and page.view.message.startswith("Reading")
+    d.window.documents.close(0)
     # The answer arrives when nobody waits for it any more.
     d.qtbot.wait(1300)
-    assert d.window.pages == [] and not d.window.banner.isVisible()
+    assert d.window.documents.pages == [] and not d.window.banner.isVisible()
 
 
 def test_the_sample_on_the_welcome_page_opens(drive, monkeypatch) -> None:
     d = drive()
-    from collage_gui import window_documents
+    from collage_gui.main_window import documents
 
     sample = d.folder / "models" / "mnist.onnx"
     sample.parent.mkdir()
     sample.write_bytes(b"")
-    monkeypatch.setattr(window_documents, "asset", lambda name: d.folder / name)
+    monkeypatch.setattr(documents, "asset", lambda name: d.folder / name)
     d.qtbot.mouseClick(d.window.welcome.sample, Qt.MouseButton.LeftButton)
-    assert d.window.tabs.tabText(0) == "mnist.onnx"
+    assert d.window.documents.tabs.tabText(0) == "mnist.onnx"

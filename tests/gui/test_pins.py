@@ -17,52 +17,54 @@ def test_a_pin_is_searched_at_once_and_its_price_is_shown(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    now = page.document.partition_of(0)
-    page.document.select(now.nodes)
+    now = page.document.placement.partition_of(0)
+    page.document.selection.select(now.nodes)
     wanted = other(now.toolchain)
-    page.pin_to(wanted)
-    d.until(lambda: page.document.verdicts and page.document.verdicts[0].state == "honoured")
-    assert page.document.partition_of(0).toolchain == wanted
-    assert page.document.shown.estimated and page.document.shown.run is None
-    assert page.picture.looks[page.picture.scene.display.box_of[0]].dashed
-    price = page.document.verdicts[0].price_us
+    page.pins.pin_to(wanted)
+    d.until(
+        lambda: page.document.pins.verdicts and page.document.pins.verdicts[0].state == "honoured"
+    )
+    assert page.document.placement.partition_of(0).toolchain == wanted
+    assert page.document.placement.shown.estimated and page.document.placement.shown.run is None
+    assert page.picture.drawn.styles[page.picture.drawn.scene.display.box_of[0]].dashed
+    price = page.document.pins.verdicts[0].price_us
     assert price > 0
-    assert page.pins.model.data(page.pins.model.index(0, 2)).startswith("✓ +")
-    assert page.view.marks.pinned[page.picture.scene.display.box_of[0]] == "●"
+    assert page.panels.pins.model.data(page.panels.pins.model.index(0, 2)).startswith("✓ +")
+    assert page.view.marks.pinned[page.picture.drawn.scene.display.box_of[0]] == "●"
 
 
 def test_pins_are_undone_and_redone(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.document.select([0, 1, 2])
-    page.pin_to("tvm")
-    page.document.select([3])
-    page.pin_never("onednn")
-    assert [p.kind for p in page.document.pins] == ["on", "never"]
+    page.document.selection.select([0, 1, 2])
+    page.pins.pin_to("tvm")
+    page.document.selection.select([3])
+    page.pins.pin_never("onednn")
+    assert [p.kind for p in page.document.pins.current] == ["on", "never"]
     d.trigger("undo")
-    assert [p.kind for p in page.document.pins] == ["on"]
+    assert [p.kind for p in page.document.pins.current] == ["on"]
     d.trigger("undo")
-    assert page.document.pins == ()
+    assert page.document.pins.current == ()
     d.trigger("redo")
-    assert page.document.pins[0].nodes == (0, 1, 2)
-    assert page.document.pins[0].text.endswith("=tvm")
+    assert page.document.pins.current[0].nodes == (0, 1, 2)
+    assert page.document.pins.current[0].text.endswith("=tvm")
 
 
 def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0, 1, 2])
-    page.pin_to("tvm")
-    page.document.select([1])
-    page.pin_to("onednn")
-    assert [(p.nodes, p.toolchain) for p in page.document.pins] == [
+    page.document.selection.select([0, 1, 2])
+    page.pins.pin_to("tvm")
+    page.document.selection.select([1])
+    page.pins.pin_to("onednn")
+    assert [(p.nodes, p.toolchain) for p in page.document.pins.current] == [
         ((0, 2), "tvm"),
         ((1,), "onednn"),
     ]
-    page.document.select([0, 1])
+    page.document.selection.select([0, 1])
     d.trigger("free")
-    assert [(p.nodes, p.toolchain) for p in page.document.pins] == [((2,), "tvm")]
+    assert [(p.nodes, p.toolchain) for p in page.document.pins.current] == [((2,), "tvm")]
 
 
 def test_an_infeasible_pin_says_why(drive) -> None:
@@ -70,13 +72,17 @@ def test_an_infeasible_pin_says_why(drive) -> None:
     page = d.open()
     d.run(page)
     reshape = next(n for n, c in enumerate(page.document.operators.calls) if c.op == "reshape")
-    page.document.select([reshape])
-    page.pin_to("onednn")
-    d.until(lambda: page.document.verdicts and page.document.verdicts[0].state == "infeasible")
+    page.document.selection.select([reshape])
+    page.pins.pin_to("onednn")
+    d.until(
+        lambda: page.document.pins.verdicts and page.document.pins.verdicts[0].state == "infeasible"
+    )
     assert page.banner.isVisible()
     assert "No placement satisfies the pins" in page.banner.label.text()
-    assert "✕ infeasible" in page.pins.model.data(page.pins.model.index(0, 2))
-    assert page.document.verdicts[0].reason in page.pins.model.data(page.pins.model.index(0, 5))
+    assert "✕ infeasible" in page.panels.pins.model.data(page.panels.pins.model.index(0, 2))
+    assert page.document.pins.verdicts[0].reason in page.panels.pins.model.data(
+        page.panels.pins.model.index(0, 5)
+    )
 
 
 def test_results_older_than_the_pins_are_marked_stale(drive) -> None:
@@ -85,10 +91,10 @@ def test_results_older_than_the_pins_are_marked_stale(drive) -> None:
     page = d.open()
     d.run(page)
     assert not page.document.stale
-    page.document.select([0])
-    page.pin_never("tvm")
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
     assert page.document.stale and page.view.marks.stale
-    assert "older than the pins" in page.pins.summary.text()
+    assert "older than the pins" in page.panels.pins.summary.text()
     page.view.setFocus()
     d.trigger("search")
     d.until(lambda: not page.document.stale)
@@ -99,20 +105,22 @@ def test_keep_this_partition_pin_all_and_free_all(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.document.select([0])
+    page.document.selection.select([0])
     d.trigger("keep_partition")
-    kept = page.document.pins[0]
-    assert kept.kind == "exactly" and kept.nodes == page.document.partition_of(0).nodes
+    kept = page.document.pins.current[0]
+    assert kept.kind == "exactly" and kept.nodes == page.document.placement.partition_of(0).nodes
     d.trigger("pin_all")
-    assert len(page.document.pins) == len(page.document.shown.placement.partitions)
+    assert len(page.document.pins.current) == len(
+        page.document.placement.shown.placement.partitions
+    )
     d.trigger("free_all")
-    assert page.document.pins == ()
+    assert page.document.pins.current == ()
 
 
 def test_the_pin_menu_offers_toolchains_by_keyboard(drive, qapp) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
+    page.document.selection.select([0])
     page.view.setFocus()
     d.trigger("pin_menu")
     menu = qapp.activePopupWidget()
@@ -120,13 +128,13 @@ def test_the_pin_menu_offers_toolchains_by_keyboard(drive, qapp) -> None:
     assert [t.split("  ")[0] for t in titles] == ["TVM", "ONNX Runtime", "oneDNN"]
     d.qtbot.keyClick(menu, Qt.Key.Key_Down)
     d.qtbot.keyClick(menu, Qt.Key.Key_Return)
-    assert page.document.pins[0].toolchain == "onnxruntime"
+    assert page.document.pins.current[0].toolchain == "onnxruntime"
 
 
 def test_the_context_menu_holds_the_pins(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.select([0])
+    page.document.selection.select([0])
     menu = page.context_menu(0)
     texts = [a.text() for a in menu.actions()]
     assert {"Pin to", "Never on", "As exactly one partition", "Together"} <= set(texts)
@@ -138,10 +146,12 @@ def test_pins_apply_to_the_next_version_and_report_what_is_gone(drive) -> None:
     page = d.open()
     d.run(page)
     graph = page.document.operators
-    page.document.select([0, 1])
-    page.pin_to("tvm")
+    page.document.selection.select([0, 1])
+    page.pins.pin_to("tvm")
     content = json.loads(
-        pins_file.to_text(graph, page.document.pins, page.document.shown.placement, "small.onnx")
+        pins_file.encode(
+            graph, page.document.pins.current, page.document.placement.shown.placement, "small.onnx"
+        )
     )
     content["pins"][0]["nodes"].append("/gone/Conv")
     content["pins"].append(
@@ -155,13 +165,17 @@ def test_pins_apply_to_the_next_version_and_report_what_is_gone(drive) -> None:
     content["pins"].append({"kind": "never", "toolchain": "tvm", "nodes": ["/all/gone"]})
     path = d.folder / "pins.json"
     path.write_text(json.dumps(content))
-    page.free_all()
-    page.apply_pins(str(path))
-    assert [(p.kind, p.nodes) for p in page.document.pins] == [("on", (0, 1))]
+    page.pins.free_all()
+    page.pins.apply_file(str(path))
+    assert [(p.kind, p.nodes) for p in page.document.pins.current] == [("on", (0, 1))]
     text = page.banner.label.text()
     assert "kept without /gone/Conv" in text and "dropped, since /gone/Relu is gone" in text
     assert "its node is not in this model" in text
-    assert page.document.own_placements[-1][graph.name(0)] in ("tvm", "onnxruntime", "onednn")
+    assert page.document.execution.own_placements[-1][graph.name(0)] in (
+        "tvm",
+        "onnxruntime",
+        "onednn",
+    )
 
 
 def test_a_file_that_holds_no_pins_is_refused_with_a_sentence(drive) -> None:
@@ -169,21 +183,23 @@ def test_a_file_that_holds_no_pins_is_refused_with_a_sentence(drive) -> None:
     page = d.open()
     path = d.folder / "other.json"
     path.write_text("[1, 2]")
-    page.apply_pins(str(path))
+    page.pins.apply_file(str(path))
     assert "no file of pins" in page.banner.label.text()
-    assert page.document.pins == ()
+    assert page.document.pins.current == ()
 
 
 def test_a_placement_by_hand_becomes_a_baseline_of_the_next_run(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.document.select([0])
-    page.pin_to(other(page.document.partition_of(0).toolchain))
-    d.until(lambda: not page.document.searching)
+    page.document.selection.select([0])
+    page.pins.pin_to(other(page.document.placement.partition_of(0).toolchain))
+    d.until(lambda: not page.document.execution.searching)
     d.trigger("own_placement")
     name = page.document.operators.name(0)
-    assert page.document.own_placements[0][name] == page.document.pins[0].toolchain
+    assert (
+        page.document.execution.own_placements[0][name] == page.document.pins.current[0].toolchain
+    )
     d.run(page)
-    sent = page.document.runs[-1].settings["placements"]
-    assert sent[0][name] == page.document.pins[0].toolchain
+    sent = page.document.runs.all[-1].settings["placements"]
+    assert sent[0][name] == page.document.pins.current[0].toolchain

@@ -13,80 +13,87 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.words import DASH
+from collage_gui.document.comparison import Reference
 from collage_gui.panels.charts import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.transitions import transitions
-from collage_gui.session import Reference
 
 
 def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
     d = drive("--slow", "0.03", "--model", "resnet")
     page = d.open("resnet50.onnx")
-    d.qtbot.mouseClick(d.window.run_button, Qt.MouseButton.LeftButton)
-    d.until(lambda: page.document.progress is not None and page.document.progress.done > 40)
+    d.qtbot.mouseClick(d.window.toolbar.run_button, Qt.MouseButton.LeftButton)
+    d.until(
+        lambda: (
+            page.document.execution.progress is not None
+            and page.document.execution.progress.done > 40
+        )
+    )
     assert page.strip.isVisible()
     assert page.strip.stage.text() == "Measuring"
     assert " of 682" in page.strip.counts.text()
     assert " on " in page.strip.now.text()
-    d.until(lambda: any(c.usable for c in page.document.costs.values()))
-    assert d.window.run_button.text().endswith("Stop")
-    d.until(lambda: not page.document.running)
+    d.until(lambda: any(c.usable for c in page.document.costs.by_candidate.values()))
+    assert d.window.toolbar.run_button.text().endswith("Stop")
+    d.until(lambda: not page.document.execution.running)
     d.until(lambda: not page.strip.isVisible())
 
 
 def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     d = drive("--slow", "0.05", "--model", "resnet")
     page = d.open("resnet50.onnx")
-    page.run()
-    d.until(lambda: len(page.document.costs) > 20)
+    page.runs.start()
+    d.until(lambda: len(page.document.costs.by_candidate) > 20)
     d.qtbot.mouseClick(page.strip.cancel, Qt.MouseButton.LeftButton)
     assert page.strip.stage.text() == "Cancelling…"
-    d.until(lambda: not page.document.running, 5000)
-    assert len(page.document.costs) > 20
+    d.until(lambda: not page.document.execution.running, 5000)
+    assert len(page.document.costs.by_candidate) > 20
     assert "what was measured is kept" in page.banner.label.text()
-    before = len(page.document.costs)
+    before = len(page.document.costs.by_candidate)
     d.run(page)
-    assert len(page.document.costs) > before
+    assert len(page.document.costs.by_candidate) > before
 
 
 def test_preflight_tells_what_a_run_would_do(drive) -> None:
     d = drive()
     page = d.open()
     d.trigger("preflight")
-    d.until(lambda: page.document.preflight is not None)
-    text = page.run_settings.report.text()
+    d.until(lambda: page.document.execution.preflight is not None)
+    text = page.panels.run_settings.report.text()
     assert "candidates" in text and "already measured" in text and "Expected" in text
-    assert not page.document.running
+    assert not page.document.execution.running
 
 
 def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     d = drive("--slow", "0.15")
     page = d.open()
     d.run(page)
-    page.document.select([0])
-    page.pin_never(page.document.partition_of(0).toolchain)
-    page.run()
-    d.until(lambda: page.document.shown.run is None and not page.document.stale)
-    assert page.document.running and page.document.shown.estimated
-    assert not d.window.actions_by_id["reload"].isEnabled(), "nobody would hear how the run ended"
-    d.until(lambda: page.document.shown.run == "run-2")
-    assert not page.document.shown.estimated and not page.document.running
-    assert d.window.actions_by_id["reload"].isEnabled()
+    page.document.selection.select([0])
+    page.pins.pin_never(page.document.placement.partition_of(0).toolchain)
+    page.runs.start()
+    d.until(lambda: page.document.placement.shown.run is None and not page.document.stale)
+    assert page.document.execution.running and page.document.placement.shown.estimated
+    assert not d.window.action_set.by_id["reload"].isEnabled(), (
+        "nobody would hear how the run ended"
+    )
+    d.until(lambda: page.document.placement.shown.run == "run-2")
+    assert not page.document.placement.shown.estimated and not page.document.execution.running
+    assert d.window.action_set.by_id["reload"].isEnabled()
 
 
 def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
     d = drive()
     page = d.open()
-    assert page.run_settings.choose(("tvm", "onednn")) == []
-    d.window.threads.setValue(3)
-    d.window.budget.setValue(2)
-    settings = page.run_settings.settings()
+    assert page.panels.run_settings.choose(("tvm", "onednn")) == []
+    d.window.toolbar.threads.setValue(3)
+    d.window.toolbar.budget.setValue(2)
+    settings = page.panels.run_settings.settings()
     assert settings.toolchains == ("tvm", "onednn")
     assert settings.threads == 3 and settings.budget_s == 120.0
-    assert page.run_settings.choose(("cudnn",)) == ["cudnn"]
+    assert page.panels.run_settings.choose(("cudnn",)) == ["cudnn"]
     missing = [
-        page.run_settings.toolchains.item(n).text()
-        for n in range(page.run_settings.toolchains.count())
+        page.panels.run_settings.toolchains.item(n).text()
+        for n in range(page.panels.run_settings.toolchains.count())
     ]
     assert any("pip install openvino" in text for text in missing)
 
@@ -95,41 +102,46 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     d = drive()
     page = d.open()
     d.run(page)
-    page.run_settings.choose(("onednn", "tvm"))
-    page.run_settings.threads.setValue(3)
-    page.run_settings.budget.setValue(7)
-    page.run_settings.tune.setValue(2)
-    page.run_settings.name.setText("the newest")
-    page.document.settings = msgspec.structs.replace(
-        page.document.settings, shapes={"input": (1, 3, 32, 32)}
+    page.panels.run_settings.choose(("onednn", "tvm"))
+    page.panels.run_settings.threads.setValue(3)
+    page.panels.run_settings.budget.setValue(7)
+    page.panels.run_settings.tune.setValue(2)
+    page.panels.run_settings.name.setText("the newest")
+    page.document.execution.settings = msgspec.structs.replace(
+        page.document.execution.settings, shapes={"input": (1, 3, 32, 32)}
     )
-    page.run_settings.tolerance.setValue(1.5)
-    page.run_settings.precision.setCurrentText("bf16")
-    page.document.own_placements = ({"/fc/Gemm": "tvm"},)
+    page.panels.run_settings.tolerance.setValue(1.5)
+    page.panels.run_settings.precision.setCurrentText("bf16")
+    page.document.execution.own_placements = ({"/fc/Gemm": "tvm"},)
     d.run(page)
     path = str(d.folder / "kept.collage")
     page.document.save(path)
     d.until(lambda: not page.document.unsaved)
-    wanted = page.run_settings.settings()
+    wanted = page.panels.run_settings.settings()
 
     elsewhere = shutil.copy(path, d.folder / "copied.collage")
-    again = d.window.open_path(str(elsewhere))
+    again = d.window.documents.open_path(str(elsewhere))
     assert again is not page
-    d.until(lambda: again.document.shown is not None)
-    found = again.run_settings.settings()
+    d.until(lambda: again.document.placement.shown is not None)
+    found = again.panels.run_settings.settings()
     assert found == msgspec.structs.replace(wanted, name="")
     assert set(found.toolchains) == {"onednn", "tvm"} and found.threads == 3
     assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.015)
-    assert found.precision == "bfloat16" and again.run_settings.precision.currentText() == "bf16"
-    assert again.run_settings.shapes.text() == "input=1,3,32,32"
+    assert (
+        found.precision == "bfloat16"
+        and again.panels.run_settings.precision.currentText() == "bf16"
+    )
+    assert again.panels.run_settings.shapes.text() == "input=1,3,32,32"
     assert found.placements == ({"/fc/Gemm": "tvm"},)
-    assert d.window.threads.value() == 3 and d.window.budget.value() == 7
-    again.run_settings.threads.setValue(5)
+    assert d.window.toolbar.threads.value() == 3 and d.window.toolbar.budget.value() == 7
+    again.panels.run_settings.threads.setValue(5)
     arrived = []
-    again.document.runs_changed.connect(lambda: arrived.append(1))
+    again.document.runs.changed.connect(lambda: arrived.append(1))
     d.trigger("restart")
     d.until(lambda: arrived)
-    assert again.run_settings.settings().threads == 5, "a restart keeps what was chosen since"
+    assert again.panels.run_settings.settings().threads == 5, (
+        "a restart keeps what was chosen since"
+    )
 
 
 def test_representative_inputs_must_be_an_npz_file(drive) -> None:
@@ -137,22 +149,22 @@ def test_representative_inputs_must_be_an_npz_file(drive) -> None:
     page = d.open()
     wrong = d.folder / "x.npz"
     wrong.write_bytes(b"nothing")
-    page.run_settings.load_inputs(str(wrong))
-    assert "not an .npz file" in page.run_settings.error.text()
+    page.panels.run_settings.load_inputs(str(wrong))
+    assert "not an .npz file" in page.panels.run_settings.error.text()
     right = d.folder / "y.npz"
     right.write_bytes(b"PK\x03\x04rest")
-    page.run_settings.load_inputs(str(right))
-    assert page.run_settings.settings().inputs_npz == b"PK\x03\x04rest"
+    page.panels.run_settings.load_inputs(str(right))
+    assert page.panels.run_settings.settings().inputs_npz == b"PK\x03\x04rest"
 
 
 def test_input_sizes_are_read_and_reopen_the_model(drive) -> None:
     d = drive()
     page = d.open()
     handle = page.document.handle
-    page.run_settings.shapes.setText("input=1,3,32,32")
-    page.run_settings.shapes.editingFinished.emit()
+    page.panels.run_settings.shapes.setText("input=1,3,32,32")
+    page.panels.run_settings.shapes.editingFinished.emit()
     d.until(lambda: page.document.handle != handle)
-    assert page.document.settings.shapes == {"input": (1, 3, 32, 32)}
+    assert page.document.execution.settings.shapes == {"input": (1, 3, 32, 32)}
 
 
 @pytest.mark.parametrize("text", ["input", "input=", "=1,2", "a=1,x", "a=0,3"])
@@ -166,9 +178,9 @@ def test_a_warning_about_drifting_numbers_offers_to_measure_again(drive, monkeyp
     page = d.open()
     import msgspec
 
-    original = page.run_settings.settings
+    original = page.panels.run_settings.settings
     monkeypatch.setattr(
-        page.run_settings, "settings", lambda: msgspec.structs.replace(original(), seed=13)
+        page.panels.run_settings, "settings", lambda: msgspec.structs.replace(original(), seed=13)
     )
     d.run(page)
     assert page.banner.topic == "drift" and "busy" in page.banner.label.text()
@@ -180,38 +192,40 @@ def test_runs_are_kept_named_noted_and_deleted_with_undo(drive) -> None:
     page = d.open()
     d.run(page)
     d.run(page)
-    assert [r.name for r in page.document.visible_runs] == ["Run 1", "Run 2"]
-    page.runs.name.setText("all toolchains")
-    page.runs.name.editingFinished.emit()
-    d.until(lambda: page.document.run_of("run-2").name == "all toolchains")
-    page.runs.note.setText("quiet machine")
-    page.runs.note.editingFinished.emit()
-    d.until(lambda: page.document.run_of("run-2").note == "quiet machine")
+    assert [r.name for r in page.document.runs.visible] == ["Run 1", "Run 2"]
+    page.panels.runs.name.setText("all toolchains")
+    page.panels.runs.name.editingFinished.emit()
+    d.until(lambda: page.document.runs.find("run-2").name == "all toolchains")
+    page.panels.runs.note.setText("quiet machine")
+    page.panels.runs.note.editingFinished.emit()
+    d.until(lambda: page.document.runs.find("run-2").note == "quiet machine")
     d.trigger("undo")
-    d.until(lambda: page.document.run_of("run-2").note == "")
-    page.runs.delete.click()
-    assert [r.id for r in page.document.visible_runs] == ["run-1"]
+    d.until(lambda: page.document.runs.find("run-2").note == "")
+    page.panels.runs.delete.click()
+    assert [r.id for r in page.document.runs.visible] == ["run-1"]
     d.trigger("undo")
-    assert [r.id for r in page.document.visible_runs] == ["run-1", "run-2"]
+    assert [r.id for r in page.document.runs.visible] == ["run-1", "run-2"]
 
 
 def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    bars = {bar.label: bar for bar in page.runs.chart.bars}
+    bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
     assert bars["Run 1"].strong and bars["Run 1"].second is not None
-    assert bars["ONNX Runtime alone"].value > bars["Run 1"].value
-    assert bars["oneDNN alone"].value is None
-    assert "does not take reshape" in bars["oneDNN alone"].note
-    assert "measured" in page.runs.headline.text() and "▼" in page.runs.headline.text()
+    assert bars["ONNX Runtime only"].value > bars["Run 1"].value
+    assert bars["oneDNN only"].value is None
+    assert "does not take reshape" in bars["oneDNN only"].note
+    assert (
+        "measured" in page.panels.runs.headline.text() and "▼" in page.panels.runs.headline.text()
+    )
 
 
 def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    chart = page.runs.chart
+    chart = page.panels.runs.chart
     usual = [Bar("Run 1", 100.0, 98.0, 105.0, second=90.0, key="run:1"), Bar("A", 140.0)]
     assert axis_end(usual) == 140.0, "nothing is cut without need"
     # A whisker of 60 ms, a baseline 3000 times slower, one estimate far off.
@@ -238,14 +252,17 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    d.window.baseline.setCurrentIndex(2)
-    d.window.baseline.activated.emit(2)
-    assert page.document.reference == Reference("baseline", "tvm")
-    name, time = page.document.reference_time()
-    assert name == "tvm" and f"{time / page.document.shown.placement.measured_us:.2f}" == "1.72"
-    assert "TVM alone" in page.runs.headline.text()
-    found = page.document.reference_partitions()
-    for partition in page.document.shown.placement.partitions:
+    d.window.toolbar.reference.setCurrentIndex(2)
+    d.window.toolbar.reference.activated.emit(2)
+    assert page.document.comparison.reference == Reference("baseline", "tvm")
+    name, time = page.document.comparison.reference_time()
+    assert (
+        name == "tvm"
+        and f"{time / page.document.placement.shown.placement.measured_us:.2f}" == "1.72"
+    )
+    assert "TVM only" in page.panels.runs.headline.text()
+    found = page.document.comparison.reference_partitions()
+    for partition in page.document.placement.shown.placement.partitions:
         if partition.toolchain == "tvm":
             assert found[partition.id] == pytest.approx(partition.estimated_us)
 
@@ -254,47 +271,49 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    before = page.document.partition_of(0).toolchain
-    page.document.select([0])
-    page.pin_never(before)
+    before = page.document.placement.partition_of(0).toolchain
+    page.document.selection.select([0])
+    page.pins.pin_never(before)
     d.run(page)
-    page.document.set_reference(Reference("run", "run-1"))
-    d.until(lambda: page.document.comparison is not None)
+    page.document.comparison.set_reference(Reference("run", "run-1"))
+    d.until(lambda: page.document.comparison.result is not None)
     d.trigger("changes")
-    changed = {r.node for r in page.runs.changes.model.rows}
+    changed = {r.node for r in page.panels.runs.changes.model.rows}
     assert 0 in changed
-    look = page.picture.looks[page.picture.scene.display.box_of[0]]
+    look = page.picture.drawn.styles[page.picture.drawn.scene.display.box_of[0]]
     assert look.tag in ("▲", "▼")
-    assert {entry.label for entry in page.picture.legend} >= {"same"}
-    assert "moved" in page.runs.changes.note.text()
+    assert {entry.label for entry in page.picture.drawn.legend} >= {"same"}
+    assert "moved" in page.panels.runs.changes.note.text()
 
 
 def test_in_place_times_and_transitions_are_tables(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    rows = page.runs.in_place.rows_model
+    rows = page.panels.runs.in_model.rows_model
     deltas = [rows.rows[i].delta for i in rows.order]
     assert deltas == sorted(deltas, reverse=True)
-    count = transitions(page.document.operators, page.document.shown.placement)
-    tools = sorted({p.toolchain for p in page.document.shown.placement.partitions})
-    matrix = page.runs.transitions.matrix
+    count = transitions(page.document.operators, page.document.placement.shown.placement)
+    tools = sorted({p.toolchain for p in page.document.placement.shown.placement.partitions})
+    matrix = page.panels.runs.transitions.matrix
     for r, a in enumerate(tools):
         for c, b in enumerate(tools):
             text = matrix.item(r, c).text()
             assert text == (str(count[a, b]) if count[a, b] else "·")
-    assert sum(count.values()) >= len(page.document.shown.placement.partitions) - 1
+    assert sum(count.values()) >= len(page.document.placement.shown.placement.partitions) - 1
 
 
 def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -> None:
     d = drive()
     page = d.open()
-    page.document.settings = msgspec.structs.replace(page.document.settings, seed=17)
+    page.document.execution.settings = msgspec.structs.replace(
+        page.document.execution.settings, seed=17
+    )
     d.run(page)
-    page.reveal("runs")
-    page.runs.tabs.setCurrentWidget(page.runs.in_place)
-    model = page.runs.in_place.rows_model
-    parts = page.document.shown.placement.partitions
+    page.docks.reveal("runs")
+    page.panels.runs.tabs.setCurrentWidget(page.panels.runs.in_model)
+    model = page.panels.runs.in_model.rows_model
+    parts = page.document.placement.shown.placement.partitions
     operators = {row.name: row.operators for row in model.rows}
     for part in parts:
         first = page.document.operators.calls[part.nodes[0]].op.removeprefix("nn.")
@@ -313,12 +332,12 @@ def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -
     assert shown["vm.alloc ×2"][3:] == [DASH, DASH], "what was not timed stays unknown"
     order = [model.rows[at].name for at in model.order]
     assert order[0] == name and order[-1] == "vm.alloc ×2", "sorted by the difference"
-    page.document.select([0])
-    page.runs.in_place.show_row(0)
-    assert page.document.selection == {0}, "a row without operators selects nothing"
+    page.document.selection.select([0])
+    page.panels.runs.in_model.show_row(0)
+    assert page.document.selection.operators == {0}, "a row without operators selects nothing"
     assert name in model.as_csv()
     # A search on stored costs is no run: nothing outside is known of it.
-    page.document.show_placement(page.document.shown.placement, "another")
+    page.document.show_placement(page.document.placement.shown.placement, "another")
     assert model.rowCount() == len(parts)
 
 
@@ -326,7 +345,7 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     d = drive()
     page = d.open()
     d.run(page)
-    page.document.select([0, 1])
+    page.document.selection.select([0, 1])
     wanted: list[str] = []
 
     def ask(*_, **__):
@@ -362,10 +381,10 @@ def test_a_whole_large_graph_is_written_in_tiles(drive, monkeypatch) -> None:
     monkeypatch.setattr(exports, "TILE_PX", 1000)
     d = drive()
     page = d.open("large.onnx")
-    written = exports.save_tiles(page.view, page.picture, str(d.folder / "t.png"))
+    written = exports.save_tiles(page.view, page.picture.drawn, str(d.folder / "t.png"))
     assert len(written) >= 2
     width = sum(QImage(p).width() for p in written if "-r0" in p)
-    assert abs(width - page.picture.bounds.width()) <= len(written)
+    assert abs(width - page.picture.drawn.bounds.width()) <= len(written)
 
 
 def test_a_file_that_cannot_be_written_says_so(drive, monkeypatch) -> None:

@@ -46,11 +46,11 @@ def test_the_canvas_looks_as_it_did(drive, theme) -> None:
     d.preferences.set("fold", False)
     page = d.open()
     d.run(page)
-    page.document.select([3])
-    page.pin_never("tvm")
-    d.until(lambda: not page.document.searching and not page.document.stale)
+    page.document.selection.select([3])
+    page.pins.pin_never("tvm")
+    d.until(lambda: not page.document.execution.searching and not page.document.stale)
     d.qtbot.wait(50)
-    r = page.picture.rectangles[0]
+    r = page.picture.drawn.rectangles[0]
     same(page.view.image(QRectF(r.left() - 220, r.top() - 30, 640, 420), 1.0), f"near-{theme}")
 
 
@@ -58,5 +58,5 @@ def test_the_far_picture_looks_as_it_did(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
     d.run(page)
-    page.document.select(())
+    page.document.selection.select(())
     same(page.view.image(QRectF(0, 0, 3000, 2000), 0.16), "far-light")

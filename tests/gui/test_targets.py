@@ -81,7 +81,7 @@ def test_precisions_of_devices_are_offered_for_devices(qtbot) -> None:
 def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(drive) -> None:
     d = drive()
     page = d.open()
-    panel = page.run_settings
+    panel = page.panels.run_settings
     page.show_toolchains(STATES)
     assert panel.settings().in_place and panel.in_place.isChecked()
     panel.target.setText("cuda:sm_80")
@@ -92,12 +92,12 @@ def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_bac
     assert (wanted.precision, wanted.in_place) == ("tf32", False)
     assert wanted.toolchains == ("tvm", "cublas", "openvino")
     saved = msgspec.to_builtins(wanted)  # as a run of the session holds it
-    page.document.settings = RunSettings()
-    page.document.settings_restored.emit()
+    page.document.execution.settings = RunSettings()
+    page.document.execution.settings_restored.emit()
     assert panel.settings().in_place and panel.settings().precision == "float32"
     assert "onednn" in panel.settings().toolchains
-    page.document.settings = msgspec.convert(saved, RunSettings)
-    page.document.settings_restored.emit()
+    page.document.execution.settings = msgspec.convert(saved, RunSettings)
+    page.document.execution.settings_restored.emit()
     assert panel.settings() == wanted
     panel.target.setText("")
     panel.target.editingFinished.emit()

@@ -7,6 +7,8 @@ import signal
 import time
 from typing import Any
 
+import msgspec
+
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.timing.job import MeasureJob
 from collage_engine.timing.messages import Bench, OpenRequest
@@ -18,7 +20,7 @@ from tests.support.plain_toolchain import PlainToolchain
 class Liar(PlainToolchain):
     """Right in kind, wrong in number: its functions are called with relu left out."""
 
-    name = "liar"
+    about = msgspec.structs.replace(PlainToolchain.about, name="liar")
 
     def lower(self, function: Function) -> Any:
         from tvm import relax
@@ -39,21 +41,21 @@ class Liar(PlainToolchain):
 
 
 class Crasher(PlainToolchain):
-    name = "crasher"
+    about = msgspec.structs.replace(PlainToolchain.about, name="crasher")
 
     def lower(self, function: Function) -> Any:
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
 class Sleeper(PlainToolchain):
-    name = "sleeper"
+    about = msgspec.structs.replace(PlainToolchain.about, name="sleeper")
 
     def lower(self, function: Function) -> Any:
         time.sleep(600)
 
 
 class Picky(PlainToolchain):
-    name = "picky"
+    about = msgspec.structs.replace(PlainToolchain.about, name="picky")
 
     def lower(self, function: Function) -> Any:
         raise UnsupportedError("picky takes nothing on Saturdays")
@@ -63,5 +65,5 @@ class Job(MeasureJob):
     def open(self, request: OpenRequest) -> Bench:
         for kind in (PlainToolchain, Liar, Crasher, Sleeper, Picky):
             module = "tests.support.plain_toolchain" if kind is PlainToolchain else __name__
-            registry.TOOLCHAINS[kind.name] = f"{module}:{kind.__name__}"
+            registry.TOOLCHAINS[kind.about.name] = f"{module}:{kind.__name__}"
         return super().open(request)

@@ -10,6 +10,7 @@ from onnx import ModelProto
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.toolchain_cases import (
     check_whole,
+    default_instance,
 )
 
 F32 = np.float32
@@ -24,7 +25,7 @@ def check(
     toolchain: OneDnnToolchain, model: ModelProto, threads: int = 1, tolerance: float = 1e-5
 ) -> dict[str, Any]:
     """Compile the whole model, compare, serialise, load, compare again; what is inside."""
-    instance = toolchain.instances(threads, "float32")[0]
+    instance = default_instance(toolchain, threads)
     return toolchain.inside(check_whole(toolchain, model, instance, tolerance))
 
 

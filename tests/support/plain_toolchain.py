@@ -1,10 +1,16 @@
-"""A native toolchain for tests of what surrounds toolchains: every operator, unscheduled."""
+"""A toolchain for tests that lowers every operator to TIR, unscheduled."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+    ToolchainState,
+)
 from collage_engine.toolchains.base import Function, Toolchain
 
 PLAIN = ToolchainInstance(toolchain="plain")
@@ -13,13 +19,12 @@ PLAIN = ToolchainInstance(toolchain="plain")
 class PlainToolchain(Toolchain):
     """Relax's own legalisation and nothing more."""
 
-    name = "plain"
-    native = True
+    about = ToolchainAbout(name="plain", title="Plain", licence="Apache-2.0")
 
     def probe(self) -> ToolchainState:
         return ToolchainState(name=self.name, available=True, version="1", devices=("cpu",))
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         return (PLAIN,)
 
     def supports(self, graph: Any, index: int, instance: ToolchainInstance) -> str | None:

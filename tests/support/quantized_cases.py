@@ -15,6 +15,8 @@ from collage_engine.model.index_set import members
 from collage_engine.partition import quantized
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.capabilities import LowersToTir
+from tests.support.toolchain_cases import default_instance
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def outcome(
     number: int = 0,
 ) -> Outcome:
     """A composite compiled by a toolchain and run on its true inputs."""
-    instance = toolchain.instances(1, "float32")[0]
+    instance = default_instance(toolchain)
     function = function_for(model, found.nodes, instance, f"composite_{number}")
     compiled = compile_function(function)
     try:
@@ -71,7 +73,7 @@ def outcome(
     if true.dtype.kind == "f":
         steps /= max(np.abs(true).max(initial=0.0), 1e-30)
     inside = {}
-    if not toolchain.native:
+    if not isinstance(toolchain, LowersToTir):
         inside = toolchain.inside(toolchain.compile(function))
     anchor = found.get("anchor")
     node = model.graph.nodes[found.root if anchor is None else anchor]

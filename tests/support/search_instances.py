@@ -319,8 +319,8 @@ class BruteForce:
                     found.append(set(some))
         return found
 
-    def settle(self, chosen: tuple[int, ...]) -> tuple[int, int]:
-        """How exact ties are settled: sum of ranks over nodes, then partitions."""
+    def tie_break(self, chosen: tuple[int, ...]) -> tuple[int, int]:
+        """What decides between exact ties: sum of ranks over nodes, then partitions."""
         priority = self.problem.get("priority", [])
         total = 0
         for index in chosen:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
 
 Tensor = tuple[int, ...] | np.ndarray
@@ -142,6 +142,11 @@ def saved(module: Any) -> bytes:
     return bytes(module["collage.save"]())
 
 
+def default_instance(toolchain: Toolchain, threads: int = 1) -> ToolchainInstance:
+    """The first float32 instance for the processor."""
+    return toolchain.instances(Target.cpu(threads), "float32")[0]
+
+
 def imported(model: ModelProto) -> ImportedModel:
     return import_onnx(model)
 
@@ -206,7 +211,7 @@ def allocates_nothing(toolchain: Toolchain, model: ModelProto) -> None:
     import psutil
 
     net = imported(model)
-    function = whole(net, toolchain.instances(1, "float32")[0])
+    function = whole(net, default_instance(toolchain))
     module = toolchain.compile(function)
     arguments, _ = tensors(function, net.random_inputs(0))
     call = module[function.symbol]

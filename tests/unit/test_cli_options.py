@@ -8,8 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from collage_engine.cli.main import build_parser, main
+from collage_engine.cli.main import main
 from collage_engine.cli.options import duration, settings_from, shape
+from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import UsageError
 
 

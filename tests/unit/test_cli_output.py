@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from collage_engine.cli import output, screen
+from collage_engine.cli import output, print_run, screen
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
@@ -79,18 +79,18 @@ def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateR
 
 @pytest.mark.parametrize("width", [80, 90, 120])
 def test_the_latency_table_fits_and_keeps_every_name(width):
-    text = screen.as_text(output.latency_table(run(), width), width)
+    text = screen.as_text(print_run.latency_table(run(), width), width)
     lines = text.splitlines()
     assert len(lines) == 4  # header, Collage, two with a time
     assert max(map(len, lines)) <= width
     assert "onnxruntime[level=basic]" in text
     assert "onnxruntime → onednn → tvm" in text
-    assert ("estimated" in text) == (width >= output.NARROW)
+    assert ("estimated" in text) == (width >= print_run.NARROW)
     assert lines[1].startswith("→  Collage")
 
 
 def test_a_run_is_printed_whole_into_a_pipe(capsys):
-    output.print_run(run())
+    print_run.print_run(run())
     said = capsys.readouterr().out
     assert "onnxruntime[level=basic]           1      2" in said
     assert "oneDNN has no argmax [yet]" in said

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from collage_engine.candidates.runtime_facts import runtime_facts
-from collage_engine.cli.main import build_parser
 from collage_engine.cli.options import settings_from, size
+from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.words import memory_text
 from collage_engine.planning import limits
 from collage_engine.planning.infeasible import infeasible_details
@@ -79,13 +79,15 @@ def toolchains(monkeypatch, tmp_path):
     known = {
         "ort": SimpleNamespace(
             runtime_libraries=lambda: (library("ort", 3, "MIT"),),
-            licence="MIT",
+            about=SimpleNamespace(licence="MIT"),
         ),
         "dnn": SimpleNamespace(
             runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
-            licence="",
+            about=SimpleNamespace(licence=""),
         ),
-        "tvm": SimpleNamespace(runtime_libraries=tuple, licence="Apache-2.0"),
+        "tvm": SimpleNamespace(
+            runtime_libraries=tuple, about=SimpleNamespace(licence="Apache-2.0")
+        ),
     }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)

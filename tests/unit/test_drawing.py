@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 from canned import World
 
 from collage_engine.drawing import words
+from collage_engine.drawing.box_styles import ColouringData, style_boxes
+from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
 from collage_engine.drawing.groups import (
     FIRST_VIEW_LIMIT,
     display_graph,
@@ -21,14 +23,8 @@ from collage_engine.drawing.groups import (
     name_scopes,
     sections,
 )
-from collage_engine.drawing.layout import (
-    BOX_HEIGHT,
-    BOX_WIDTH,
-    LayoutRequest,
-    lay_out,
-)
+from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.layout_process import lay_out_safely
-from collage_engine.drawing.looks import LookData, box_looks
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.palette import text_on, toolchain_look
 from collage_engine.drawing.scene import layout_request, outlines, placement_scene
@@ -149,13 +145,13 @@ def test_looks_say_unknown_where_nothing_is_known() -> None:
     world = World("small")
     placement, _ = world.place(())
     shown = placement_scene(world.graph, placement)
-    looks, legend = box_looks(shown, "toolchain", LookData())
+    styles, legend = style_boxes(shown, "toolchain", ColouringData())
     assert [entry.label for entry in legend] == ["not placed"]
-    looks, legend = box_looks(shown, "in-place", LookData(placement=placement))
+    styles, legend = style_boxes(shown, "in-model", ColouringData(placement=placement))
     assert [entry.label for entry in legend] == ["not profiled"]
-    looks, legend = box_looks(shown, "toolchain", LookData(placement=placement))
+    styles, legend = style_boxes(shown, "toolchain", ColouringData(placement=placement))
     assert sum(entry.count for entry in legend) == 19
-    tags = {look.tag for look in looks if look.kind == "operator"}
+    tags = {style.tag for style in styles if style.kind == "operator"}
     assert tags <= {"TV", "OR", "DN"}
 
 

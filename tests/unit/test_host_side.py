@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import msgspec
 import pytest
 
 from collage_engine.candidates.host_candidates import (
@@ -30,10 +29,11 @@ from collage_engine.records.cost_table import table_of
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import runner as field
+from tests.support.candidates import row
 from tests.support.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -62,7 +62,7 @@ def record(
     ((takes, gives),) = borders
     made = make_candidate(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
-    return msgspec.structs.replace(made, cost=cost)
+    return row(made, cost)
 
 
 def placed(
@@ -164,8 +164,8 @@ class Stub:
 
     name = "tvm"
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain="tvm", threads=threads),)
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain="tvm", threads=target.threads),)
 
 
 def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_pinned() -> None:

@@ -14,7 +14,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.cost import UNKNOWN, Cost, invalid
 from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import accuracy as stage_accuracy
@@ -262,7 +262,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
 
     known = {"dnn": True, "ort": False}
     monkeypatch.setattr(stage_accuracy, "mixed_records", note)
-    monkeypatch.setattr(stage_accuracy, "get", lambda name: SimpleNamespace(careful=known[name]))
+    monkeypatch.setattr(
+        stage_accuracy, "about", lambda name: SimpleNamespace(mixes_precision=known[name])
+    )
     return found
 
 

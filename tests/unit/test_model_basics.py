@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import random
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
+from collage_engine.model.index_set import members
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.placement import Partition, Placement
+from tests.support.graphs import GraphBuilder
 
 
 def _paths_post_dominator(inputs: list[list[int]], outputs: set[int], node: int) -> int | None:
@@ -29,15 +34,78 @@ def _paths_post_dominator(inputs: list[list[int]], outputs: set[int], node: int)
     return min(common, default=None)
 
 
+def _users(inputs: list[list[int]]) -> list[list[int]]:
+    return [[u for u, sources in enumerate(inputs) if n in sources] for n in range(len(inputs))]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_post_dominators_are_those_of_the_path_definition(seed: int) -> None:
     dice = random.Random(seed)
     inputs = [dice.sample(range(n), min(n, dice.choice([1, 1, 2, 3]))) for n in range(9)]
     read = set(itertools.chain(*inputs))
     outputs = {n for n in range(9) if n not in read} | {dice.randrange(9)}
-    found = post_dominators(inputs, outputs)
+    found = post_dominators(_users(inputs), outputs.__contains__, range(9)).parent
     for node in range(9):
         assert found[node] == _paths_post_dominator(inputs, outputs, node), (inputs, outputs, node)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_post_dominators_are_those_that_networkx_finds(seed: int) -> None:
+    dice = random.Random(seed)
+    size = 300
+    inputs = [
+        sorted({n - 1 - dice.randrange(min(n, 7)) for _ in range(2)}) if n else []
+        for n in range(size)
+    ]
+    outputs = {dice.randrange(size) for _ in range(3)}
+    users = _users(inputs)
+    reverse = nx.DiGraph((n, s) for n, sources in enumerate(inputs) for s in sources)
+    reverse.add_edges_from((size, n) for n in range(size) if n in outputs or not users[n])
+    expected = nx.immediate_dominators(reverse, size)
+    found = post_dominators(users, outputs.__contains__, range(size))
+    assert [size if p is None else p for p in found.parent] == [expected[n] for n in range(size)]
+    for node, parent in enumerate(found.parent):
+        assert found.depth[node] == (0 if parent is None else found.depth[parent] + 1)
+
+
+def test_the_graph_as_a_networkx_graph() -> None:
+    b = GraphBuilder((1, 4))
+    x = b.parameter("image")
+    weight = b.constant((4, 4))
+    split = b.call("split", b.call("matmul", x, weight), fields=2)
+    left = b.projection(split, 0)
+    both = b.call("add", left, left, name="sum")
+    graph = b.build(both)
+    placement = Placement(
+        partitions=(
+            Partition(
+                id="p0",
+                candidate="c",
+                toolchain="onednn",
+                config={"threads": "2"},
+                nodes=(OperatorNumber(0),),
+                onnx_nodes=(),
+                estimated_us=3.5,
+            ),
+        ),
+        estimated_us=4.0,
+    )
+    view = graph.to_networkx(placement)
+    assert list(view) == list(range(len(graph)))
+    assert nx.is_directed_acyclic_graph(view)
+    assert view.nodes[x]["form"] == "parameter" and view.nodes[x]["number"] is None
+    matmul = graph.operators[0]
+    assert view.nodes[matmul]["operator"] == "matmul" and view.nodes[matmul]["number"] == 0
+    assert view.nodes[matmul]["toolchain"] == "onednn[threads=2]"
+    assert view.nodes[matmul]["partition"] == "p0" and view.nodes[matmul]["estimated_us"] == 3.5
+    assert "toolchain" not in view.nodes[both] and view.nodes[both]["is_output"]
+    assert view.edges[weight, matmul] == {"bytes": 64, "arguments": (1,)}
+    assert view.edges[left, both]["arguments"] == (0, 1)
+    assert "partition" not in graph.to_networkx().nodes[matmul]
+    # What networkx says of the order and of the pieces is what the graph's own sets say.
+    for index, node in enumerate(graph.nodes):
+        assert nx.descendants(view, index) == set(members(graph.downstream[index]))
+        assert set(node.inputs) == set(view.predecessors(index))
 
 
 @pytest.mark.parametrize(

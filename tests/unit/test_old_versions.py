@@ -153,7 +153,7 @@ def test_an_old_session_opens_with_all_it_holds():
         "onnxruntime",
         "onnxruntime[level=basic]",
     ]
-    assert len(run.costs) == 103 and [v.state for v in run.limits] == ["honoured"]
+    assert len(run.costs) == 60 and [v.state for v in run.limits] == ["honoured"]
 
 
 def test_an_old_session_is_written_again_without_loss(tmp_path):

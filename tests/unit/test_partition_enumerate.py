@@ -18,7 +18,7 @@ from collage_engine.partition.enumerate import (
     enumerate_candidates,
 )
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, tvm_rules, union_rules
+from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, fusion_rules, union_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.spec import PartitionSpec
 from tests.support.graphs import (
@@ -53,12 +53,17 @@ def offers(graph) -> list[Offer]:
         name = graph.nodes[index].op
         return f"b has no {name}" if name in NOT_IN_B else None
 
-    def make(name: str, rule: PartitionRule, supports, native: bool = False) -> Offer:
-        spec = PartitionSpec(name, instance(name), rule, external=not native)
-        return Offer(instance(name), spec, supports, native=native)
+    def make(name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False) -> Offer:
+        spec = PartitionSpec(name, instance(name), rule, external=not lowers_to_tir)
+        return Offer(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
     return [
-        make("a", union_rules("a", tvm_rules(), anchor_rules()), everything, native=True),
+        make(
+            "a",
+            union_rules("a", fusion_rules("tvm"), anchor_rules()),
+            everything,
+            lowers_to_tir=True,
+        ),
         make("b", byoc_rules(PATTERNS, "TVMFusion", name="b"), some),
         make("c", byoc_rules(PATTERNS, "NoFusion", name="c"), everything),
     ]
@@ -180,7 +185,7 @@ class TestWhyNot:
         from collage_engine.partition.enumerate import why_not
 
         graph = chain("nn.softmax")
-        spec = PartitionSpec("a", instance("a"), tvm_rules())
+        spec = PartitionSpec("a", instance("a"), fusion_rules("tvm"))
         reason = why_not(graph, Offer(instance("a"), spec, lambda i: None), 1)
         assert reason == "op: nn.softmax (node 1) is opaque"
         rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.index_set import members
-from collage_engine.partition.blocks import BlockLimits, blocks, post_dominators
+from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
@@ -121,14 +121,16 @@ def test_everything_supported_is_one_region() -> None:
         assert grow(calls, 1, calls.everything) == calls.everything
 
 
-def offer(graph, name: str, ops: set[str] | None, patterns=(), native: bool = False) -> Offer:
+def offer(
+    graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
+) -> Offer:
     spec = PartitionSpec(name, instance(name), byoc_rules(patterns, "NoFusion"))
 
     def supports(index: int) -> str | None:
         op_name = graph.nodes[index].op
         return None if ops is None or op_name in ops else f"{name} has no {op_name}"
 
-    return Offer(instance(name), spec, supports, native=native)
+    return Offer(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
 
 class TestGreedy:
@@ -149,7 +151,7 @@ class TestGreedy:
 
     def test_native_takes_what_is_left_wherever_it_stands(self) -> None:
         graph = chain("abs", "exp", "abs")
-        native, other = offer(graph, "tvm", None, native=True), offer(graph, "a", {"abs"})
+        native, other = offer(graph, "tvm", None, lowers_to_tir=True), offer(graph, "a", {"abs"})
         cover = greedy(graph, [native, other])
         assert [p.offer.instance.id for p in cover.partitions] == ["a", "tvm", "a"]
         assert cover.uncovered == ()
@@ -190,7 +192,7 @@ class TestGreedy:
         graph = b.build(b.call("add", conv, odd))
         pattern = op("add", op("nn.conv2d", anything(), constant()), anything())
         taker = offer(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_sum", pattern)])
-        cover = greedy(graph, [taker, offer(graph, "tvm", None, native=True)])
+        cover = greedy(graph, [taker, offer(graph, "tvm", None, lowers_to_tir=True)])
         assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
             ("a", (0,)),
             ("tvm", (1,)),
@@ -205,22 +207,13 @@ class TestGreedy:
             calls = call_graph(graph)
             present = sorted({n.op for n in graph.nodes if n.form == "call"})
             mine = {o for o in present if rng.random() < 0.5}
-            offers = [offer(graph, "a", mine), offer(graph, "tvm", None, native=True)]
+            offers = [offer(graph, "a", mine), offer(graph, "tvm", None, lowers_to_tir=True)]
             parts = [calls.of(p.operators) for p in greedy(graph, offers).partitions]
             assert sum(parts) == calls.everything
             assert quotient_is_acyclic(calls, parts)
 
 
 class TestBlocks:
-    def test_post_dominators(self) -> None:
-        b = GraphBuilder()
-        x = b.call("exp", b.parameter())
-        left = b.call("abs", x)
-        right = b.call("tanh", b.call("abs", x))
-        joined = b.call("add", left, right)
-        calls = call_graph(b.build(b.call("nn.relu", joined)))
-        assert post_dominators(calls) == [4, 4, 3, 4, 5, -1]
-
     def test_residual_blocks_are_among_them(self) -> None:
         graph = resnet(8)
         calls = call_graph(graph)

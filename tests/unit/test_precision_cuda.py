@@ -12,7 +12,7 @@ from collage_engine.kernels.cuda.precisions import has, math_of
 from collage_engine.lowering.accuracy import tolerance
 from collage_engine.records.errors import UsageError
 from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 
@@ -29,12 +29,12 @@ def test_on_a_processor_it_is_wrong_usage(precision: str) -> None:
 def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
     """Softmax and the like are offered in float32 only, so that one must be there."""
     for precision in (TF32, FLOAT16, BFLOAT16):
-        plain, reduced = TvmToolchain().cuda_instances("sm_90a", precision)
+        plain, reduced = TvmToolchain().instances(Target.cuda("sm_90a"), precision)
         assert not is_reduced(plain) and reduced.precision == precision
         assert reduced.architecture == "sm_90a" and reduced.device == "cuda:0"
         assert plain.id != reduced.id
-    assert len(TvmToolchain().cuda_instances("sm_90a", INT8)) == 1
-    assert len(TvmToolchain().cuda_instances("sm_70", TF32)) == 1
+    assert len(TvmToolchain().instances(Target.cuda("sm_90a"), INT8)) == 1
+    assert len(TvmToolchain().instances(Target.cuda("sm_70"), TF32)) == 1
 
 
 @pytest.mark.parametrize("name", ["cublas", "cudnn", "cutlass", "tensorrt", "tvm"])
@@ -42,21 +42,21 @@ def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
 def test_every_toolchain_offers_float32_beside_what_the_run_admits(
     name: str, precision: str
 ) -> None:
-    plain, *lower = get(name).cuda_instances("sm_90a", precision)
+    plain, *lower = get(name).instances(Target.cuda("sm_90a"), precision)
     assert not is_reduced(plain) and plain.id == name
     assert lower and all(is_reduced(i) and i.option("precision") for i in lower)
     assert len({i.id for i in (plain, *lower)}) == 1 + len(lower)
     digits = {TF32: 10, FLOAT16: 10, BFLOAT16: 7}
     assert all(digits[i.precision] >= digits[precision] for i in lower)
     for other in ("float32", INT8):
-        assert [i.id for i in get(name).cuda_instances("sm_90a", other)] == [name]
+        assert [i.id for i in get(name).instances(Target.cuda("sm_90a"), other)] == [name]
 
 
 def test_older_devices_are_offered_what_they_have() -> None:
-    assert len(get("cublas").cuda_instances("sm_75", FLOAT16)) == 2
-    assert len(get("cublas").cuda_instances("sm_75", TF32)) == 1
-    assert len(get("cudnn").cuda_instances("sm_75", TF32)) == 1
-    assert get("cutlass").cuda_instances("sm_75", TF32) == ()
+    assert len(get("cublas").instances(Target.cuda("sm_75"), FLOAT16)) == 2
+    assert len(get("cublas").instances(Target.cuda("sm_75"), TF32)) == 1
+    assert len(get("cudnn").instances(Target.cuda("sm_75"), TF32)) == 1
+    assert get("cutlass").instances(Target.cuda("sm_75"), TF32) == ()
 
 
 def test_arithmetic_follows_generation_and_type() -> None:

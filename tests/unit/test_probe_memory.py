@@ -23,8 +23,10 @@ r._main("fake")
 """
 TOOLCHAIN = """
 import fake_library, os
-from collage_engine.records.toolchain import ToolchainState
-class T:
+from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
+from tests.support.plain_toolchain import PlainToolchain
+class T(PlainToolchain):
+    about = ToolchainAbout(name="fake", title="Fake", licence="MIT")
     def probe(self):
         with open(os.path.join(os.path.dirname(__file__), "asked"), "a") as log:
             log.write("x")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains import registry
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.runtime import builder
@@ -55,7 +56,7 @@ def test_toolchain_without_compiler_is_unavailable(
         state = toolchain.probe()
         assert not state.available
         assert state.reason is not None and "no C++ compiler found" in state.reason
-        assert state.install == toolchain.install
+        assert registry.described(state, toolchain.about).install == toolchain.about.install
 
 
 def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +73,7 @@ def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         state = toolchain.probe()
         assert not state.available
         assert state.reason == f"the package {package} is not installed"
-        assert state.install is not None and package in state.install
+        assert package in (registry.described(state, toolchain.about).install or "")
 
 
 def test_cxx_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

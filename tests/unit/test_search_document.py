@@ -13,7 +13,7 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
 from tests.support.graphs import chain
 
@@ -93,6 +93,7 @@ def test_explaining_says_when_another_cover_was_exported():
             seconds={},
         )
     ]
+    opened.toolchains = [ToolchainState(name="onednn", available=True, title="oneDNN")]
     told, _ = explain_document(opened, 0)
     assert told.words[0].startswith("The run exported another of the search's covers")
     assert "oneDNN (p0)" in told.words[0]

@@ -76,9 +76,9 @@ def compare_cover(
     assert (least, chosen) in allowed, f"seed {seed}: the cover does not cost what it says"
     judged = check(problem, answer.cover)
     assert isinstance(judged, float) and abs(judged - least) < NEAR
-    ties = [truth.settle(c) for cost, c in allowed if cost == least]
+    ties = [truth.tie_break(c) for cost, c in allowed if cost == least]
     tally["ties"] += len(ties) > 1
-    assert truth.settle(chosen) == min(ties), f"seed {seed}: the tie is settled wrongly"
+    assert truth.tie_break(chosen) == min(ties), f"seed {seed}: the tie is broken wrongly"
 
 
 def compare_regrets(

@@ -66,7 +66,7 @@ def test_a_node_in_words() -> None:
     assert "ONNX Runtime's conv3+bias+relu (53 µs) loses by 12 µs" in told.text
     assert "TVM's conv3+bias was not measured; it loses by ≥ 10 µs" in told.text
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
-    assert "cublas offers nothing here: no GPU" in told.text
+    assert "cublas has no candidate here: no GPU" in told.text
     assert told.text[-1] == (
         "the runner-up has TVM's conv3+bias+relu+add instead of "
         "oneDNN's conv3+bias+relu, TVM's add: costs 3 µs more"

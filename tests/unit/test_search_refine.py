@@ -45,7 +45,7 @@ def machine(problem: Problem, seed: int, noise: float = 0.002) -> Callable[..., 
 
 
 def inside(problem: Problem, seed: int) -> Callable[..., dict[CandidateId, float]]:
-    """What looking into a cover on that machine tells: its partitions, without the borders."""
+    """What profiling a cover on that machine shows: its partitions, without the borders."""
     rng = random.Random(seed)
     chains = sorted({c.toolchain for c in problem.candidates})
     factor = {name: rng.uniform(0.9, 1.2) for name in chains}
@@ -53,7 +53,7 @@ def inside(problem: Problem, seed: int) -> Callable[..., dict[CandidateId, float
     known = {c.id: c for c in problem.candidates}
     noise = random.Random(seed + 1)
 
-    def look(cover: Sequence[CandidateId]) -> dict[CandidateId, float]:
+    def profile(cover: Sequence[CandidateId]) -> dict[CandidateId, float]:
         return {
             name: (known[name].cost_us or 0.0)
             * factor[known[name].toolchain]
@@ -62,7 +62,7 @@ def inside(problem: Problem, seed: int) -> Callable[..., dict[CandidateId, float
             for name in cover
         }
 
-    return look
+    return profile
 
 
 def truth(problem: Problem, seed: int, cover: Sequence[CandidateId]) -> float:
@@ -71,14 +71,14 @@ def truth(problem: Problem, seed: int, cover: Sequence[CandidateId]) -> float:
     return us
 
 
-def test_local_search_beats_evolution_at_equal_measurements() -> None:
-    gains: dict[str, list[float]] = {"local": [], "evolution": []}
+def test_bayesian_proposals_beat_evolution_at_equal_measurements() -> None:
+    gains: dict[str, list[float]] = {"bayesian": [], "evolution": []}
     for seed in range(4):
         problem = problem_from(problem_on(residual(40), seed=seed))
         start = solve(problem, with_bounds=False).cover
         before = truth(problem, seed, start)
         for name in gains:
-            method = BayesianProposer(problem) if name == "local" else Evolution(problem, start)
+            method = BayesianProposer(problem) if name == "bayesian" else Evolution(problem, start)
             found = refine(problem, [start], machine(problem, seed), method=method, trials=60)
             assert len({frozenset(t.cover) for t in found.trials}) <= 60
             assert len(found.trials) <= 64  # and the four that confirm
@@ -86,34 +86,34 @@ def test_local_search_beats_evolution_at_equal_measurements() -> None:
             assert after <= before * 1.003
             assert isinstance(check(problem, found.cover), float)
             gains[name].append(1 - after / before)
-    local, evolution = (sum(g) / len(g) for g in gains.values())
-    assert local > 0.02 and local > evolution >= -0.001, gains
+    bayesian, evolution = (sum(g) / len(g) for g in gains.values())
+    assert bayesian > 0.02 and bayesian > evolution >= -0.001, gains
 
 
-def test_looking_inside_teaches_more_with_few_measurements() -> None:
+def test_profiles_of_partitions_teach_more_with_few_measurements() -> None:
     gains: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(3):
         problem = problem_from(problem_on(residual(60), seed=seed))
         start = solve(problem, with_bounds=False).cover
         before = truth(problem, seed, start)
-        for looks in gains:
+        for profiled in gains:
             found = refine(
                 problem,
                 [start],
                 machine(problem, seed),
                 trials=8,
-                inside=inside(problem, seed) if looks else None,
+                inside=inside(problem, seed) if profiled else None,
             )
-            assert all(bool(t.inside) == looks for t in found.trials[:8])
-            gains[looks].append(1 - truth(problem, seed, found.cover) / before)
-    blind, looking = (sum(g) / len(g) for g in gains.values())
-    assert looking > blind + 0.005, gains
+            assert all(bool(t.inside) == profiled for t in found.trials[:8])
+            gains[profiled].append(1 - truth(problem, seed, found.cover) / before)
+    without, with_profiles = (sum(g) / len(g) for g in gains.values())
+    assert with_profiles > without + 0.005, gains
 
 
 def test_what_is_expected_of_a_cover_is_less_than_its_luck() -> None:
     """Ten measurements of covers that share all but one partition; one was lucky by far."""
     problem = problem_from(problem_on(residual(20)))
-    covers = [rival.cover for rival in k_best(problem, 10)]
+    covers = [ranked.cover for ranked in k_best(problem, 10)]
     method = BayesianProposer(problem)
     trials = []
     for number, cover in enumerate(covers):
@@ -162,7 +162,7 @@ def test_a_winner_within_the_errors_does_not_replace_the_start(scatter: float) -
 
 def test_resuming_measures_nothing_twice() -> None:
     problem = problem_from(problem_on(residual(30)))
-    start = [rival.cover for rival in k_best(problem, 3)]
+    start = [ranked.cover for ranked in k_best(problem, 3)]
     asked: list[frozenset[CandidateId]] = []
     real = machine(problem, 1)
 
@@ -203,9 +203,9 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
     for seed in range(6 * 10**8, 6 * 10**8 + 200):
         data = random_problem(seed, cyclic=seed % 2 == 0)
         problem = problem_from(data)
-        rivals = k_best(problem, 2)
+        ranked_covers = k_best(problem, 2)
         have = [(frozenset(c.nodes), c.toolchain, c.takes, c.gives) for c in problem.candidates]
-        for proposal in coalesce(problem, [r.cover for r in rivals]):
+        for proposal in coalesce(problem, [r.cover for r in ranked_covers]):
             merged += 1
             made = (proposal.toolchain, proposal.takes, proposal.gives)
             assert (frozenset(proposal.nodes), *made) not in have
@@ -220,9 +220,9 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
                     "gives": {str(n): name for n, name in proposal.gives.items()},
                 }
             )
-            for rival in rivals:
-                if set(proposal.parts) <= set(rival.cover):
-                    cover = [c for c in rival.cover if c not in proposal.parts]
+            for ranked in ranked_covers:
+                if set(proposal.parts) <= set(ranked.cover):
+                    cover = [c for c in ranked.cover if c not in proposal.parts]
                     grown = problem_from(data)  # raises when the merge is not convex
                     judged = BruteForce({**data, "pins": []})
                     chosen = judged.indices([*cover, "merged"])
@@ -233,7 +233,7 @@ def test_proposed_merges_are_valid_and_acyclic() -> None:
 
 
 def test_merges_stop_at_what_would_wait_for_each_other() -> None:
-    """Upstream's defect D4: a→{b,d}, c→{b,d} with a, b on one toolchain and c, d on another."""
+    """A defect of upstream: a→{b,d}, c→{b,d} with a, b on one toolchain and c, d on another."""
     problem = problem_from(
         {
             "nodes": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.cli import output
+from collage_engine.cli.print_run import print_run
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.report.rows import latency_rows
 from collage_engine.run.run_document import tied_with_winner
@@ -85,9 +85,9 @@ def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
         "tvm": True,
         "onednn": False,
     }
-    output.print_run(tied)
+    print_run(tied)
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "99.0" in line]
     assert line.lstrip().startswith("=") and "as fast, as far as these rounds can tell" in said
-    output.print_run(a_run())
+    print_run(a_run())
     assert "as far as these rounds can tell" not in capsys.readouterr().out

@@ -13,6 +13,7 @@ import pytest
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
+from collage_engine.toolchains.sources import source_hash
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_classes_are_imported_when_asked_for() -> None:
     assert registry.get("onednn") is toolchain
 
 
-def test_folder_hash_changes_with_the_sources(
+def test_source_hash_changes_with_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "someones_toolchain"
@@ -51,15 +52,23 @@ def test_folder_hash_changes_with_the_sources(
     (package / "kernel.cc").write_text("int f();")
     monkeypatch.syspath_prepend(str(tmp_path))
     cls = importlib.import_module("someones_toolchain.toolchain").T
-    first = registry.folder_hash(cls)
-    registry.folder_hash.cache_clear()
+    first = source_hash(cls)
+    source_hash.cache_clear()
     (package / "notes.txt").write_text("not a source")
-    assert registry.folder_hash(cls) == first
-    registry.folder_hash.cache_clear()
+    assert source_hash(cls) == first
+    source_hash.cache_clear()
     (package / "kernel.cc").write_text("int g();")
-    assert registry.folder_hash(cls) != first
-    registry.folder_hash.cache_clear()
+    assert source_hash(cls) != first
+    source_hash.cache_clear()
     del sys.modules["someones_toolchain.toolchain"]
+
+
+FAKE = """
+from collage_engine.records.toolchain import ToolchainAbout
+from tests.support.plain_toolchain import PlainToolchain
+class T(PlainToolchain):
+    about = ToolchainAbout(name="{name}", title="Fake", licence="MIT")
+"""
 
 
 PROBES = {
@@ -76,7 +85,7 @@ def test_probe_that_fails_is_a_reason(
 ) -> None:
     body, reason = PROBES[name]
     (tmp_path / f"{name}_toolchain.py").write_text(
-        f"class T:\n    def probe(self):\n        {body}\n"
+        FAKE.format(name=name) + f"    def probe(self):\n        {body}\n"
     )
     monkeypatch.setitem(registry.TOOLCHAINS, name, f"{name}_toolchain:T")
     child = tmp_path / "child.py"
@@ -103,18 +112,31 @@ def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def answer(name: str, timeout_s: float) -> ToolchainState:
         asked.append(name)
-        return ToolchainState(name=name, available=True)
+        return ToolchainState(name=name, available=True, colour="#123456")
 
     monkeypatch.setattr(registry, "_probe_in_child", answer)
     states = registry.probe_all()
     assert [s.name for s in states] == list(registry.all_names())
-    assert [s.targets for s in states] == [registry.targets_of(s.name) for s in states]
     registry.probe_all(["onednn", "tvm"])
     assert sorted(asked) == sorted(registry.all_names())
 
 
-def test_targets_are_known_without_importing_a_toolchain() -> None:
-    for name in registry.all_names():
-        assert registry.targets_of(name) == registry.get(name).targets
-    assert registry.names_for("cuda") == ("tvm", "cublas", "cudnn", "cutlass", "tensorrt")
-    assert "cublas" not in registry.names_for("cpu")
+def test_a_record_says_what_the_toolchain_says_of_itself() -> None:
+    about = registry.about("cublas")
+    missing = ToolchainState(name="cublas", available=False, reason="no driver")
+    found = registry.described(missing, about)
+    assert (found.title, found.colour, found.letters) == ("cuBLAS", about.colour, "CB")
+    assert found.targets == ("cuda",) and found.install == about.install
+    assert found.licence == about.licence
+    here = registry.described(ToolchainState(name="cublas", available=True), about)
+    assert here.install is None
+
+
+def test_a_record_of_an_older_engine_is_completed() -> None:
+    old, strange = (
+        ToolchainState(name="onednn", available=True),
+        ToolchainState(name="elsewhere", available=True),
+    )
+    found = registry.described_by_name([old, strange])
+    assert found[0].title == "oneDNN" and found[0].colour
+    assert found[1] == strange

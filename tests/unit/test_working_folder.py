@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.drawing import layout_process
-from collage_engine.drawing.layout import LayoutRequest
+from collage_engine.drawing.columns import LayoutRequest
 from collage_engine.machine import cuda
 from collage_engine.machine.worker import Worker
 from collage_engine.toolchains import registry

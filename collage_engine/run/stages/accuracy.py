@@ -15,7 +15,7 @@ from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import Kept
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
@@ -175,7 +175,9 @@ class _WiderCandidates:
         products = products_of(model)
         burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
         effort = efforts(products, records)
-        able = [name for name in {r.instance.toolchain for r in records} if get(name).careful]
+        able = [
+            name for name in {r.instance.toolchain for r in records} if about(name).mixes_precision
+        ]
         cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
         found: list[list[list[Candidate]]] = []
         sets = to_mix(records, cover, operators, able)

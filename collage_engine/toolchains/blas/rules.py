@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
@@ -13,9 +11,6 @@ from collage_engine.toolchains.blas.supports import reason_against
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.blas.toolchain import BlasToolchain
 
 _takes = against_match(reason_against)
 
@@ -56,10 +51,7 @@ def patterns(prefix: str) -> list[PatternEntry]:
     return [(name, p, _takes) for name, p in (*attention_patterns(prefix), *anchors)]
 
 
-def partition_spec(
-    toolchain: BlasToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     """Single calls, nothing joined: what is larger comes from regions and blocks."""
-    name = toolchain.name
     rule = byoc_rules(patterns(name), "NoFusion", max_depth=16, name=name)
     return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))

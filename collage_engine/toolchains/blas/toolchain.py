@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.offer import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
     from collage_engine.records.numbering import NodeSet
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 
 
-class BlasToolchain(NativeToolchain):
+class BlasToolchain(CppToolchain):
     """Products and convolutions by ``sgemm``, with what follows applied to cache-hot results."""
 
     direct_convolutions = True
     depends = ("collage_engine.partition.patterns",)
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return (ToolchainInstance(toolchain=self.name, threads=threads),)
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return (PLAIN, NHWC)
@@ -42,11 +43,11 @@ class BlasToolchain(NativeToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.blas.rules import partition_spec
 
-        return partition_spec(self, instance, graph)
+        return partition_spec(self.name, instance, graph)
 
-    def made_of(
+    def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
-    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
+    ) -> Composites | None:
         """Something must be multiplied: what goes along with a product is no candidate alone."""
         from collage_engine.toolchains.blas.supports import holds_anchor
 
@@ -56,6 +57,9 @@ class BlasToolchain(NativeToolchain):
         from collage_engine.toolchains.blas.rules import patterns
 
         return patterns(self.name)
+
+    def library_call(self, function: Function) -> Any:
+        return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.blas.generate import generate

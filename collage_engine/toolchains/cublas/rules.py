@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import one_node
 from collage_engine.partition.patterns import Match, Pattern, anything, op
@@ -15,9 +13,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cublas.products import DIALECT
 from collage_engine.toolchains.runtime import chains, taken_along
 from collage_engine.toolchains.runtime.products import refusal
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.cublas.toolchain import CublasToolchain
 
 
 def reason_against(
@@ -63,9 +58,7 @@ def _validate(sub_graph: SubGraph) -> str | None:
     return refused(sub_graph.graph, sub_graph.inside)
 
 
-def partition_spec(
-    toolchain: CublasToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=_alone)
-    return PartitionSpec(toolchain.name, instance, rule, _validate)
+    rule = byoc_rules(table, "NoFusion", name=name, supports=_alone)
+    return PartitionSpec(name, instance, rule, _validate)

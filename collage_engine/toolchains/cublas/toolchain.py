@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
@@ -30,9 +30,16 @@ FIRST_HALF = 70
 class CublasToolchain(ProductToolchain):
     """cuBLASLt with bias, ReLU, GELU and residual sums as epilogues; algorithms chosen by time."""
 
-    name = "cublas"
-    licence = LICENCE
-    install = "pip install 'collage-explorer[cuda]'"
+    about = ToolchainAbout(
+        name="cublas",
+        title="cuBLAS",
+        licence=LICENCE,
+        targets=("cuda",),
+        install="pip install 'collage-explorer[cuda]'",
+        colour="#cc79a7",
+        letters="CB",
+        pattern="grid",
+    )
     depends = ("collage_engine.partition.patterns",)
     wheels = ("nvidia-cublas", "nvidia-cublas-cu13")
     library_name = "libcublasLt.so.13"

@@ -3,8 +3,6 @@ functions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set, one_node
 from collage_engine.partition import quantized as qdq
@@ -25,9 +23,6 @@ from collage_engine.toolchains.cudnn.generate import (
 )
 from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime import taken_along
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.cudnn.toolchain import CudnnToolchain
 
 
 def reason_against(
@@ -95,18 +90,16 @@ def _validate(sub_graph: SubGraph) -> str | None:
     return _refused(sub_graph.graph, sub_graph.inside)
 
 
-def partition_spec(
-    toolchain: CudnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     table = [(name, pattern, _supported) for name, pattern in patterns()]
     whole: list[PatternEntry] = [
         (name, pattern, _small_supported)
-        for name, pattern, _ in qdq.pattern_table(toolchain.name, quantized.KINDS)
+        for name, pattern, _ in qdq.pattern_table(name, quantized.KINDS)
     ]
     whole.append(("cudnn.attention", written_out.pattern(), _attention_supported))
     rule = union_rules(
-        toolchain.name,
-        byoc_rules(table, "TVMFusion", max_depth=6, name=toolchain.name, supports=_alone),
-        byoc_rules(whole, name=toolchain.name),  # deeper than what is joined step by step
+        name,
+        byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=_alone),
+        byoc_rules(whole, name=name),  # deeper than what is joined step by step
     )
-    return PartitionSpec(toolchain.name, instance, rule, _validate)
+    return PartitionSpec(name, instance, rule, _validate)

@@ -8,7 +8,7 @@ from typing import Any
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import FORMATS
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
@@ -26,9 +26,16 @@ NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 class CudnnToolchain(RuledCudaToolchain):
     """cuDNN 9; of the engines that its heuristics offer, the fastest as measured."""
 
-    name = "cudnn"
-    licence = "LicenseRef-NVIDIA-cuDNN"
-    install = "pip install 'collage-explorer[cuda]'"
+    about = ToolchainAbout(
+        name="cudnn",
+        title="cuDNN",
+        licence="LicenseRef-NVIDIA-cuDNN",
+        targets=("cuda",),
+        install="pip install 'collage-explorer[cuda]'",
+        colour="#d55e00",
+        letters="CD",
+        pattern="cross",
+    )
     depends = (
         "collage_engine.partition.quantized",
         "collage_engine.partition.quantized_numbers",

@@ -4,7 +4,6 @@ same in 8 bits, and attention."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set, one_node
@@ -22,9 +21,6 @@ from collage_engine.toolchains.cutlass.generate import dry_plan
 from collage_engine.toolchains.cutlass.quantized import KINDS
 from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime import chains, taken_along
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.cutlass.toolchain import CutlassToolchain
 
 
 def reason_against(
@@ -69,9 +65,7 @@ def patterns() -> list[tuple[str, Pattern]]:
     return [("cutlass.matmul", _finished(product)), ("cutlass.conv2d", _finished(convolution))]
 
 
-def partition_spec(
-    toolchain: CutlassToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     precision = instance.precision
 
     def supported(graph: DataflowGraph, match: Match) -> str | None:
@@ -93,5 +87,5 @@ def partition_spec(
     table: list[PatternEntry] = [(name, pattern, supported) for name, pattern in patterns()]
     table += [(name, pattern, small) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
     table.append(("cutlass.attention", written_out.pattern(), attends))
-    rule = byoc_rules(table, "NoFusion", name=toolchain.name, supports=alone)
-    return PartitionSpec(toolchain.name, instance, rule, validate)
+    rule = byoc_rules(table, "NoFusion", name=name, supports=alone)
+    return PartitionSpec(name, instance, rule, validate)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.format import FORMATS
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+)
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.cuda import (
@@ -31,16 +36,23 @@ class CutlassToolchain(ProductToolchain):
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """
 
-    name = "cutlass"
-    licence = "BSD-3-Clause"
-    install = "install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'"
+    about = ToolchainAbout(
+        name="cutlass",
+        title="CUTLASS",
+        licence="BSD-3-Clause",
+        targets=("cuda",),
+        whole_model=False,
+        direct_convolutions=True,
+        install="install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'",
+        colour="#9cec74",
+        letters="CU",
+        pattern="dots",
+    )
     depends = (
         "collage_engine.partition.quantized",
         "collage_engine.partition.quantized_numbers",
         "collage_engine.partition.patterns",
     )
-    whole_model = False
-    direct_convolutions = True
 
     def version(self) -> str:
         from collage_engine.toolchains.cutlass import headers
@@ -51,15 +63,15 @@ class CutlassToolchain(ProductToolchain):
         need_nvcc()
         return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
 
-    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        if generation(architecture) < FIRST_TF32:
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        if generation(target.architecture) < FIRST_TF32:
             return ()  # older than its kernels
-        return super().cuda_instances(architecture, precision)
+        return super().instances(target, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         return FORMATS
 
-    def make_ready(
+    def precompile(
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,

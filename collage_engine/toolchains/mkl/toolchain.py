@@ -6,7 +6,7 @@ import importlib.metadata
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
@@ -18,9 +18,17 @@ HEADERS = "mkl-include"
 class MklToolchain(BlasToolchain):
     """Its layer without threads: the runtime shares pieces of a product among threads itself."""
 
-    name = "mkl"
-    licence = "LicenseRef-Intel-Simplified"
-    install = f"pip install {PACKAGE} {HEADERS}"
+    about = ToolchainAbout(
+        name="mkl",
+        title="MKL",
+        licence="LicenseRef-Intel-Simplified",
+        direct_convolutions=True,
+        environment={"MKL_THREADING_LAYER": "SEQUENTIAL", "MKL_NUM_THREADS": "1"},
+        install=f"pip install {PACKAGE} {HEADERS}",
+        colour="#883824",
+        letters="MK",
+        pattern="sparse",
+    )
 
     def version(self) -> str:
         return wheel_version(PACKAGE)
@@ -51,10 +59,6 @@ class MklToolchain(BlasToolchain):
             raise ToolchainError(f"the package {PACKAGE} carries no libmkl_rt.so")
         return tuple(found)
 
-    def environment(self, threads: int, spin: bool) -> dict[str, str]:
-        """Read when the library is first called."""
-        return {"MKL_THREADING_LAYER": "SEQUENTIAL", "MKL_NUM_THREADS": "1"}
-
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         libraries = (
             RuntimeLibrary(
@@ -62,7 +66,7 @@ class MklToolchain(BlasToolchain):
                 name=file.name,
                 toolchain=self.name,
                 version=self.version(),
-                licence=self.licence,
+                licence=self.about.licence,
             )
             for file in self._libraries()
         )

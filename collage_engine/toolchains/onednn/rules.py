@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import (
@@ -18,9 +16,6 @@ from collage_engine.toolchains.onednn.generate import reason_against
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
-
 _takes = against_match(reason_against)
 
 
@@ -29,10 +24,7 @@ def library_table(prefix: str) -> list[PatternEntry]:
     return [(n, p, _takes) for n, p in anchor_patterns(prefix, residual=True)]
 
 
-def partition_spec(
-    toolchain: OneDnnToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
-    name = toolchain.name
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
         (label, pattern, _takes)

@@ -12,10 +12,15 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+)
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
-from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -30,14 +35,22 @@ NEEDED = frozenset({"avx512_bf16", "amx_bf16"})
 oneDNN emulates."""
 
 
-class OneDnnToolchain(NativeToolchain):
+class OneDnnToolchain(CppToolchain):
     """oneDNN primitives with fused post-ops; layouts inside are the library's choice."""
 
-    name = "onednn"
-    licence = "Apache-2.0"
-    direct_convolutions = True
-    careful = True
-    install = f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0"
+    about = ToolchainAbout(
+        name="onednn",
+        title="oneDNN",
+        licence="Apache-2.0",
+        direct_convolutions=True,
+        mixes_precision=True,
+        environment={"OMP_NUM_THREADS": "{threads}", "OMP_DYNAMIC": "false"},
+        passive_environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},
+        install=f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0",
+        colour="#009e73",
+        letters="DN",
+        pattern="falling",
+    )
     depends = (
         "collage_engine.kernels.rounding",
         "collage_engine.partition.patterns",
@@ -78,8 +91,8 @@ class OneDnnToolchain(NativeToolchain):
             beside=(("libdnnl.so.3", library),),
         )
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        found = [ToolchainInstance(toolchain=self.name, threads=threads)]
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        found = [ToolchainInstance(toolchain=self.name, threads=target.threads)]
         if precision == BFLOAT16 and NEEDED & frozenset(processor().flags):
             found.append(in_bfloat16(found[0]))
         return tuple(found)
@@ -97,12 +110,15 @@ class OneDnnToolchain(NativeToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.onednn.rules import partition_spec
 
-        return partition_spec(self, instance, graph)
+        return partition_spec(self.name, instance, graph)
 
     def library_table(self) -> Sequence[PatternEntry]:
         from collage_engine.toolchains.onednn.rules import library_table
 
         return library_table(self.name)
+
+    def library_call(self, function: Function) -> Any:
+        return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16
@@ -127,19 +143,12 @@ class OneDnnToolchain(NativeToolchain):
         described["bfloat16"] = int(narrow)
         return described, bytes(plan.blob)
 
-    def environment(self, threads: int, spin: bool) -> dict[str, str]:
-        """libgomp reads these when it is loaded."""
-        chosen = {"OMP_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false"}
-        if not spin:
-            chosen |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-        return chosen
-
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         library = RuntimeLibrary(
             file=str(self.library()),
             name="libdnnl.so.3",
             toolchain=self.name,
             version=self.version(),
-            licence=self.licence,
+            licence=self.about.licence,
         )
         return library, self.own_library()

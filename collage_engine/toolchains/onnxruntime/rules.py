@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
@@ -13,21 +11,15 @@ from collage_engine.toolchains.onnxruntime.supports import reason_against
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
-
 _takes = against_match(reason_against)
 
 
-def partition_spec(
-    toolchain: OnnxRuntimeToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     """Conv with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the norms.
 
     Larger pieces come from blocks, regions and the whole model, which suit it better than what
     combiners would join.
     """
-    name = toolchain.name
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
         (label, pattern, _takes)

@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+)
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime import supports
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
-from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.toolchains.capabilities import PythonSession
+    from collage_engine.toolchains.onnxruntime.python_session import Evaluator
 
 LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
 """ONNX Runtime's graph optimisation levels; it ships with ``all``."""
@@ -25,13 +36,19 @@ LARGEST_MODEL = 2**31 - 1
 """Bytes that one protobuf message may have."""
 
 
-class OnnxRuntimeToolchain(NativeToolchain):
+class OnnxRuntimeToolchain(CppToolchain):
     """ONNX Runtime's CPU provider, with its optimisation levels as configurations."""
 
-    name = "onnxruntime"
-    licence = "MIT"
-    direct_convolutions = True
-    install = "pip install onnxruntime"
+    about = ToolchainAbout(
+        name="onnxruntime",
+        title="ONNX Runtime",
+        licence="MIT",
+        direct_convolutions=True,
+        install="pip install onnxruntime",
+        colour="#e69f00",
+        letters="OR",
+        pattern="rising",
+    )
     depends = (
         "collage_engine.model.onnx_writer",
         "collage_engine.model.onnx_slice",
@@ -56,9 +73,9 @@ class OnnxRuntimeToolchain(NativeToolchain):
             beside=(("libonnxruntime.so.1", self.library()),),
         )
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         def instance(*config: tuple[str, str]) -> ToolchainInstance:
-            return ToolchainInstance(toolchain=self.name, config=config, threads=threads)
+            return ToolchainInstance(toolchain=self.name, config=config, threads=target.threads)
 
         return instance(), instance(("level", "basic"))
 
@@ -70,7 +87,7 @@ class OnnxRuntimeToolchain(NativeToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
-        return partition_spec(self, instance, graph)
+        return partition_spec(self.name, instance, graph)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.model.onnx_writer import to_onnx
@@ -88,6 +105,26 @@ class OnnxRuntimeToolchain(NativeToolchain):
             "level": LEVELS[level],
         }
         return plan, model.SerializeToString()
+
+    def has_session(self, instance: ToolchainInstance) -> bool:
+        """Its users run the default optimisation level."""
+        return not instance.config
+
+    def open_session(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> PythonSession:
+        """See ``capabilities.HasPythonSession``."""
+        from collage_engine.toolchains.onnxruntime.python_session import open_session
+
+        return open_session(file, threads, inputs)
+
+    def open_onnx(
+        self, model: bytes | str, *, threads: int = 0, optimise: bool = False
+    ) -> Evaluator:
+        """See ``capabilities.EvaluatesOnnx``."""
+        from collage_engine.toolchains.onnxruntime.python_session import Evaluator
+
+        return Evaluator(model, threads, optimise)
 
     def inside(self, module: Any) -> dict[str, Any]:
         """The settings, and the operators that its optimiser has made of the sub-graph."""
@@ -111,6 +148,6 @@ class OnnxRuntimeToolchain(NativeToolchain):
             name="libonnxruntime.so.1",
             toolchain=self.name,
             version=self.version(),
-            licence=self.licence,
+            licence=self.about.licence,
         )
         return library, self.own_library()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
 from collage_engine.toolchains import blas
 from collage_engine.toolchains.blas.toolchain import PLAN_VERSION, BlasToolchain
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
@@ -16,9 +16,17 @@ LIBRARY = "libscipy_openblas.so"
 class OpenBlasToolchain(BlasToolchain):
     """Its own threads stay off: the runtime shares pieces of a product among threads itself."""
 
-    name = "openblas"
-    licence = "BSD-3-Clause"
-    install = f"pip install {PACKAGE}"
+    about = ToolchainAbout(
+        name="openblas",
+        title="OpenBLAS",
+        licence="BSD-3-Clause",
+        direct_convolutions=True,
+        environment={"OPENBLAS_NUM_THREADS": "1"},
+        install=f"pip install {PACKAGE}",
+        colour="#f0e442",
+        letters="OB",
+        pattern="upright",
+    )
 
     def version(self) -> str:
         return wheel_version(PACKAGE)
@@ -40,10 +48,6 @@ class OpenBlasToolchain(BlasToolchain):
         library = find_in_wheel(PACKAGE, LIBRARY)
         others = [p for p in library.parent.iterdir() if ".so" in p.name and p != library]
         return (library, *sorted(others))
-
-    def environment(self, threads: int, spin: bool) -> dict[str, str]:
-        """It reads this when it loads, and starts no threads then."""
-        return {"OPENBLAS_NUM_THREADS": "1"}
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         return (
@@ -67,4 +71,4 @@ def _licence(name: str) -> str:
         return "GPL-3.0-or-later WITH GCC-exception-3.1"
     if name.startswith("libquadmath"):
         return "LGPL-2.1-or-later"
-    return OpenBlasToolchain.licence
+    return OpenBlasToolchain.about.licence

@@ -7,8 +7,6 @@ rules for anchors with parts of their epilogues, which would double its candidat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
@@ -17,14 +15,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.openvino.supports import reason_against
 from collage_engine.toolchains.runtime.supported import against_sub_graph
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 
-
-def partition_spec(
-    toolchain: OpenVinoToolchain, instance: ToolchainInstance, graph: DataflowGraph
-) -> PartitionSpec:
-    name = toolchain.name
+def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
     # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))

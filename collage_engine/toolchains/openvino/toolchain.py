@@ -8,31 +8,47 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+)
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import supports, wheel
 from collage_engine.toolchains.runtime.builder import RuntimeSource
-from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.toolchains.capabilities import PythonSession
 
 PRECISIONS = ("f32", "bf16")
 """OpenVINO's inference precision hints that are offered; it ships with the processor's lowest."""
 
 
-class OpenVinoToolchain(NativeToolchain):
+class OpenVinoToolchain(CppToolchain):
     """OpenVINO's CPU plugin: best with whole models and large sub-graphs.
 
     A call costs some microseconds whatever it does, and inside a partition it chooses layouts of
     its own, which small partitions convert to and from for nothing.
     """
 
-    name = "openvino"
-    licence = "Apache-2.0"
-    direct_convolutions = True
-    install = "pip install openvino"
+    about = ToolchainAbout(
+        name="openvino",
+        title="OpenVINO",
+        licence="Apache-2.0",
+        direct_convolutions=True,
+        install="pip install openvino",
+        colour="#56b4e9",
+        letters="OV",
+        pattern="level",
+    )
     depends = (
         "collage_engine.model.onnx_writer",
         "collage_engine.model.onnx_slice",
@@ -59,8 +75,8 @@ class OpenVinoToolchain(NativeToolchain):
             beside=tuple((file.name, file) for file in found),
         )
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        plain = ToolchainInstance(toolchain=self.name, threads=threads)
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if precision != BFLOAT16 or not supports.has_bfloat16():
             return (plain,)
         return plain, in_bfloat16(plain)
@@ -73,7 +89,7 @@ class OpenVinoToolchain(NativeToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.openvino.rules import partition_spec
 
-        return partition_spec(self, instance, graph)
+        return partition_spec(self.name, instance, graph)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
@@ -85,6 +101,18 @@ class OpenVinoToolchain(NativeToolchain):
         xml, constants = to_ir(from_onnx(onnx_of(function)))
         plan = {"xml_bytes": len(xml), "precision": precision}
         return plan, constants + xml
+
+    def has_session(self, instance: ToolchainInstance) -> bool:
+        """Its users run every instance so: their precision is an option of the interface too."""
+        return True
+
+    def open_session(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> PythonSession:
+        """See ``capabilities.HasPythonSession``."""
+        from collage_engine.toolchains.openvino.python_session import open_session
+
+        return open_session(file, threads, precision, inputs)
 
     def inside(self, module: Any) -> dict[str, Any]:
         """The settings, and the layers that its CPU plugin executes."""
@@ -102,7 +130,7 @@ class OpenVinoToolchain(NativeToolchain):
                 name=file.name,
                 toolchain=self.name,
                 version=self.version(),
-                licence=wheel.LICENCES.get(file.name, self.licence),
+                licence=wheel.LICENCES.get(file.name, self.about.licence),
             )
             for file in wheel.runtime_files()
         )

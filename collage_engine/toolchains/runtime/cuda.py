@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainInstance,
+    ToolchainState,
+)
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
-from collage_engine.toolchains.runtime.toolchain import NativeToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.offer import Composites
     from collage_engine.partition.spec import PartitionSpec
     from collage_engine.records.numbering import NodeSet
 
@@ -110,7 +116,7 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
     )
 
 
-class CudaToolchain(NativeToolchain):
+class CudaToolchain(CppToolchain):
     """A toolchain whose C++ runtime drives an NVIDIA device.
 
     It is available where a device is; where only its packages are, it still compiles, and what
@@ -151,7 +157,7 @@ class CudaToolchain(NativeToolchain):
             name=name or file.name,
             toolchain=self.name,
             version=self.version(),
-            licence=licence or self.licence,
+            licence=licence or self.about.licence,
         )
 
     def probe(self) -> ToolchainState:
@@ -168,8 +174,6 @@ class CudaToolchain(NativeToolchain):
                 name=self.name,
                 available=False,
                 reason=str(error),
-                licence=self.licence,
-                install=self.install,
             )
         return ToolchainState(
             name=self.name,
@@ -178,14 +182,11 @@ class CudaToolchain(NativeToolchain):
             reason=found.reason,
             install=None if found.devices else "install the NVIDIA driver",
             devices=tuple(device.record().name for device in found.devices),
-            licence=self.licence,
             builds=True,
         )
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        return ()
-
-    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        architecture = target.architecture
         plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         lower = self.rounds_to(architecture, precision)
         return (plain,) if lower is None else (plain, in_precision(plain, lower))
@@ -211,15 +212,15 @@ class RuledCudaToolchain(CudaToolchain):
         return found
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        spec: PartitionSpec = self.rules().partition_spec(self, instance, graph)
+        spec: PartitionSpec = self.rules().partition_spec(self.name, instance, graph)
         return spec
 
 
 class ProductToolchain(RuledCudaToolchain):
     """One that runs products, and some operators only along with them."""
 
-    def made_of(
+    def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
-    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
+    ) -> Composites | None:
         """What only goes along with a product is no candidate without one."""
         return () if self.rules().refused(graph, nodes, instance.precision) is None else None

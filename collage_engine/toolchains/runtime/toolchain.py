@@ -17,12 +17,8 @@ if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
 
 
-class NativeToolchain(Toolchain):
+class CppToolchain(Toolchain):
     """Compiles a function by writing a plan for its C++ runtime."""
-
-    native = False
-    install: str
-    """The command that installs its packages."""
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
@@ -43,16 +39,8 @@ class NativeToolchain(Toolchain):
             kind = builder.load(self.source())
             self.check(kind)
         except ToolchainError as error:
-            return ToolchainState(
-                name=self.name,
-                available=False,
-                reason=str(error),
-                licence=self.licence,
-                install=self.install,
-            )
-        return ToolchainState(
-            name=self.name, available=True, version=version, devices=("cpu",), licence=self.licence
-        )
+            return ToolchainState(name=self.name, available=False, reason=str(error))
+        return ToolchainState(name=self.name, available=True, version=version, devices=("cpu",))
 
     def check(self, kind: str) -> None:
         """Load the library itself, once the runtime is loaded; ``ToolchainError`` if it fails."""
@@ -70,9 +58,6 @@ class NativeToolchain(Toolchain):
         plan["threads"] = function.instance.threads
         plan["spin"] = function.spin
         return self.create(function.symbol, plan, weights)
-
-    def library_call(self, function: Function) -> Any:
-        return self.compile(function)
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
         """A module from a finished plan; the library's refusal becomes a ``ToolchainError``."""
@@ -114,7 +99,7 @@ class NativeToolchain(Toolchain):
 
 
 @cache
-def _loaded_kind(cls: type[NativeToolchain]) -> str:
+def _loaded_kind(cls: type[CppToolchain]) -> str:
     """The module kind of a toolchain's runtime, loaded once per process."""
     return builder.load(cls().source())
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.tensorrt.elementwise import Layer
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.convert import Converter
+from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
@@ -44,13 +41,13 @@ def ints(values: Any, rank: int) -> tuple[int, ...]:
     return tuple(found if len(found) == rank else found * rank)
 
 
-def _permuted(c: Converter, x: Any, layout: str, wanted: str, op: str) -> Any:
+def _permuted(c: Values, x: Any, layout: str, wanted: str, op: str) -> Any:
     if sorted(layout) != sorted(wanted):
         raise UnsupportedError(f"{op} in layout {layout}")
     return c.net.transpose(x, [layout.index(letter) for letter in wanted])
 
 
-def _as_image(c: Converter, x: Any) -> Any:
+def _as_image(c: Values, x: Any) -> Any:
     """A signal (…, W) as an image of one row."""
     return c.net.reshape(x, (*x.shape[:2], 1, *x.shape[2:]))
 
@@ -58,7 +55,7 @@ def _as_image(c: Converter, x: Any) -> Any:
 class _Kernel:
     """Weights in TensorRT's order: constant ones go into the layer, others are an input of it."""
 
-    def __init__(self, c: Converter, node: Node, value: Any, wanted: str, signal: bool) -> None:
+    def __init__(self, c: Values, node: Node, value: Any, wanted: str, signal: bool) -> None:
         layout = str(node.attributes.get("kernel_layout") or wanted)
         if sorted(layout) != sorted(wanted):
             raise UnsupportedError(f"{node.op}: kernel layout {layout}")
@@ -79,7 +76,7 @@ class _Kernel:
 
 
 def _convolution(transposed: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, a = c.net, node.attributes
         rank = len(node.type.shape) - 2
         logical = logical_layout(rank)
@@ -123,7 +120,7 @@ def _convolution(transposed: bool) -> Layer:
     return layer
 
 
-def _matmul(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _matmul(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, (a, b) = c.net, inputs
     if len(a.shape) == 1:
         a = net.reshape(a, (1, *a.shape))
@@ -136,7 +133,7 @@ def _matmul(c: Converter, node: Node, inputs: list[Any]) -> Any:
 
 
 def _pool(average: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, a = c.net, node.attributes
         rank = len(node.type.shape) - 2
         logical = logical_layout(rank)
@@ -163,7 +160,7 @@ def _pool(average: bool) -> Layer:
     return layer
 
 
-def _adaptive(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _adaptive(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, x = c.net, inputs[0]
     taken, given = tuple(x.shape[2:]), node.type.shape[2:]
     if all(g == 1 for g in given):
@@ -179,11 +176,11 @@ def _adaptive(c: Converter, node: Node, inputs: list[Any]) -> Any:
 # ---- softmax and attention ---------------------------------------------------------------------
 
 
-def _softmax(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _softmax(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.softmax(inputs[0], int(node.attributes.get("axis", -1)))
 
 
-def _log_softmax(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _log_softmax(c: Values, node: Node, inputs: list[Any]) -> Any:
     """x − max − log Σ exp(x − max): the logarithm of a softmax would lose small ones."""
     net, axis = c.net, [int(node.attributes.get("axis", -1))]
     apart = net.binary("SUB", inputs[0], net.reduce("MAX", inputs[0], axis))
@@ -191,7 +188,7 @@ def _log_softmax(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return net.binary("SUB", apart, net.unary("LOG", total))
 
 
-def _attention(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _attention(c: Values, node: Node, inputs: list[Any]) -> Any:
     """softmax(q·kᵀ·scale + bias)·v with q, k, v laid out [batch, sequence, heads, width]."""
     net, a = c.net, node.attributes
     width = inputs[0].shape[-1]
@@ -225,7 +222,7 @@ SAMPLING = {"bilinear": "LINEAR", "nearest": "NEAREST", "bicubic": "CUBIC"}
 BORDERS = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}
 
 
-def _resize(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _resize(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a = c.net, node.attributes
     trt = net.trt
     made = net.network.add_resize(inputs[0])
@@ -246,7 +243,7 @@ def _resize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return net.out(made)
 
 
-def _grid_sample(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _grid_sample(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a = c.net, node.attributes
     grid = net.transpose(inputs[1], (0, 2, 3, 1))  # Relax: [N, 2, H, W]
     made = net.network.add_grid_sample(inputs[0], grid)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.convert import Converter
-
-Layer = Callable[["Converter", Node, list[Any]], Any]
-"""(converter, call, its operands as tensors) → its value, or one per field of a tuple."""
+from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 UNARY = {
     "abs": "ABS",
@@ -64,7 +58,7 @@ def _unary(name: str) -> Layer:
 
 
 def _activation(name: str) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         if c.is_integer(inputs[0]) and name == "RELU":
             return c.net.binary("MAX", inputs[0], c.net.scalar(0, inputs[0]))
         return c.net.activation(name, inputs[0])
@@ -79,54 +73,54 @@ def _binary(name: str) -> Layer:
 def _or_equal(name: str) -> Layer:
     """Not the opposite's negation: comparing with a NaN is false either way."""
 
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         strictly = c.net.binary(name, *inputs)
         return c.net.binary("OR", strictly, c.net.binary("EQUAL", *inputs))
 
     return layer
 
 
-def _isnan(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _isnan(c: Values, node: Node, inputs: list[Any]) -> Any:
     if hasattr(c.net.trt.UnaryOperation, "ISNAN"):
         return c.net.unary("ISNAN", inputs[0])
     return c.net.unary("NOT", c.net.binary("EQUAL", inputs[0], inputs[0]))
 
 
-def _not_equal(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _not_equal(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.unary("NOT", c.net.binary("EQUAL", *inputs))
 
 
-def _rsqrt(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _rsqrt(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.unary("RECIP", c.net.unary("SQRT", inputs[0]))
 
 
-def _square(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _square(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.binary("PROD", inputs[0], inputs[0])
 
 
-def _trunc(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _trunc(c: Values, node: Node, inputs: list[Any]) -> Any:
     size = c.net.unary("FLOOR", c.net.unary("ABS", inputs[0]))
     return c.net.binary("PROD", c.net.unary("SIGN", inputs[0]), size)
 
 
-def _isfinite(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _isfinite(c: Values, node: Node, inputs: list[Any]) -> Any:
     # x − x is 0 unless x is infinite or no number; it is compared with itself, not with 0.
     apart = c.net.binary("SUB", inputs[0], inputs[0])
     return c.net.unary("NOT", _isnan(c, node, [apart]))
 
 
-def _floor_divide(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _floor_divide(c: Values, node: Node, inputs: list[Any]) -> Any:
     if c.is_integer(inputs[0]):
         return c.net.binary("FLOOR_DIV", *inputs)
     return c.net.unary("FLOOR", c.net.binary("DIV", *inputs))
 
 
-def _floor_mod(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _floor_mod(c: Values, node: Node, inputs: list[Any]) -> Any:
     whole = c.net.binary("PROD", _floor_divide(c, node, inputs), inputs[1])
     return c.net.binary("SUB", inputs[0], whole)
 
 
-def _mod(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _mod(c: Values, node: Node, inputs: list[Any]) -> Any:
     """The remainder with the sign of the dividend, as C has it."""
     found = c.net.binary("DIV", *inputs)  # of integers: towards zero
     if not c.is_integer(inputs[0]):
@@ -134,17 +128,17 @@ def _mod(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.binary("SUB", inputs[0], c.net.binary("PROD", found, inputs[1]))
 
 
-def _log_add_exp(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _log_add_exp(c: Values, node: Node, inputs: list[Any]) -> Any:
     top = c.net.binary("MAX", *inputs)
     parts = [c.net.unary("EXP", c.net.binary("SUB", x, top)) for x in inputs]
     return c.net.binary("SUM", top, c.net.unary("LOG", c.net.binary("SUM", *parts)))
 
 
-def _fma(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _fma(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.binary("SUM", c.net.binary("PROD", *inputs[:2]), inputs[2])
 
 
-def _clip(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _clip(c: Values, node: Node, inputs: list[Any]) -> Any:
     low, high = (float(node.attributes[k]) for k in ("min", "max"))
     x = inputs[0]
     if np.isfinite([low, high]).all() and not c.is_integer(x):
@@ -156,11 +150,11 @@ def _clip(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return x
 
 
-def _leaky_relu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _leaky_relu(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.activation("LEAKY_RELU", inputs[0], float(node.attributes["alpha"]))
 
 
-def _prelu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _prelu(c: Values, node: Node, inputs: list[Any]) -> Any:
     x, slope = inputs
     shape = [1] * len(x.shape)
     shape[int(node.attributes["axis"]) % len(shape)] = c.graph.nodes[node.inputs[1]].type.elements
@@ -168,11 +162,11 @@ def _prelu(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.out(layer)
 
 
-def _silu(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _silu(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.binary("PROD", inputs[0], c.net.activation("SIGMOID", inputs[0]))
 
 
-def _softplus(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _softplus(c: Values, node: Node, inputs: list[Any]) -> Any:
     """log(1 + exp(βx))/β as max(x, 0) + log(1 + exp(−|βx|))/β, which does not overflow."""
     net, x = c.net, inputs[0]
     beta = float(node.attributes.get("beta", 1.0))
@@ -185,7 +179,7 @@ def _softplus(c: Converter, node: Node, inputs: list[Any]) -> Any:
 
 
 def _gelu(kind: str) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, x = c.net, inputs[0]
         if hasattr(net.trt.ActivationType, kind):
             return net.activation(kind, x)
@@ -204,12 +198,12 @@ def _gelu(kind: str) -> Layer:
     return layer
 
 
-def _where(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _where(c: Values, node: Node, inputs: list[Any]) -> Any:
     condition, a, b = inputs
     return c.net.select(c.net.cast(condition, c.net.dtype("bool")), a, b)
 
 
-def _astype(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _astype(c: Values, node: Node, inputs: list[Any]) -> Any:
     if node.type.dtype in ("int8", "uint8"):  # there are few layers for these: held as floats
         x = c.cast_as(inputs[0], "float32")
         c.counted[node.index] = _trunc(c, node, [x])
@@ -217,11 +211,11 @@ def _astype(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.cast_as(inputs[0], node.type.dtype)
 
 
-def _same(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _same(c: Values, node: Node, inputs: list[Any]) -> Any:
     return inputs[0]
 
 
-def _dropout(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _dropout(c: Values, node: Node, inputs: list[Any]) -> Any:
     if len(node.types) == 1:
         return inputs[0]
     raise UnsupportedError("nn.dropout: its mask")

@@ -19,13 +19,14 @@ from collage_engine.records.files import write_atomically
 from collage_engine.records.locks import locked
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.builder import build_folder
-from collage_engine.toolchains.tensorrt.convert import Constants, Converter
+from collage_engine.toolchains.tensorrt.convert import Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,
     bare,
     reason_against_architecture,
 )
+from collage_engine.toolchains.tensorrt.values import Constants
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 """The option ``precision`` of an instance → what float32 values are computed in."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Ints = Sequence[int]
 
+MIDDLE = 128
+"""The zero point of uint8 at which it is int8 shifted."""
+
 NAMES = {
     "float32": "FLOAT",
     "float16": "HALF",
@@ -209,10 +212,37 @@ class Net:
     def gather(self, x: Any, indices: Any, axis: int) -> Any:
         return self.out(self.network.add_gather(x, indices, axis))
 
+    def quantized(self, x: Any, scale: np.ndarray, axis: int) -> Any:
+        """``x`` as int8 around 0, by one scale or by one for every channel of an axis."""
+        factor = self.const(_flat(scale), self.name_of(x.dtype))
+        if self.api.strongly_typed:
+            layer = self.network.add_quantize(x, factor, self.dtype("int8"))
+        else:
+            layer = self.network.add_quantize(x, factor)
+        if scale.size > 1:
+            layer.axis = axis
+        return self.out(layer)
+
+    def dequantized(self, x: Any, scale: np.ndarray, axis: int, dtype: str) -> Any:
+        """Values of int8 around 0 in floating point; the inverse of ``quantized``."""
+        factor = self.const(_flat(scale), dtype)
+        if self.api.strongly_typed:
+            layer = self.network.add_dequantize(x, factor, self.dtype(dtype))
+        else:
+            layer = self.network.add_dequantize(x, factor)
+        if scale.size > 1:
+            layer.axis = axis
+        return self.out(layer)
+
     def softmax(self, x: Any, axis: int) -> Any:
         layer = self.network.add_softmax(x)
         layer.axes = 1 << last(x, axis)
         return self.out(layer)
+
+
+def _flat(scale: np.ndarray) -> np.ndarray:
+    """A scale as TensorRT takes it: a scalar, or a vector."""
+    return scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
 
 
 def numpy_type(name: str) -> Any:

@@ -7,22 +7,19 @@ are defined: right, but no faster than the float model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.convert import Converter
+from collage_engine.toolchains.tensorrt.network import MIDDLE
+from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
-MIDDLE = 128
-"""The zero point of uint8 at which it is int8 shifted."""
 
 
-def _numbers(c: Converter, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+def _numbers(c: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
     """(scale, zero point) of a call; None when they are computed."""
     scale, zero = (c.array(i) for i in node.inputs[1:3])
     if scale is None or zero is None:
@@ -34,7 +31,7 @@ def _axis(node: Node) -> int:
     return int(node.attributes.get("axis", 1)) % max(len(node.type.shape), 1)
 
 
-def _along(c: Converter, node: Node, place: int, dtype: str) -> Any:
+def _along(c: Values, node: Node, place: int, dtype: str) -> Any:
     """An operand with a number for each channel, or one, as a tensor that broadcasts."""
     shape = [1] * len(node.type.shape)
     index = node.inputs[place]
@@ -56,14 +53,14 @@ def _offset(kind: str, zero: np.ndarray) -> int | None:
     return None
 
 
-def quantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def quantize(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, kind = c.net, node.type.dtype
     if kind not in LIMITS:
         raise UnsupportedError(f"quantize to {kind}")
     x, numbers = inputs[0], _numbers(c, node)
     offset = _offset(kind, numbers[1]) if numbers else None
     if numbers is not None and offset is not None:
-        made = quantized(c, x, numbers[0], _axis(node))
+        made = net.quantized(x, numbers[0], _axis(node))
         if offset == 0:
             return made
         c.shifted[node.index] = made
@@ -76,33 +73,7 @@ def quantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return None
 
 
-def quantized(c: Converter, x: Any, scale: np.ndarray, axis: int) -> Any:
-    net = c.net
-    flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-    factor = net.const(flat, net.name_of(x.dtype))
-    if c.api.strongly_typed:
-        layer = net.network.add_quantize(x, factor, net.dtype("int8"))
-    else:
-        layer = net.network.add_quantize(x, factor)
-    if scale.size > 1:
-        layer.axis = axis
-    return net.out(layer)
-
-
-def dequantized(c: Converter, x: Any, scale: np.ndarray, axis: int, dtype: str) -> Any:
-    net = c.net
-    flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-    factor = net.const(flat, dtype)
-    if c.api.strongly_typed:
-        layer = net.network.add_dequantize(x, factor, net.dtype(dtype))
-    else:
-        layer = net.network.add_dequantize(x, factor)
-    if scale.size > 1:
-        layer.axis = axis
-    return net.out(layer)
-
-
-def dequantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def dequantize(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, source = c.net, node.inputs[0]
     kind, result = c.graph.nodes[source].type.dtype, node.type.dtype
     numbers = _numbers(c, node)
@@ -112,18 +83,18 @@ def dequantize(c: Converter, node: Node, inputs: list[Any]) -> Any:
         if known is not None:
             return _constant(c, known, scale, zero, _axis(node), offset, result)
         if source in c.shifted and offset == MIDDLE:
-            return dequantized(c, c.shifted[source], scale, _axis(node), result)
+            return net.dequantized(c.shifted[source], scale, _axis(node), result)
         if source not in c.counted and offset == 0:
             tensor = c.tensor(source)
             if not c.api.strongly_typed and source in c.inputs:
                 raise UnsupportedError(f"TensorRT {c.api.version} takes no 8-bit inputs")
-            return dequantized(c, tensor, scale, _axis(node), result)
+            return net.dequantized(tensor, scale, _axis(node), result)
     steps = net.binary("SUB", c.as_count(source, result), _along(c, node, 2, result))
     return net.binary("PROD", steps, _along(c, node, 1, result))
 
 
 def _constant(
-    c: Converter,
+    c: Values,
     values: np.ndarray,
     scale: np.ndarray,
     zero: np.ndarray,
@@ -142,10 +113,11 @@ def _constant(
         zeros = zero.reshape(shape) if zero.size > 1 else zero.reshape(-1)[0]
         return c.net.const((values.astype(np.int64) - zeros) * factor.astype(np.float64), dtype)
     small = (values.astype(np.int64) - offset).astype(np.int8)
+    net = c.net
     if c.api.strongly_typed:
-        return dequantized(c, c.net.const(small), scale, axis, dtype)
-    real = c.net.const(small * factor, dtype)
-    return dequantized(c, quantized(c, real, scale, axis), scale, axis, dtype)
+        return net.dequantized(net.const(small), scale, axis, dtype)
+    real = net.const(small * factor, dtype)
+    return net.dequantized(net.quantized(real, scale, axis), scale, axis, dtype)
 
 
-LAYERS = {"quantize": quantize, "dequantize": dequantize}
+LAYERS: dict[str, Layer] = {"quantize": quantize, "dequantize": dequantize}

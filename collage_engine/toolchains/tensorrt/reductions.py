@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.tensorrt.elementwise import Layer
+from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.convert import Converter
     from collage_engine.toolchains.tensorrt.network import Net
 
 REDUCTIONS = {"max": "MAX", "mean": "AVG", "min": "MIN", "prod": "PROD", "sum": "SUM"}
@@ -18,7 +17,7 @@ MOST_SORTED = 3840
 """Elements that TensorRT's TopK gives at most."""
 
 
-def _axes(c: Converter, node: Node) -> list[int]:
+def _axes(c: Values, node: Node) -> list[int]:
     axes = node.attributes.get("axis")
     rank = len(c.graph.nodes[node.inputs[0]].type.shape)
     if axes is None:
@@ -27,14 +26,14 @@ def _axes(c: Converter, node: Node) -> list[int]:
 
 
 def _reduce(name: str) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         return c.net.reduce(name, inputs[0], _axes(c, node), bool(node.attributes.get("keepdims")))
 
     return layer
 
 
 def _variance(root: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, axes = c.net, _axes(c, node)
         apart = net.binary("SUB", inputs[0], net.reduce("AVG", inputs[0], axes))
         keep = bool(node.attributes.get("keepdims"))
@@ -44,7 +43,7 @@ def _variance(root: bool) -> Layer:
     return layer
 
 
-def _top(c: Converter, x: Any, count: int, axis: int, largest: bool) -> tuple[Any, Any]:
+def _top(c: Values, x: Any, count: int, axis: int, largest: bool) -> tuple[Any, Any]:
     """(values, places as int32) of the first ``count`` along an axis, in order."""
     net = c.net
     flat = len(x.shape) == 1
@@ -59,7 +58,7 @@ def _top(c: Converter, x: Any, count: int, axis: int, largest: bool) -> tuple[An
 
 
 def _arg(largest: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, x, axis = c.net, inputs[0], node.attributes.get("axis")
         if axis is None:
             x, axis = net.reshape(x, (c.graph.nodes[node.inputs[0]].type.elements,)), 0
@@ -69,7 +68,7 @@ def _arg(largest: bool) -> Layer:
     return layer
 
 
-def _topk(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _topk(c: Values, node: Node, inputs: list[Any]) -> Any:
     a = node.attributes
     shape = c.graph.nodes[node.inputs[0]].type.shape
     axis = int(a["axis"]) % len(shape)
@@ -81,7 +80,7 @@ def _topk(c: Converter, node: Node, inputs: list[Any]) -> Any:
 
 
 def _sorted(indices: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         a = node.attributes
         axis = int(a["axis"]) % len(node.type.shape)
         values, places = _top(c, inputs[0], node.type.shape[axis], axis, bool(a.get("descending")))
@@ -90,7 +89,7 @@ def _sorted(indices: bool) -> Layer:
     return layer
 
 
-def _cumsum(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _cumsum(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, x = c.net, inputs[0]
     add = net.need(net.network, "add_cumulative", "cumsum")
     axis = node.attributes.get("axis")
@@ -113,7 +112,7 @@ def normalized(net: Net, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     return net.binary("DIV", apart, root)
 
 
-def _affine(c: Converter, node: Node, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
+def _affine(c: Values, node: Node, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
     """Scaled and shifted, as the operator's switches say."""
     rest = list(parts)
     for switch, op in (("scale", "PROD"), ("center", "SUM")):
@@ -123,7 +122,7 @@ def _affine(c: Converter, node: Node, x: Any, parts: Sequence[Any], shape: Seque
     return x
 
 
-def _layer_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _layer_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a, x = c.net, node.attributes, inputs[0]
     axes = sorted(int(v) % len(x.shape) for v in a["axes"])
     shape = [e if i in axes else 1 for i, e in enumerate(node.type.shape)]
@@ -137,7 +136,7 @@ def _layer_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return net.out(layer)
 
 
-def _rms_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _rms_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a, x = c.net, node.attributes, inputs[0]
     mean = net.reduce("AVG", net.binary("PROD", x, x), [int(v) for v in a["axes"]])
     root = net.unary("SQRT", net.binary("SUM", mean, net.scalar(float(a["epsilon"]), x)))
@@ -150,7 +149,7 @@ def _per_channel(node: Node, axis: int) -> list[int]:
     return shape
 
 
-def _group_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _group_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a = c.net, node.attributes
     shape = node.type.shape
     axis = int(a["channel_axis"]) % len(shape)
@@ -163,7 +162,7 @@ def _group_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return _affine(c, node, found, inputs[1:], _per_channel(node, axis))
 
 
-def _instance_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _instance_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     a = node.attributes
     rank = len(node.type.shape)
     axes = sorted(int(v) % rank for v in a["axes"])
@@ -171,7 +170,7 @@ def _instance_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return _affine(c, node, found, inputs[1:], _per_channel(node, int(a["channel_axis"]) % rank))
 
 
-def _batch_norm(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _batch_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, a = c.net, node.attributes
     if a.get("training"):
         raise UnsupportedError("nn.batch_norm in training")

@@ -6,23 +6,25 @@ suit it best: inside an engine it keeps its own layouts and fuses as it likes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import ToolchainInstance
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
 
 
 def partition_spec(
-    toolchain: TensorrtToolchain, instance: ToolchainInstance, graph: DataflowGraph
+    name: str,
+    instance: ToolchainInstance,
+    graph: DataflowGraph,
+    reason_against: Callable[[NodeIndex], str | None],
 ) -> PartitionSpec:
-    reasons = {index: toolchain.supports(graph, index, instance) for index in graph.operators}
+    """Quantised composites and groups of siblings, of calls that there is no reason against."""
+    reasons = {index: reason_against(index) for index in graph.operators}
 
     def validate(sub_graph: SubGraph) -> str | None:
         for index in graph.operators:
@@ -30,6 +32,5 @@ def partition_spec(
                 return reasons[index]
         return None
 
-    name = toolchain.name
     integers = composite_rules("quantized", pattern_table(name))
     return PartitionSpec(name, instance, union_rules(name, integers, anchor_rules()), validate)

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.tensorrt.elementwise import Layer
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tensorrt.convert import Converter
+from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 
-def _reshape(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _reshape(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.reshape(inputs[0], node.type.shape)
 
 
-def _permute(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _permute(c: Values, node: Node, inputs: list[Any]) -> Any:
     rank = len(node.type.shape)
     axes = node.attributes.get("axes") or list(range(rank))[::-1]
     return c.net.transpose(inputs[0], [int(a) % rank for a in axes])
 
 
-def _broadcast_to(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _broadcast_to(c: Values, node: Node, inputs: list[Any]) -> Any:
     return c.net.broadcast(inputs[0], node.type.shape)
 
 
-def _concat(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _concat(c: Values, node: Node, inputs: list[Any]) -> Any:
     axis = int(node.attributes.get("axis") or 0) % len(node.type.shape)
     return c.net.concat(inputs[0], axis)
 
 
-def _stack(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _stack(c: Values, node: Node, inputs: list[Any]) -> Any:
     axis = int(node.attributes.get("axis") or 0) % len(node.type.shape)
     thin = list(node.type.shape)
     thin[axis] = 1
     return c.net.concat([c.net.reshape(part, thin) for part in inputs[0]], axis)
 
 
-def _split(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _split(c: Values, node: Node, inputs: list[Any]) -> Any:
     axis = int(node.attributes["axis"]) % len(node.types[0].shape)
     parts, start = [], 0
     for kind in node.types:
@@ -50,7 +47,7 @@ def _split(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return parts
 
 
-def _strided_slice(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _strided_slice(c: Values, node: Node, inputs: list[Any]) -> Any:
     shape = c.graph.nodes[node.inputs[0]].type.shape
     a = node.attributes
     steps = a.get("strides") or [1] * len(a["begin"])
@@ -62,7 +59,7 @@ def _strided_slice(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.slice(inputs[0], start, node.type.shape, stride)
 
 
-def _flip(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _flip(c: Values, node: Node, inputs: list[Any]) -> Any:
     shape = node.type.shape
     axis = int(node.attributes["axis"]) % len(shape)
     start, stride = [0] * len(shape), [1] * len(shape)
@@ -70,7 +67,7 @@ def _flip(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.slice(inputs[0], start, shape, stride)
 
 
-def _pad(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _pad(c: Values, node: Node, inputs: list[Any]) -> Any:
     a, x = node.attributes, inputs[0]
     before = [int(w) for w in a["pad_width"][0::2]]
     mode = {"constant": "FILL", "reflect": "REFLECT", "replicate": "CLAMP", "circular": "WRAP"}
@@ -81,12 +78,12 @@ def _pad(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.slice(x, start, node.type.shape, mode=mode[a["pad_mode"]], fill=fill)
 
 
-def _tile(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _tile(c: Values, node: Node, inputs: list[Any]) -> Any:
     x = c.net.with_rank(inputs[0], len(node.type.shape))
     return c.net.slice(x, [0] * len(node.type.shape), node.type.shape, mode="WRAP")
 
 
-def _repeat(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _repeat(c: Values, node: Node, inputs: list[Any]) -> Any:
     shape = list(c.graph.nodes[node.inputs[0]].type.shape)
     times, axis = int(node.attributes["repeats"]), node.attributes.get("axis")
     if axis is None:
@@ -98,7 +95,7 @@ def _repeat(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return c.net.reshape(spread, node.type.shape)
 
 
-def _take(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _take(c: Values, node: Node, inputs: list[Any]) -> Any:
     net, (data, indices) = c.net, inputs
     table = c.graph.nodes[node.inputs[0]].type
     axis = node.attributes.get("axis")
@@ -121,7 +118,7 @@ def _take(c: Converter, node: Node, inputs: list[Any]) -> Any:
     return net.gather(data, indices, int(axis))
 
 
-def _places(c: Converter, node: Node, extents: list[int]) -> Any:
+def _places(c: Values, node: Node, extents: list[int]) -> Any:
     """The second operand as indices from the front; ``extents`` along its last axis, or one."""
     net, index = c.net, node.inputs[1]
     known = c.array(index)
@@ -137,7 +134,7 @@ def _places(c: Converter, node: Node, extents: list[int]) -> Any:
 
 
 def _gather(mode: str) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net = c.net
         shape = c.graph.nodes[node.inputs[0]].type.shape
         indices = _places(c, node, _extents(c, node, shape, mode))
@@ -151,7 +148,7 @@ def _gather(mode: str) -> Layer:
     return layer
 
 
-def _extents(c: Converter, node: Node, shape: tuple[int, ...], mode: str) -> list[int]:
+def _extents(c: Values, node: Node, shape: tuple[int, ...], mode: str) -> list[int]:
     """Sizes of the axes that the indices of a call point into."""
     if mode == "ELEMENT":
         return [shape[int(node.attributes["axis"]) % len(shape)]]
@@ -161,7 +158,7 @@ def _extents(c: Converter, node: Node, shape: tuple[int, ...], mode: str) -> lis
 
 
 def _scatter(mode: str) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net = c.net
         data, updates = inputs[0], inputs[2]
         indices = _places(c, node, _extents(c, node, tuple(node.type.shape), mode))
@@ -174,7 +171,7 @@ def _scatter(mode: str) -> Layer:
     return layer
 
 
-def _one_hot(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _one_hot(c: Values, node: Node, inputs: list[Any]) -> Any:
     """Indices compared with 0, 1, … along a new axis."""
     net, a = c.net, node.attributes
     shape = node.type.shape
@@ -193,7 +190,7 @@ def _one_hot(c: Converter, node: Node, inputs: list[Any]) -> Any:
 def _filled(value: float | None) -> Layer:
     """A tensor of one value: given, or the operator's scalar argument."""
 
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         if value is not None:
             return c.net.const(np.full(node.type.shape, value), node.type.dtype)
         scalar = c.net.cast(inputs[-1], c.net.dtype(node.type.dtype))
@@ -202,18 +199,18 @@ def _filled(value: float | None) -> Layer:
     return layer
 
 
-def _arange(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _arange(c: Values, node: Node, inputs: list[Any]) -> Any:
     a = node.attributes
     return c.net.const(np.arange(a["start"], a["end"], a["step"]), node.type.dtype)
 
 
-def _eye(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _eye(c: Values, node: Node, inputs: list[Any]) -> Any:
     rows, columns = node.type.shape
     return c.net.const(np.eye(rows, columns, int(node.attributes["k"])), node.type.dtype)
 
 
 def _triangle(upper: bool) -> Layer:
-    def layer(c: Converter, node: Node, inputs: list[Any]) -> Any:
+    def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         net, x = c.net, inputs[0]
         shape = node.type.shape
         keep = np.ones(shape[-2:], bool)
@@ -225,12 +222,12 @@ def _triangle(upper: bool) -> Layer:
     return layer
 
 
-def _einsum(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _einsum(c: Values, node: Node, inputs: list[Any]) -> Any:
     equation = str(node.attributes["subscripts"]).replace(" ", "")
     return c.net.out(c.net.network.add_einsum(list(inputs[0]), equation))
 
 
-def _pixel_shuffle(c: Converter, node: Node, inputs: list[Any]) -> Any:
+def _pixel_shuffle(c: Values, node: Node, inputs: list[Any]) -> Any:
     n, channels, height, width = c.graph.nodes[node.inputs[0]].type.shape
     r = int(node.attributes["upscale_factor"])
     apart = c.net.reshape(inputs[0], (n, channels // (r * r), r, r, height, width))

@@ -10,6 +10,8 @@ from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
+from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
+from collage_engine.toolchains.tensorrt.table import LAYERS
 
 MOST_AXES = 8
 FLOATS = ("float32", "float16", "bfloat16")
@@ -79,8 +81,6 @@ BOOLEAN = frozenset(
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when TensorRT can be expected to take the call."""
-    from collage_engine.toolchains.tensorrt.convert import LAYERS
-
     node = graph.nodes[index]
     if node.op not in LAYERS:
         return f"{node.op} has no TensorRT layer"
@@ -201,8 +201,6 @@ def _pad(graph: DataflowGraph, node: Node) -> str | None:
 
 
 def _sorted(graph: DataflowGraph, node: Node) -> str | None:
-    from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
-
     a = node.attributes
     shape = graph.nodes[node.inputs[0]].type.shape
     if not shape:

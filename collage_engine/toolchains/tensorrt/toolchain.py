@@ -10,7 +10,13 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+    ToolchainState,
+)
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import RuntimeSource
@@ -43,9 +49,16 @@ class TensorrtToolchain(CudaToolchain):
     through its Python interface; an artifact then needs Python and says so.
     """
 
-    name = "tensorrt"
-    licence = "LicenseRef-NVIDIA-TensorRT"
-    install = library.INSTALL
+    about = ToolchainAbout(
+        name="tensorrt",
+        title="TensorRT",
+        licence="LicenseRef-NVIDIA-TensorRT",
+        targets=("cuda",),
+        install=library.INSTALL,
+        colour="#8810ec",
+        letters="TR",
+        pattern="dense",
+    )
     depends = ("collage_engine.partition.quantized", "collage_engine.partition.patterns")
 
     def version(self) -> str:
@@ -102,8 +115,6 @@ class TensorrtToolchain(CudaToolchain):
                 available=False,
                 version=version,
                 reason=str(error),
-                licence=self.licence,
-                install=self.install,
             )
         reason = found.reason
         if not found.devices:
@@ -119,18 +130,17 @@ class TensorrtToolchain(CudaToolchain):
             reason=reason,
             install=None if found.devices else "install the NVIDIA driver",
             devices=tuple(device.record().name for device in found.devices),
-            licence=self.licence,
             builds=rtx or bool(found.devices),
         )
 
-    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(
                 toolchain=self.name,
                 config=options,
                 precision=lowest,
                 device="cuda:0",
-                architecture=architecture,
+                architecture=target.architecture,
             )
 
         lower = [
@@ -151,7 +161,9 @@ class TensorrtToolchain(CudaToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         from collage_engine.toolchains.tensorrt.rules import partition_spec
 
-        return partition_spec(self, instance, graph)
+        return partition_spec(
+            self.name, instance, graph, lambda index: self.supports(graph, index, instance)
+        )
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """The engine; of the function asked for last it is at hand, since a candidate is measured
@@ -222,6 +234,6 @@ class TensorrtToolchain(CudaToolchain):
             name=library.soname(file),
             toolchain=self.name,
             version=self.version(),
-            licence=self.licence,
+            licence=self.about.licence,
         )
         return shipped, cudart_library(self.name), own

@@ -26,6 +26,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeSet, OperatorSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.capabilities import library_of
 from collage_engine.toolchains.registry import get
 
 OPTION = "library"
@@ -38,7 +39,7 @@ def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstan
 
 def rules(instance: ToolchainInstance) -> PartitionRule:
     """TVM's groups, anchors being the library's composites."""
-    return library_rules(get(instance.library).library_table())
+    return library_rules(instance.toolchain, library_of(get(instance.library)).library_table())
 
 
 @lru_cache(maxsize=8)
@@ -46,7 +47,7 @@ def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet
     """All that the library's patterns match, in the order in which they may claim operators:
     patterns as in the table, roots from the output to the input."""
     calls = call_graph(graph)
-    rule = composite_rules(library, get(library).library_table())
+    rule = composite_rules(library, library_of(get(library)).library_table())
     return tuple(
         (name, calls.from_nodes(match.nodes))
         for name, pattern in rule.patterns()
@@ -114,7 +115,7 @@ class LibraryCalls:
                 takes={},
                 gives={},
             )
-            self.modules.append(library.library_call(composite))
+            self.modules.append(library_of(library).library_call(composite))
             self._roots[root] = composite
             self._inner.update(indices[:-1])
 

@@ -11,15 +11,23 @@ from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.reasons import short_reason
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainAbout,
+    ToolchainInstance,
+    ToolchainState,
+)
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 
 if TYPE_CHECKING:
+    from collage_engine.partition.offer import Composites
     from collage_engine.partition.spec import PartitionSpec
-    from collage_engine.records.numbering import NodeSet
+    from collage_engine.records.graph import TensorType
+    from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
 
@@ -27,20 +35,26 @@ INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'
 class TvmToolchain(Toolchain):
     """Relax functions lowered to kernels that this toolchain's own schedules write."""
 
-    name = "tvm"
-    licence = "Apache-2.0"
-    native = True
+    about = ToolchainAbout(
+        name="tvm",
+        title="TVM",
+        licence="Apache-2.0",
+        targets=("cpu", "cuda"),
+        mixes_precision=True,
+        install=INSTALL,
+        colour="#0072b2",
+        letters="TV",
+        pattern="solid",
+    )
     depends = (
         "collage_engine.partition.quantized",
         "collage_engine.partition.quantized_numbers",
         "collage_engine.kernels",
     )
-    careful = True
-    targets = ("cpu", "cuda")
 
     def probe(self) -> ToolchainState:
         def missing(reason: str) -> ToolchainState:
-            return ToolchainState(name=self.name, available=False, reason=reason, install=INSTALL)
+            return ToolchainState(name=self.name, available=False, reason=reason)
 
         try:
             version = importlib.metadata.version("apache-tvm")
@@ -60,17 +74,18 @@ class TvmToolchain(Toolchain):
             available=True,
             version=version,
             devices=devices,
-            licence=self.licence,
             builds=True,
         )
 
-    def instances(self, threads: int, precision: str) -> tuple[ToolchainInstance, ...]:
-        plain = ToolchainInstance(toolchain=self.name, threads=threads)
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        if target.kind == "cuda":
+            return self._on_device(target.architecture, precision)
+        plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if precision == BFLOAT16 and "avx512_bf16" in processor().flags:
             return plain, in_bfloat16(plain)
         return (plain,)
 
-    def cuda_instances(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
+    def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         from collage_engine.kernels.cuda.precisions import has
         from collage_engine.records.precision import in_precision
 
@@ -93,7 +108,7 @@ class TvmToolchain(Toolchain):
         from collage_engine.partition.rule_trees import (
             anchor_rules,
             composite_rules,
-            tvm_rules,
+            fusion_rules,
             union_rules,
         )
         from collage_engine.partition.spec import PartitionSpec
@@ -110,7 +125,8 @@ class TvmToolchain(Toolchain):
             from collage_engine.toolchains.tvm.library import rules
 
             return PartitionSpec(instance.id, instance, rules(instance), validate, external=False)
-        integers, rule = composite_rules("quantized", pattern_table(self.name)), tvm_rules()
+        integers = composite_rules("quantized", pattern_table(self.name))
+        rule = fusion_rules(self.name)
         if instance.architecture:
             rule = union_rules(self.name, integers, rule)
         else:
@@ -125,9 +141,9 @@ class TvmToolchain(Toolchain):
 
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
-    def made_of(
+    def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
-    ) -> tuple[tuple[str, tuple[OperatorNumber, ...]], ...] | None:
+    ) -> Composites | None:
         if not instance.library:
             return ()
         from collage_engine.toolchains.tvm.library import made_of
@@ -165,16 +181,18 @@ class TvmToolchain(Toolchain):
             reason = short_reason(error)
             raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
 
-    def tuner(self) -> Any:
+    def conversion(
+        self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
+    ) -> Any:
+        """See ``capabilities.ConvertsFormats``."""
+        from collage_engine.toolchains.tvm.conversion import conversion
+
+        return conversion(kind, source, target, threads, architecture).function
+
+    def tuner(self) -> TvmTuner:
         from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 
         return TvmTuner()
-
-    def environment(self, threads: int, spin: bool) -> dict[str, str]:
-        settings = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
-        if not spin:
-            settings["TVM_THREAD_POOL_SPIN_COUNT"] = "0"
-        return settings
 
     def inside(self, module: Any) -> dict[str, Any]:
         from collage_engine.toolchains.tvm.inside import describe

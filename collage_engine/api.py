@@ -1,0 +1,367 @@
+"""The public Python interface of Collage Explorer.
+
+It offers what the command line offers, as functions and one class. Importing it loads no toolchain:
+models are read, and candidates measured, in child processes. What it returns are the plain, frozen
+records of ``collage_engine.records``; times are microseconds (``_us``). Everything that goes wrong
+raises a ``CollageError`` whose text is one sentence: what, where, and what to do.
+
+Example:
+    >>> from collage_engine import api
+    >>> with api.open_model("model.onnx") as session:
+    ...     session.pin("conv1*=onednn")
+    ...     run = session.place(api.RunSettings(budget_s=60), out="artifact")
+    ...     print(run.winner, run.placement.measured_us)
+    ...     for sentence in session.explain("conv1").words:
+    ...         print(sentence)
+    ...     session.save("model.collage")
+    >>> api.run_artifact("artifact", benchmark=True)["median_us"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.comparison import Comparison
+from collage_engine.records.errors import CollageError, SessionError, UsageError
+from collage_engine.records.event import Event
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.service import answers
+from collage_engine.service import protocol as p
+from collage_engine.service.engine import Engine
+from collage_engine.session.document import Document
+from collage_engine.session.file import load_session as read_session
+from collage_engine.session.pins import close_names, parse_pin
+
+__all__ = [
+    "CollageError",
+    "RunSettings",
+    "Session",
+    "load_session",
+    "open_model",
+    "run_artifact",
+    "toolchains",
+]
+
+Listener = Callable[[Event], None]
+"""Takes the events of a run (``records.event``); it is called from the thread that works."""
+Sizes = dict[str, tuple[int, ...]]
+"""Shapes of inputs by name, in elements."""
+
+
+def open_model(
+    path: str | Path, *, shapes: Sizes | None = None, listener: Listener | None = None
+) -> Session:
+    """Read an ONNX model.
+
+    Args:
+        path: The ``.onnx`` file.
+        shapes: Sizes of the inputs whose shapes the model leaves open.
+        listener: Takes the events of everything that is done with the session.
+
+    Returns:
+        A session without runs; close it, or use it in a ``with`` block.
+
+    Raises:
+        UsageError: There is no such file, or a shape is missing or does not fit.
+        ModelError: The file cannot be read, or holds something that cannot be imported.
+    """
+    engine = _engine(listener)
+    try:
+        return Session.of_model(engine, path, shapes)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def load_session(path: str | Path, *, listener: Listener | None = None) -> Session:
+    """Open a ``.collage`` file that ``Session.save`` or ``collage place --session`` wrote.
+
+    Raises:
+        SessionError: There is no such file, or it is no session.
+    """
+    engine = _engine(listener)
+    try:
+        return Session.of_file(engine, path)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def toolchains(*, anew: bool = False) -> tuple[ToolchainState, ...]:
+    """Which toolchains are on this machine, and what is missing for the others.
+
+    Args:
+        anew: Look again instead of trusting what was found in the last minutes.
+    """
+    engine = _engine(None)
+    try:
+        return engine.toolchains(anew=anew).toolchains
+    finally:
+        engine.close()
+
+
+def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, Any]:
+    """Run an exported artifact in a process of its own and compare it with its sample.
+
+    Args:
+        folder: What ``place`` or ``export`` wrote.
+        benchmark: Time it too.
+
+    Returns:
+        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s`` and, with ``benchmark``,
+        ``median_us``, ``low_us``, ``high_us``, ``repeats`` and ``expected_us``.
+
+    Raises:
+        ArtifactError: The folder is no artifact, was changed, or differs from its sample.
+    """
+    from collage_engine.artifact.artifact_run import run_artifact as run_in_child
+
+    return run_in_child(Path(folder), benchmark=benchmark)
+
+
+class Session:
+    """One model with everything that is known of it: candidates, costs, pins and runs.
+
+    Made by ``open_model`` and ``load_session``. It may be used from several threads; one run is
+    under way at a time.
+
+    Attributes:
+        note: What the user should know, such as that the file is of a newer version and is open
+            for reading only; None if there is nothing.
+    """
+
+    def __init__(self, engine: Engine, opened: p.ModelAnswer) -> None:
+        self._engine = engine
+        self._handle = opened.document
+        self._opened = engine.document(opened.document)
+        self.note = opened.note
+
+    @classmethod
+    def of_model(cls, engine: Engine, path: str | Path, shapes: Sizes | None = None) -> Session:
+        """Open a model on an engine; see ``open_model``."""
+        return cls(engine, engine.model_open(p.ModelOpen(path=str(path), shapes=shapes or {})))
+
+    @classmethod
+    def of_file(cls, engine: Engine, path: str | Path) -> Session:
+        """Open a session's file on an engine; see ``load_session``."""
+        return cls(engine, engine.session_open(p.SessionOpen(path=str(path))))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what is under way and end the child processes; what was measured is kept."""
+        self._engine.close()
+
+    # -- what is known -----------------------------------------------------------------
+
+    @property
+    def document(self) -> Document:
+        """Everything the session holds."""
+        return self._opened.document
+
+    @property
+    def model(self) -> ModelRecord:
+        """The model's file and sizes."""
+        return self.document.model
+
+    @property
+    def graph(self) -> GraphRecord:
+        """The dataflow graph; its calls are the operators 0, 1, 2, … of all other records."""
+        return self.document.graph
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs, the oldest first."""
+        return tuple(self.document.runs)
+
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """The pins that the next run keeps."""
+        return tuple(self.document.pins)
+
+    def run(self, name: str = "last") -> Run:
+        """The run of this id, name or number; UsageError where there is none."""
+        return self._opened.run(name)
+
+    def operators(self, node: int | str) -> list[int]:
+        """The operators that a number, or the name of an ONNX node in any case, stands for.
+
+        Raises:
+            UsageError: There is no such node, or clean-up removed it.
+        """
+        document = self.document
+        calls = [each for each in document.graph.nodes if each.form == "call"]
+        text = str(node)
+        if text.isdigit() and int(text) < len(calls):
+            return [int(text)]
+        wanted = text.lower()
+        found = [
+            number
+            for number, call in enumerate(calls)
+            if wanted in (name.lower() for name in call.onnx_nodes)
+        ]
+        if found:
+            return found
+        if text.isdigit():
+            raise UsageError(f"there is no node {text}: operators are 0…{len(calls) - 1}")
+        if wanted in (name.lower() for name in document.model.folded):
+            raise UsageError(
+                f"clean-up removed the node {text!r}: it is computed once, when the model is "
+                "read, and no toolchain runs it"
+            )
+        near = close_names(text, [name for call in calls for name in call.onnx_nodes])
+        hint = f"; near are {', '.join(near)}" if near else ""
+        raise UsageError(f"the model has no node {text!r}{hint}")
+
+    def candidates(self, settings: RunSettings | None = None) -> tuple[CandidateRecord, ...]:
+        """Every candidate with the cost that is stored for it; nothing is measured.
+
+        Args:
+            settings: Which toolchains, threads and precision; without them the candidates are
+                those that the session holds, or of the default settings where it holds none.
+        """
+        if settings is not None or not self.document.candidates:
+            self._engine.enumerate(self._handle, settings or RunSettings())
+        return tuple(self.document.candidates)
+
+    def explain(self, node: int | str) -> ExplainAnswer:
+        """Say why an operator runs where it does; UsageError where there is no such node."""
+        number = self.operators(node)[0]
+        return answers.explain(self._opened, p.Explain(document=self._handle, node=number))
+
+    def compare(self, before: str, after: str) -> Comparison:
+        """Compare two runs, named by id, name or number; differences are ``after - before``."""
+        wanted = p.RunsCompare(document=self._handle, a=before, b=after)
+        return answers.runs_compare(self._opened, wanted)
+
+    def report(
+        self,
+        kind: Literal["html", "csv", "json", "svg", "graphml"],
+        run: str | None = None,
+        *,
+        peers: bytes | None = None,
+    ) -> bytes:
+        """The content of a report's file.
+
+        Args:
+            kind: The file's format.
+            run: Id, name or number of the run; the newest by default.
+            peers: Results of ``tests.benchmarks.peers``, shown as a table in HTML.
+        """
+        wanted = p.ExportReport(document=self._handle, run=run, format=kind, peers=peers)
+        return answers.export_report(self._opened, wanted).content or b""
+
+    # -- what changes it ---------------------------------------------------------------
+
+    def pin(self, *texts: str) -> None:
+        """Replace the pins by these, written as for ``collage place --pin``.
+
+        Raises:
+            UsageError: A text is no pin, or matches no node, or names no toolchain.
+        """
+        from collage_engine.toolchains.registry import all_names
+
+        known = all_names()
+        pins = tuple(parse_pin(text, self.graph, self.model, known) for text in texts)
+        answers.pins_set(self._opened, p.PinsSet(document=self._handle, pins=pins))
+
+    def place(self, settings: RunSettings | None = None, *, out: str | Path | None = None) -> Run:
+        """Measure, search and confirm a placement; blocks until it is done.
+
+        Args:
+            settings: Budget, toolchains, precision and limits; by default ten minutes on all.
+            out: Folder to export the winner to; none is written without it.
+
+        Returns:
+            The run, which the session holds from now on too.
+
+        Raises:
+            InfeasibleError: Pins and limits leave no placement.
+            Cancelled: ``cancel`` was called; what was measured is kept.
+        """
+        self._opened.must_be_writable()
+        if out is not None:
+            from collage_engine.artifact.artifact import check_target_folder
+
+            check_target_folder(Path(out))
+        target = None if out is None else str(out)
+        return self._engine.run(self._handle, settings or RunSettings(), out=target)
+
+    def cancel(self) -> bool:
+        """Stop the run under way, from another thread; False if there was none."""
+        return self._engine.cancel()
+
+    def continue_from(self, path: str | Path) -> None:
+        """Take over the runs of a session's file, if there is one, to save to it again.
+
+        Raises:
+            UsageError: What is at ``path`` is no session of this model with the same sizes.
+        """
+        earlier = earlier_session(path)
+        if earlier is None:
+            return
+        if not self.document.continues(earlier):
+            raise UsageError(
+                f"the session {path} is of another model ({earlier.model.path}) or of other input "
+                "sizes: name another file"
+            )
+        self._opened.take_over(earlier)
+
+    def export(self, out: str | Path, run: str = "last") -> None:
+        """Write a run's placement as an artifact that runs without this program.
+
+        Args:
+            out: The folder; it must be new, empty or an artifact.
+            run: Id, name or number of the run.
+        """
+        from collage_engine.artifact.artifact import check_target_folder
+
+        check_target_folder(Path(out))
+        path = str(Path(out).resolve())
+        self._engine.export_artifact(p.ExportArtifact(document=self._handle, run=run, path=path))
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a ``.collage`` file; SessionError if that is not possible."""
+        self._engine.session_save(p.SessionSave(document=self._handle, path=str(path)))
+
+
+def earlier_session(path: str | Path) -> Document | None:
+    """What a session's file already holds; None where there is no such file, or an empty one.
+
+    Raises:
+        UsageError: Writing there would lose what is no session of this version.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"the session {path} is a folder")
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"the session {path} cannot be written: there is no folder {target.parent}"
+        )
+    if not target.exists() or not target.stat().st_size:
+        return None
+    try:
+        earlier, note = read_session(target)
+    except SessionError as error:
+        raise UsageError(f"the session would overwrite a file: {error}") from error
+    if note is not None:
+        raise UsageError(f"the session {path} cannot be continued: {note}")
+    return earlier
+
+
+def _engine(listener: Listener | None) -> Engine:
+    if listener is None:
+        return Engine()
+    return Engine(lambda _, event: listener(event))

@@ -1,0 +1,44 @@
+"""An engine whose work Ctrl-C stops in order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from collage_engine.service.engine import Engine, Listener
+
+
+@contextmanager
+def interruptible_engine(listener: Listener | None = None) -> Iterator[Engine]:
+    """Make an engine that the first Ctrl-C cancels and the second one leaves.
+
+    A batch system's SIGTERM and a closed terminal's SIGHUP do the same (not under ``nohup``).
+    """
+    engine = Engine(listener)
+    before: dict[int, Any] = {}
+
+    def interrupt(*_: object) -> None:
+        for number in before:  # the next one ends the process
+            at_once = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, at_once)
+        if not engine.cancel():
+            raise KeyboardInterrupt
+
+    for number in (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)):
+        handler = signal.getsignal(number)
+        # Shells without job control ignore Ctrl-C for what they start beside them; who sends it to
+        # this process means it.
+        if number == signal.SIGINT or handler == signal.SIG_DFL:
+            try:
+                signal.signal(number, interrupt)
+            except ValueError:
+                break  # not the main thread (an embedding program): it handles signals itself
+            before[number] = handler
+    try:
+        yield engine
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        engine.close()

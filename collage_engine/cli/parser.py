@@ -1,0 +1,277 @@
+"""The arguments of every command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from collage_engine import __version__
+from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
+
+Commands = Any
+"""What ``add_subparsers`` returns; argparse keeps the type to itself."""
+
+PLACE_EXAMPLES = """\
+examples:
+  collage place model.onnx -o out
+  collage place model.onnx -o out --toolchains NAME,NAME --budget 2m
+  collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
+"""
+
+
+EXAMPLES = """\
+examples:
+  collage place model.onnx -o out        the whole way, from a model to a compiled module
+  collage run out --benchmark            run that module, check it and time it
+  collage COMMAND --help                 what a command takes
+"""
+
+
+class HelpFormat(argparse.RawDescriptionHelpFormatter):
+    """Room for long option names beside their help."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # argparse forgets that commands are indented once more than options.
+            self._action_max_length = max(
+                self._action_max_length, *(len(name) + 4 for name in action.choices)
+            )
+
+
+class _Command(argparse.ArgumentParser):
+    """A parser that says in a line what is wrong; all its options would bury that."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormat} | options)
+        _add_verbose(self)
+
+    def error(self, message: str) -> NoReturn:
+        wrong = message.removeprefix("argument ")
+        self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
+
+
+def _add_verbose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=argparse.SUPPRESS,
+        help="show on standard error what happens; -vv shows more",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = _Command(
+        prog="collage",
+        epilog=EXAMPLES,
+        description="Find out which toolchain should run which part of a model, by measuring.",
+    )
+    parser.add_argument("--version", action="version", version=f"collage {__version__}")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Command
+    )
+    for add in _COMMANDS:
+        add(commands)
+    return parser
+
+
+def _add_place_command(commands: Commands) -> None:
+    place = commands.add_parser(
+        "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
+    )
+    place.add_argument("model", help="the model, an .onnx file")
+    place.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
+    )
+    add_run_options(place)
+    _add_budgets(place)
+    place.add_argument(
+        "--inputs",
+        metavar="FILE.npz",
+        help="representative inputs, one array for each input's name (default: random ones)",
+    )
+    place.add_argument(
+        "--tolerance",
+        type=relative_error,
+        metavar="REL",
+        help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
+        "2e-2 with bf16, else by the model's element types)",
+    )
+    _add_constraints(place)
+    add_limit_options(place)
+    place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
+    _add_json(place)
+
+
+def _add_budgets(place: argparse.ArgumentParser) -> None:
+    place.add_argument(
+        "--budget",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
+        help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
+    )
+    place.add_argument(
+        "--measure",
+        choices=("needed", "all"),
+        default="needed",
+        help="needed (default): leave unmeasured what cannot be in a better placement",
+    )
+    place.add_argument(
+        "--tune-budget",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="time for tuning kernels during the search (default: none)",
+    )
+    place.add_argument(
+        "--no-in-place",
+        dest="in_place",
+        action="store_false",
+        help="search on what candidates take alone; do not look into whole covers for what they "
+        "take there",
+    )
+    place.add_argument(
+        "--refine",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="time for improving the best placements on end-to-end measurements (default: none)",
+    )
+
+
+def _add_constraints(place: argparse.ArgumentParser) -> None:
+    place.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="'GLOB[,GLOB]=WHAT'",
+        help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
+        "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
+        "device (@DEVICE); globs match ONNX node names; repeatable",
+    )
+    place.add_argument(
+        "--placement",
+        action="append",
+        metavar="FILE",
+        help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
+    )
+
+
+def _add_toolchains_command(commands: Commands) -> None:
+    toolchains = commands.add_parser("toolchains", help="what is on this machine, what is missing")
+    _add_json(toolchains)
+
+
+def _add_candidates_command(commands: Commands) -> None:
+    candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
+    candidates.add_argument("model", help="the model, an .onnx file")
+    add_run_options(candidates)
+    _add_json(candidates)
+
+
+def _add_explain_command(commands: Commands) -> None:
+    explain = commands.add_parser("explain", help="why a node runs where it does")
+    _add_session(explain)
+    explain.add_argument("node", help="operator number, or ONNX node name")
+    _add_json(explain)
+
+
+def _add_compare_command(commands: Commands) -> None:
+    compare = commands.add_parser("compare", help="two runs of a session side by side")
+    _add_session(compare)
+    compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
+    compare.add_argument("other", help="the run to compare with it")
+    _add_json(compare)
+
+
+def _add_export_command(commands: Commands) -> None:
+    export = commands.add_parser("export", help="write a session's placement as an artifact")
+    _add_session(export)
+    export.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
+    )
+    export.add_argument(
+        "--run", default="last", help="id, name or number of the run (default: last)"
+    )
+
+
+def _add_run_command(commands: Commands) -> None:
+    run = commands.add_parser("run", help="run an artifact and check it against its sample")
+    run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
+    run.add_argument("--benchmark", action="store_true", help="time it too")
+    _add_json(run)
+
+
+def _add_report_command(commands: Commands) -> None:
+    report = commands.add_parser("report", help="write a report of a session")
+    _add_session(report)
+    report.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="ends in .html, .csv, .json, .svg or .graphml",
+    )
+    report.add_argument("--run", help="id, name or number of the run (default: last)")
+    report.add_argument(
+        "--peers",
+        metavar="FILE",
+        help="with .html: results of `python -m tests.benchmarks.peers`, as a table",
+    )
+
+
+def _add_search_command(commands: Commands) -> None:
+    search = commands.add_parser("search", help="solve a placement problem given as JSON")
+    search.add_argument(
+        "problem", metavar="PROBLEM.json", help="nodes, candidates with costs, pins, transitions"
+    )
+    _add_json(search)
+
+
+def _add_store_command(commands: Commands) -> None:
+    store = commands.add_parser("store", help="the machine's measurements")
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
+    info = actions.add_parser("info", help="where it is and what it holds")
+    _add_json(info)
+    actions.add_parser("export", help="write all measurements to a file").add_argument(
+        "file", help="file to write, one JSON document a line"
+    )
+    actions.add_parser("import", help="take measurements from a file").add_argument(
+        "file", help="file that `collage store export` wrote"
+    )
+    actions.add_parser("clear", help="forget every measurement")
+
+
+def _add_serve_command(commands: Commands) -> None:
+    commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
+
+
+_COMMANDS: tuple[Callable[[Commands], None], ...] = (
+    _add_place_command,
+    _add_toolchains_command,
+    _add_candidates_command,
+    _add_explain_command,
+    _add_compare_command,
+    _add_export_command,
+    _add_run_command,
+    _add_report_command,
+    _add_search_command,
+    _add_store_command,
+    _add_serve_command,
+)
+"""In the order in which the help lists them."""

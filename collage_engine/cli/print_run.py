@@ -1,0 +1,198 @@
+"""A run on standard output: the placement, the baselines beside it, and what to trust."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.records.errors import CollageError
+from collage_engine.records.placement import Placement, Run
+from collage_engine.report.numbers import (
+    accuracy_words,
+    against_text,
+    counted,
+    instance_text,
+    memory_text,
+    spread_text,
+    time_text,
+)
+from collage_engine.report.rows import KINDS, baseline_name, latency_rows
+
+_NOT_PRINTED = ("costs", "rivals", "tables")
+"""Fields of a run that only sessions and the desktop need; together they are megabytes."""
+NARROW = 90
+"""Columns of a terminal below which a latency table leaves its estimates out; chosen."""
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as ``place --json`` prints it."""
+    data = msgspec.to_builtins(run)
+    for name in _NOT_PRINTED:
+        data.pop(name, None)
+    return data
+
+
+def print_run(run: Run) -> None:
+    """Print what a run chose, what it was compared with, and how far to trust that."""
+    placement = run.placement
+    if placement is None:
+        say("No placement.")
+        return
+    if placement.measured_us is None and run.winner == "unmeasured":
+        _print_unmeasured(run, placement)
+        return
+    _print_choice(run, placement)
+    _print_latencies(run)
+    say()
+    _print_estimate(placement)
+    _print_accuracy(run)
+    if run.memory is not None:
+        say(f"memory: {memory_text(run.memory)}")
+    _print_candidate_counts(run)
+    _print_constraints(run)
+    _print_warnings_and_artifact(run)
+
+
+def _print_unmeasured(run: Run, placement: Placement) -> None:
+    """A placement for a device that is not here."""
+    say(
+        f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
+        f"{counted(len(placement.partitions), 'partition')}",
+        style="bold",
+    )
+    _print_warnings_and_artifact(run)
+
+
+def _print_choice(run: Run, placement: Placement) -> None:
+    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
+    say(
+        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
+        f"{counted(run.model['nodes'], 'node')} in "
+        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
+        f"{counted(run.threads, 'thread')}",
+        style="bold",
+    )
+    partitions: dict[str, int] = {}
+    nodes: dict[str, int] = {}
+    for part in placement.partitions:
+        name = instance_text(part.toolchain, part.config)
+        partitions[name] = partitions.get(name, 0) + 1
+        nodes[name] = nodes.get(name, 0) + len(part.nodes)
+    if partitions:
+        table = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
+        for name in sorted(nodes, key=lambda name: -nodes[name]):
+            table.add(name, str(partitions[name]), str(nodes[name]))
+        show(table.table)
+    if placement.conversions or any(p.takes or p.gives for p in placement.partitions):
+        say(formats_text(placement))
+
+
+def _print_latencies(run: Run) -> None:
+    say()
+    show(latency_table(run, columns()))
+    if run.tied:
+        say("→ chosen, on rounds before these   = as fast, as far as these rounds can tell")
+    for row in latency_rows(run):
+        if row.reason is not None:
+            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
+
+
+def _print_estimate(placement: Placement) -> None:
+    off = placement.additive_error_us
+    if placement.estimated_us is not None and off is not None:
+        say(
+            f"estimated: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
+            f"and hand-overs; measured, it takes {time_text(abs(off))} "
+            f"{'more' if off >= 0 else 'less'}"
+        )
+
+
+def _print_accuracy(run: Run) -> None:
+    if run.accuracy is None and run.max_rel_error is not None:
+        say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
+    for sentence in accuracy_words(run):
+        say(sentence)
+
+
+def _print_candidate_counts(run: Run) -> None:
+    counts = run.candidates
+    why = ""
+    if counts.proven or counts.assumed:
+        why = f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
+    say(
+        f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
+        f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
+        f"{counts.skipped} left unmeasured{why}"
+    )
+
+
+def _print_constraints(run: Run) -> None:
+    """What became of pins and limits, and what they bar."""
+    for pin in run.pins:
+        price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
+        reason = pin.reason or price  # the reason names the price
+        say(f"pin {pin.pin}: {pin.state}{f': {reason}' if reason else ''}")
+    for limit in run.limits:
+        say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
+    for base in run.baselines:
+        if base.barred:
+            say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
+
+
+def _print_warnings_and_artifact(run: Run) -> None:
+    for warning in run.warnings:
+        say(f"warning: {warning}", style="yellow")
+    if run.artifact:
+        say_artifact(run.artifact)
+
+
+def say_artifact(folder: str) -> None:
+    """Where it is, and what it needs beside what lies in it."""
+    from collage_engine.artifact.manifest import requirements
+
+    say(f"artifact: {folder}")
+    with contextlib.suppress(CollageError):  # a stored run's may be gone since
+        for text in requirements(Path(folder)):
+            say(f"  {text}")
+
+
+def formats_text(placement: Placement) -> str:
+    """``12 of 14 partitions take or give nhwc; 2 values are converted once each, 24 µs in all``."""
+    parts = placement.partitions
+    names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
+    count = sum(bool(p.takes or p.gives) for p in parts)
+    text = f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}"
+    times = [c.us for c in placement.conversions]
+    if not times:
+        return f"{text}; nothing is converted"
+    known = [us for us in times if us is not None]
+    took = f", {time_text(sum(known))} in all" if len(known) == len(times) else ""
+    are = "is converted once" if len(times) == 1 else "are converted once each"
+    return f"{text}; {counted(len(times), 'value')} {are}{took}"
+
+
+def latency_table(run: Run, width: int) -> Table:
+    """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
+    reference = run.placement.measured_us if run.placement else None
+    numbers = ("measured", "20–80 %", "against →", "estimated")
+    shown = numbers if width >= NARROW else numbers[:-1]
+    made = Columns("", "placement", "kind", *shown, right=numbers, cut=("placement",))
+    for row in latency_rows(run):
+        if row.us is None:
+            continue
+        against = "" if row.chosen else against_text(row.us, reference)
+        cells = (
+            time_text(row.us),
+            spread_text(row.spread_us, row.us),
+            against,
+            time_text(row.estimated_us),
+        )
+        mark = "→" if row.chosen else "=" if row.tied else ""
+        style = "bold" if row.chosen else None
+        made.add(mark, row.name, row.kind, *cells[: len(shown)], style=style)
+    return made.table

@@ -1,0 +1,400 @@
+"""How every box of a scene is drawn in each colour mode: data for the painter and for SVG.
+
+Nothing is invented: a box whose value is not known is grey and says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from collage_engine.drawing.groups import DisplayBox
+from collage_engine.drawing.palette import (
+    Pattern,
+    cividis,
+    diverging,
+    text_on,
+    toolchain_look,
+    toolchain_title,
+)
+from collage_engine.drawing.scene import Scene
+from collage_engine.drawing.words import (
+    counted,
+    gain_text,
+    node_shapes,
+    short_operator,
+    time_text,
+)
+from collage_engine.records.cost import Cost
+from collage_engine.records.placement import Partition, Placement
+
+Mode = Literal["toolchain", "cost", "gain", "in-model", "state", "device", "changes"]
+
+MODES: dict[Mode, str] = {
+    "toolchain": "Toolchain",
+    "cost": "Cost",
+    "gain": "Gain over baseline",
+    "in-model": "In-model against estimated",
+    "state": "Measured or estimated",
+    "device": "Device",
+    "changes": "Changes between runs",
+}
+"""What the colour modes are called."""
+
+UNKNOWN_COLOUR = "#b8bcc2"
+
+STATES: dict[str, tuple[str, str, Pattern]] = {
+    "invalid": ("#d55e00", "IN", "cross"),
+    "unknown": (UNKNOWN_COLOUR, "??", "dots"),
+    "stored": ("#56b4e9", "ST", "level"),
+    "measured": ("#009e73", "MS", "solid"),
+}
+"""State of a partition's cost → colour, tag, pattern; the state that matters most comes first."""
+
+CHANGES: dict[str, tuple[str, str, Pattern]] = {
+    "gained": ("#0072b2", "▼", "falling"),
+    "lost": ("#d55e00", "▲", "rising"),
+    "moved": ("#cc79a7", "↔", "grid"),
+    "regrouped": ("#f0e442", "▣", "level"),
+    "same": (UNKNOWN_COLOUR, "=", "solid"),
+}
+"""What became of an operator between two runs → colour, tag, pattern; what matters most first."""
+
+_SCALE_COLOURS = {
+    "faster": diverging(-0.6),
+    "faster in the model": diverging(-0.6),
+    "slower": diverging(0.6),
+    "slower in the model": diverging(0.6),
+    "same": diverging(0.0),
+    "as estimated": diverging(0.0),
+}
+"""Colours of the legend's entries for what is a continuous scale in the picture."""
+_DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
+_COST_STEPS = 5
+"""Entries that the legend has for costs; chosen."""
+_SAME_GAIN = 0.02
+"""Shares of latency below which two times count as the same in the legend; chosen."""
+_AS_ESTIMATED = 0.05
+"""Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
+_NAMED_OPERATORS = 3
+"""Operators in the title of a collapsed partition; chosen so that it fits into the box."""
+
+
+@dataclass(frozen=True)
+class BoxStyle:
+    """How one box is drawn. ``colour`` fills its strip, or the whole box where it is small."""
+
+    title: str
+    detail: str = ""
+    value: str = ""
+    """A number at the right edge, e.g. the partition's cost."""
+    colour: str = UNKNOWN_COLOUR
+    text: str = "#000000"
+    tag: str = ""
+    pattern: Pattern = "solid"
+    filled: bool = False
+    """Whether the colour fills the whole box, not only its strip (scales)."""
+    dashed: bool = False
+    """Whether the placement is estimated, not confirmed."""
+    kind: str = "operator"
+    entry: str = ""
+    """Key of the legend's entry that it belongs to."""
+    share: float | None = None
+    """A group's share of the model's estimated latency, 0…1."""
+    mixed: tuple[tuple[str, float], ...] = ()
+    """A group's toolchain colours and their shares of operators, when there are several."""
+    tied: str = ""
+    """Colour of the toolchain that is tied with the chosen one; drawn hatched in both."""
+    note: str = ""
+    """One more sentence about the box, e.g. what it is tied with."""
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """One colour of the picture and what it means."""
+
+    label: str
+    colour: str
+    text: str
+    tag: str
+    pattern: Pattern
+    count: int
+    """Operators of this colour."""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class ColouringData:
+    """What colouring may use; everything may be missing."""
+
+    placement: Placement | None = None
+    estimated: bool = True
+    costs: Mapping[str, Cost] | None = None
+    """Candidate id → cost."""
+    devices: Mapping[str, str] | None = None
+    """Candidate id → device."""
+    reference_us: Mapping[str, float] | None = None
+    """Partition id → time of the same operators in the chosen baseline, where comparable."""
+    changes: Mapping[int, str] | None = None
+    """Operator → a key of ``CHANGES``."""
+    ties: Mapping[str, str] | None = None
+    """Partition id → another toolchain whose cost on the same operators is as good."""
+
+
+def style_boxes(
+    scene: Scene, mode: Mode, data: ColouringData
+) -> tuple[list[BoxStyle], list[LegendEntry]]:
+    """Style all boxes of a scene.
+
+    Args:
+        scene: The boxes.
+        mode: By what they are coloured.
+        data: What is known of the placement.
+
+    Returns:
+        One style for each box, and the legend that explains them, most frequent first.
+    """
+    colouring = _Colouring(data)
+    styles: list[BoxStyle] = []
+    counts: Counter[str] = Counter()
+    samples: dict[str, BoxStyle] = {}
+    for box in scene.display.boxes:
+        style = _uncoloured(scene, box, colouring)
+        if box.kind in ("operator", "group"):
+            style, label = colouring.colour(mode, style, box.members)
+            style = replace(style, entry=label)
+            counts[label] += len(box.members)
+            samples[label] = style
+        styles.append(style)
+    if mode == "toolchain":
+        legend = _toolchain_legend(scene.graph.count, colouring.owner)
+    else:
+        legend = [
+            _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
+        ]
+    return styles, sorted(legend, key=lambda entry: -entry.count)
+
+
+class _Colouring:
+    """The colour of boxes by what is known of one placement."""
+
+    def __init__(self, data: ColouringData) -> None:
+        self.data = data
+        partitions = data.placement.partitions if data.placement is not None else ()
+        self.owner = {node: p for p in partitions for node in p.nodes}
+        """Operator → its partition."""
+        estimates = [p.estimated_us or 0.0 for p in partitions]
+        self.total_us = sum(estimates)
+        self.largest_us = max(estimates, default=0.0)
+        self._device_names = sorted(set((data.devices or {}).values()))
+
+    def partitions_of(self, operators: Sequence[int]) -> list[Partition]:
+        """The partitions that hold some of the operators, each once."""
+        return list(
+            {self.owner[o].id: self.owner[o] for o in operators if o in self.owner}.values()
+        )
+
+    def colour(self, mode: Mode, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+        """Colour a box; also the label of its entry in the legend."""
+        if mode == "toolchain":
+            return self._by_toolchain(style, operators)
+        if mode == "changes":
+            return self._by_change(style, operators)
+        partitions = self.partitions_of(operators)
+        if not partitions:
+            return replace(style, tag="?"), "not placed"
+        return _BY_PARTITIONS[mode](self, style, partitions)
+
+    def _by_toolchain(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+        counts = Counter(
+            self.owner[o].toolchain if o in self.owner else "" for o in operators
+        ).most_common()
+        name = counts[0][0]
+        look = toolchain_look(name)
+        mixed: tuple[tuple[str, float], ...] = ()
+        if len(counts) > 1:
+            mixed = tuple((toolchain_look(n).colour, c / len(operators)) for n, c in counts)
+        style = replace(
+            style,
+            colour=look.colour,
+            text=look.text,
+            tag=look.tag if name else "",
+            pattern=look.pattern,
+            mixed=mixed,
+        )
+        return self._with_tie(style, self.partitions_of(operators)), name
+
+    def _with_tie(self, style: BoxStyle, partitions: list[Partition]) -> BoxStyle:
+        """The style of a box that lies in one partition only, which may be tied."""
+        ties = self.data.ties or {}
+        other = ties.get(partitions[0].id) if len(partitions) == 1 else None
+        if other is None:
+            return style
+        return replace(
+            style,
+            tied=toolchain_look(other).colour,
+            note=f"{toolchain_title(partitions[0].toolchain)} is chosen; {toolchain_title(other)} "
+            "is tied with it: choosing it would lose less than measurements differ.",
+        )
+
+    def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+        changes = self.data.changes
+        if changes is None:
+            return replace(style, tag="?"), "no comparison chosen"
+        kinds = {changes.get(o, "same") for o in operators}
+        kind = next((kind for kind in CHANGES if kind in kinds), "same")
+        colour, tag, pattern = CHANGES[kind]
+        return _coloured(style, colour, tag=tag, pattern=pattern), kind
+
+    def _by_cost(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        known = [p.estimated_us for p in partitions if p.estimated_us is not None]
+        if not known or not self.largest_us:
+            return replace(style, tag="?"), "unknown"
+        share = max(known) / self.largest_us
+        step = min(_COST_STEPS - 1, int(share * _COST_STEPS))
+        width = 100 // _COST_STEPS
+        label = f"{step * width}–{(step + 1) * width} % of {time_text(self.largest_us)}"
+        return _coloured(style, cividis(share), filled=True), label
+
+    def _by_gain(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        reference = self.data.reference_us or {}
+        pairs = [
+            (p.estimated_us, reference[p.id])
+            for p in partitions
+            if p.id in reference and p.estimated_us is not None
+        ]
+        if not pairs:
+            return replace(style, tag="?"), "not comparable"
+        now, before = sum(a for a, _ in pairs), sum(b for _, b in pairs)
+        share = (now - before) / max(now, before) if max(now, before) else 0.0
+        label = "same" if abs(share) <= _SAME_GAIN else "faster" if share < 0 else "slower"
+        return _coloured(style, diverging(share), filled=True, value=gain_text(now, before)), label
+
+    def _by_in_model(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        pairs = [
+            (p.in_place_us, p.estimated_us)
+            for p in partitions
+            if p.in_place_us is not None and p.estimated_us
+        ]
+        if not pairs:
+            return replace(style, tag="?"), "not profiled"
+        now, before = sum(a for a, _ in pairs), sum(b for _, b in pairs)
+        share = (now - before) / before
+        label = "as estimated"
+        if abs(share) > _AS_ESTIMATED:
+            label = "slower in the model" if share > 0 else "faster in the model"
+        # Half as long, or half as long again, has the full colour.
+        colour = diverging(max(-1.0, min(1.0, share * 2)))
+        return _coloured(style, colour, filled=True, value=gain_text(now, before)), label
+
+    def _by_state(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        costs = self.data.costs or {}
+        states = {_state(costs.get(p.candidate)) for p in partitions}
+        state = next(state for state in STATES if state in states)
+        colour, tag, pattern = STATES[state]
+        return _coloured(style, colour, tag=tag, pattern=pattern), state
+
+    def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        names = sorted({(self.data.devices or {}).get(p.candidate, "cpu") for p in partitions})
+        name = names[0]
+        number = self._device_names.index(name) if name in self._device_names else 0
+        colour = _DEVICE_COLOURS[number % len(_DEVICE_COLOURS)]
+        label = name if len(names) == 1 else f"{name} and others"
+        return _coloured(style, colour, tag=name[:2].upper()), label
+
+
+_BY_PARTITIONS: dict[
+    str, Callable[[_Colouring, BoxStyle, list[Partition]], tuple[BoxStyle, str]]
+] = {
+    "cost": _Colouring._by_cost,
+    "gain": _Colouring._by_gain,
+    "in-model": _Colouring._by_in_model,
+    "state": _Colouring._by_state,
+    "device": _Colouring._by_device,
+}
+"""Modes that colour a box by the partitions in it."""
+
+
+def _coloured(style: BoxStyle, colour: str, **fields: object) -> BoxStyle:
+    return replace(style, colour=colour, text=text_on(colour), **fields)  # type: ignore[arg-type]
+
+
+def _state(cost: Cost | None) -> str:
+    if cost is None or cost.state == "unknown":
+        return "unknown"
+    if cost.state == "invalid":
+        return "invalid"
+    return "stored" if cost.from_store else "measured"
+
+
+def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> LegendEntry:
+    """The entry of a label, coloured like one of its boxes or like the middle of its scale."""
+    colour = _SCALE_COLOURS.get(label, sample.colour)
+    if mode == "cost" and "%" in label:
+        colour = cividis((int(label.split("–")[0]) + 50 / _COST_STEPS) / 100)
+    elif mode == "changes":
+        colour = sample.colour
+    text = sample.text if colour == sample.colour else text_on(colour)
+    return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label)
+
+
+def _toolchain_legend(operators: int, owner: Mapping[int, Partition]) -> list[LegendEntry]:
+    counts = Counter(owner[o].toolchain if o in owner else "" for o in range(operators))
+    looks = {name: toolchain_look(name) for name in counts}
+    return [
+        LegendEntry(look.title, look.colour, look.text, look.tag, look.pattern, counts[name], name)
+        for name, look in looks.items()
+    ]
+
+
+def _uncoloured(scene: Scene, box: DisplayBox, colouring: _Colouring) -> BoxStyle:
+    """The texts of a box, and its share of the latency."""
+    if box.kind in ("input", "output"):
+        detail: str = box.kind
+        if box.kind == "input":
+            number = box.members[0] - scene.graph.count
+            detail = node_shapes(scene.graph.inputs[number]) or box.kind
+        return BoxStyle(title=box.label, detail=detail, kind=box.kind)
+    partitions = colouring.partitions_of(box.members)
+    dashed = bool(partitions) and colouring.data.estimated
+    if box.kind == "operator":
+        return _operator(scene, box.members[0], partitions, dashed)
+    return _group(scene, box, partitions, dashed, colouring.total_us)
+
+
+def _operator(scene: Scene, operator: int, partitions: list[Partition], dashed: bool) -> BoxStyle:
+    node = scene.graph.calls[operator]
+    value = ""
+    # A partition's time is written once, at its first operator.
+    if partitions and partitions[0].nodes and partitions[0].nodes[0] == operator:
+        value = time_text(partitions[0].estimated_us)
+    return BoxStyle(
+        title=short_operator(node.op), detail=node_shapes(node), value=value, dashed=dashed
+    )
+
+
+def _group(
+    scene: Scene, box: DisplayBox, partitions: list[Partition], dashed: bool, total_us: float
+) -> BoxStyle:
+    members = set(box.members)
+    known = [
+        p.estimated_us
+        for p in partitions
+        if p.estimated_us is not None and members.issuperset(p.nodes)
+    ]
+    # A share is honest only where every partition in the group lies in it wholly and is known.
+    honest = bool(total_us and known) and len(known) == len(partitions)
+    title = box.label
+    if scene.groups[box.group or ""].kind == "partition":
+        names = [short_operator(scene.graph.calls[o].op) for o in box.members[:_NAMED_OPERATORS]]
+        title = "+".join(names) + ("…" if len(box.members) > _NAMED_OPERATORS else "")
+    return BoxStyle(
+        title=title,
+        detail=counted(len(box.members), "operator"),
+        value=time_text(sum(known)) if honest else "",
+        dashed=dashed,
+        kind="group",
+        share=sum(known) / total_us if honest else None,
+    )

@@ -1,0 +1,365 @@
+"""What a toolchain can do beyond its core: optional protocols, found by ``isinstance``.
+
+A toolchain has a capability when its class has the protocol's methods; it declares nothing. The
+functions at the end ask a toolchain that may or may not have a capability, and give the answer
+of one that has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.format import PLAIN
+from collage_engine.toolchains.base import Function, Toolchain
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.offer import Composites
+    from collage_engine.partition.rule_trees import PatternEntry
+    from collage_engine.records.graph import TensorType
+    from collage_engine.records.numbering import NodeSet
+    from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+    from collage_engine.records.tuning import TuneRecord, TuneTask
+
+
+@runtime_checkable
+class LowersToTir(Protocol):
+    """It lowers a function to TIR, which TVM compiles with the module around it.
+
+    Partitions of such a toolchain are inlined into the whole module, so that TVM's memory planning
+    sees every value of theirs; the groups of TVM's ``FuseOps`` are among its candidates.
+    """
+
+    def lower(self, function: Function) -> Any:
+        """The function as an ``IRModule``: scheduled PrimFuncs and a Relax function ``main``.
+
+        ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
+        dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants. Runtime
+        modules that it calls by ``call_dps_packed`` are in the attribute ``base.MODULES``.
+
+        Raises:
+            ToolchainError: It cannot take the function; the text says why.
+        """
+        ...
+
+
+@runtime_checkable
+class LibraryForKernels(Protocol):
+    """Other toolchains' kernels can call it as a library, one composite a call."""
+
+    def library_table(self) -> Sequence[PatternEntry]:
+        """The composites that it runs as one call."""
+        ...
+
+    def library_call(self, function: Function) -> Any:
+        """A composite of the table as a runtime module, for kernels of ``function.instance``."""
+        ...
+
+
+@runtime_checkable
+class CallsLibraries(Protocol):
+    """Its kernels can call the libraries of other toolchains."""
+
+    def library_instances(
+        self, threads: int, libraries: Sequence[str]
+    ) -> tuple[ToolchainInstance, ...]:
+        """Instances whose kernels call one of these toolchains, as their option ``library``."""
+        ...
+
+
+@runtime_checkable
+class MakesComposites(Protocol):
+    """It decides itself which library calls a candidate becomes."""
+
+    def composites_of(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    ) -> Composites | None:
+        """The composites that it makes of a set of calls that it supports.
+
+        Returns:
+            None: the set is no candidate of this instance. Empty: the rules' composites stand.
+        """
+        ...
+
+
+@runtime_checkable
+class BorderFormats(Protocol):
+    """Its partitions can take and give values in other formats than plain row-major tensors."""
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """The formats (``records.format``) at its partitions' borders, plain among them.
+
+        A candidate whose border it cannot serve in a format it refuses when it is compiled.
+        """
+        ...
+
+
+@runtime_checkable
+class PrecompilesShared(Protocol):
+    """Many of its candidates share something that takes long to compile."""
+
+    def precompile(
+        self,
+        graph: DataflowGraph,
+        instance: ToolchainInstance,
+        sets: Sequence[NodeSet],
+        now: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Compile what candidates share, before any of them is compiled alone.
+
+        Args:
+            graph: The model's graph.
+            instance: The instance whose candidates they are.
+            sets: The candidates, as sets of calls.
+            now: Is told what is being compiled.
+            stop: Says when to return soon, with the work undone.
+
+        Raises:
+            ToolchainError: It cannot be compiled.
+        """
+        ...
+
+
+@runtime_checkable
+class LibrariesPerFunction(Protocol):
+    """What an artifact must carry depends on the functions in it."""
+
+    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
+        """The libraries for an artifact with these compiled functions of it."""
+        ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """It can tell what is inside a compiled function."""
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """Plan steps, algorithms, layouts of a compiled (or lowered) module, as JSON values."""
+        ...
+
+
+@runtime_checkable
+class ConvertsFormats(Protocol):
+    """It writes the kernels that bring a value from one format to another."""
+
+    @property
+    def name(self) -> str:
+        """The toolchain's name."""
+        ...
+
+    def conversion(
+        self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
+    ) -> Any:
+        """A scheduled PrimFunc (stored source, stored target) for a value of a logical type.
+
+        Args:
+            kind: The value's logical type.
+            source: The format that it has.
+            target: The format that it gets.
+            threads: How many threads may share the work on the processor.
+            architecture: Of the NVIDIA device that runs it; empty: the processor.
+        """
+        ...
+
+
+class Tuner(Protocol):
+    """What searches for better kernels of a toolchain; called in a child process."""
+
+    def tasks(self, function: Function) -> list[TuneTask]:
+        """What can be tuned of a candidate."""
+        ...
+
+    def tune(
+        self,
+        task: TuneTask,
+        instance: ToolchainInstance,
+        known: TuneRecord | None,
+        seconds: float,
+        about_to_try: Callable[[str], None],
+        better: Callable[[TuneRecord], None],
+    ) -> TuneRecord:
+        """Search for at most ``seconds``, from what is known on.
+
+        For an instance on a device the caller also gives ``open_device``. ``better`` keeps what
+        was found so far, should this process not live to return.
+        """
+        ...
+
+    def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
+        """Write a table of choices where instances find it; the hash that names it."""
+        ...
+
+    def kept(self, digest: str) -> dict[str, dict[str, Any]]:
+        """The table of that hash; ``ToolchainError`` when it is gone."""
+        ...
+
+    def missing(self) -> str | None:
+        """What a part of tuning lacks here, as a sentence; None: nothing."""
+        ...
+
+
+@runtime_checkable
+class Tunes(Protocol):
+    """Its kernels can be tuned."""
+
+    def tuner(self) -> Tuner:
+        """What searches for better kernels."""
+        ...
+
+
+@dataclass(frozen=True)
+class PythonSession:
+    """A whole model, opened as a toolchain's own users open it, with its inputs bound."""
+
+    call: Callable[[], Any]
+    """Runs the model once."""
+    results: Callable[[], list[np.ndarray]]
+    """The outputs of the last call, in the file's order."""
+
+
+@runtime_checkable
+class HasPythonSession(Protocol):
+    """Its users run whole models through a Python interface of its own.
+
+    Such an instance's baseline is timed that way, on the user's own file, with everything left at
+    the library's defaults but the number of threads and the precision.
+    """
+
+    def has_session(self, instance: ToolchainInstance) -> bool:
+        """Whether users would run this instance by that interface."""
+        ...
+
+    def open_session(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> PythonSession:
+        """Open an ONNX file and bind its inputs, which are given by name.
+
+        Raises:
+            ToolchainError: It cannot take the file or its inputs.
+        """
+        ...
+
+
+class OnnxSession(Protocol):
+    """An ONNX model that can be evaluated."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of all inputs that need a value, then of those that have one already."""
+        ...
+
+    def run(
+        self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """The values of these outputs; None: of all, in the file's order."""
+        ...
+
+
+@runtime_checkable
+class EvaluatesOnnx(Protocol):
+    """It evaluates ONNX models faithfully: the oracle that results are compared with."""
+
+    def open_onnx(
+        self, model: bytes | str, *, threads: int = 0, optimise: bool = False
+    ) -> OnnxSession:
+        """A session of a serialised model or of a file.
+
+        Args:
+            model: The model's bytes, or the path of its file.
+            threads: How many threads it may use; 0: its own default.
+            optimise: Whether it may change the order of computations; else it runs what is
+                written.
+
+        Raises:
+            ToolchainError: Its package is not installed; the text names it.
+        """
+        ...
+
+
+def has_python_session(toolchain: Toolchain, instance: ToolchainInstance) -> bool:
+    """Whether users would run this instance by a Python interface of the toolchain's own."""
+    return isinstance(toolchain, HasPythonSession) and toolchain.has_session(instance)
+
+
+def open_python_session(
+    toolchain: Toolchain,
+    file: str,
+    threads: int,
+    precision: str,
+    inputs: Mapping[str, np.ndarray],
+) -> PythonSession:
+    """Open an ONNX file as the toolchain's own users do; see ``HasPythonSession``.
+
+    Raises:
+        ToolchainError: The toolchain has no such interface, or cannot take the file.
+    """
+    if not isinstance(toolchain, HasPythonSession):
+        raise ToolchainError(f"{toolchain.name} has no Python interface of its own")
+    return toolchain.open_session(file, threads, precision, inputs)
+
+
+def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
+    """Formats that its partitions can take and give; only plain ones without the capability."""
+    return toolchain.formats(instance) if isinstance(toolchain, BorderFormats) else (PLAIN,)
+
+
+def composites_of(
+    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+) -> Composites | None:
+    """See ``MakesComposites``; without the capability the rules' composites stand."""
+    if isinstance(toolchain, MakesComposites):
+        return toolchain.composites_of(graph, instance, nodes)
+    return ()
+
+
+def libraries_for(
+    toolchain: Toolchain, functions: Sequence[Function]
+) -> tuple[RuntimeLibrary, ...]:
+    """What an artifact with these functions of the toolchain must carry."""
+    if isinstance(toolchain, LibrariesPerFunction):
+        return toolchain.libraries_for(functions)
+    return toolchain.runtime_libraries()
+
+
+def inside(toolchain: Toolchain, module: Any) -> dict[str, Any]:
+    """What is inside a compiled module; empty without the capability."""
+    return toolchain.inside(module) if isinstance(toolchain, Inspectable) else {}
+
+
+def library_of(toolchain: Toolchain) -> LibraryForKernels:
+    """The toolchain as a library for other toolchains' kernels.
+
+    Raises:
+        ToolchainError: It is none.
+    """
+    if not isinstance(toolchain, LibraryForKernels):
+        raise ToolchainError(f"{toolchain.name} is no library for other toolchains' kernels")
+    return toolchain
+
+
+def tuner_of(toolchain: Toolchain) -> Tuner:
+    """The toolchain's tuner.
+
+    Raises:
+        ToolchainError: It has none.
+    """
+    if not isinstance(toolchain, Tunes):
+        raise ToolchainError(f"{toolchain.name} has nothing to tune")
+    return toolchain.tuner()
+
+
+def lower(toolchain: Toolchain, function: Function) -> Any:
+    """The function as an ``IRModule``; see ``LowersToTir``.
+
+    Raises:
+        ToolchainError: The toolchain does not lower to TIR, or cannot take the function.
+    """
+    if not isinstance(toolchain, LowersToTir):
+        raise ToolchainError(f"{toolchain.name} does not lower to TIR")
+    return toolchain.lower(function)

@@ -1,0 +1,69 @@
+"""ONNX Runtime's own Python interface: as its users run a model, and as the engine's oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.capabilities import PythonSession
+
+PROVIDERS = ["CPUExecutionProvider"]
+QUIET = 4
+"""``log_severity_level`` at which only fatal errors are written to standard error."""
+
+
+def _package() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ToolchainError(
+            f"the package onnxruntime is not installed ({error}); pip install onnxruntime"
+        ) from error
+    return onnxruntime
+
+
+def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> PythonSession:
+    """A session as its users open it: everything but the number of threads at its default."""
+    onnxruntime = _package()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
+    wanted = [i.name for i in session.get_inputs()]
+    feeds = {name: inputs[name] for name in wanted if name in inputs}
+    found: list[Any] = []
+
+    def call() -> None:
+        found[:] = session.run(None, feeds)
+
+    return PythonSession(call, lambda: [np.asarray(value) for value in found])
+
+
+class Evaluator:
+    """An ONNX model in a session of its own (``capabilities.OnnxSession``)."""
+
+    def __init__(self, model: bytes | str, threads: int, optimise: bool) -> None:
+        onnxruntime = _package()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = QUIET
+        if threads:
+            options.intra_op_num_threads = threads
+        if not optimise:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = onnxruntime.InferenceSession(model, options, providers=PROVIDERS)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of all inputs that need a value, then of those that have one already."""
+        needed, others = self._session.get_inputs(), self._session.get_overridable_initializers()
+        return tuple(i.name for i in (*needed, *others))
+
+    def run(
+        self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """The values of these outputs; None: of all, in the file's order."""
+        known = set(self.inputs)
+        given = {name: np.asarray(value) for name, value in feeds.items() if name in known}
+        return [np.asarray(value) for value in self._session.run(outputs, given)]

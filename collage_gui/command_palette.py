@@ -1,0 +1,129 @@
+"""The command palette: every action by name."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QAction, QKeyEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_gui.actions import ACTIONS
+
+_PRESS = QEvent.Type.KeyPress
+
+
+def score(query: str, title: str) -> int | None:
+    """How well a title fits a query.
+
+    Args:
+        query: What the user typed.
+        title: Title and menu of an action.
+
+    Returns:
+        A number, higher for a better fit: the whole query at the start of a word, then inside
+        one, then its letters in order with a bonus for starts of words and neighbours. None
+        where a letter is missing.
+    """
+    text, at, total, last = title.lower(), 0, 0, -2
+    whole = text.find(query.lower())
+    if whole >= 0:
+        # Written out as typed beats letters strewn about; at the start of a word beats inside.
+        return (
+            10_000 - whole * 10 - len(title) + (500 if whole == 0 or text[whole - 1] == " " else 0)
+        )
+    for letter in query.lower().replace(" ", ""):
+        at = text.find(letter, at)
+        if at < 0:
+            return None
+        total += 4 if at == last + 1 else 0
+        total += 3 if at == 0 or text[at - 1] in " :-" else 0
+        last = at
+        at += 1
+    return total * 10 - len(title)
+
+
+class CommandPalette(QDialog):
+    """A list of actions that narrows while the user types."""
+
+    def __init__(self, actions: dict[str, QAction], parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setObjectName("commandPalette")
+        self.actions_by_id = actions
+        self.text = QLineEdit(placeholderText="What do you want to do?")
+        self.text.setObjectName("paletteText")
+        self.text.setAccessibleName("Command")
+        self.list = QListWidget()
+        self.list.setObjectName("paletteList")
+        self.list.setUniformItemSizes(True)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(8, 8, 8, 8)
+        box.addWidget(self.text)
+        box.addWidget(self.list)
+        self.text.textChanged.connect(self.refresh)
+        self.text.installEventFilter(self)
+        self.list.itemActivated.connect(lambda _: self.choose())
+        self.list.itemClicked.connect(lambda _: self.choose())
+        self.resize(560, 420)
+        self.refresh()
+
+    def open_over(self, window: QWidget) -> None:
+        """Show every action over a window."""
+        self.text.clear()
+        self.refresh()
+        corner = window.mapToGlobal(window.rect().topLeft())
+        self.move(corner.x() + (window.width() - self.width()) // 2, corner.y() + 90)
+        self.show()
+        self.text.setFocus()
+
+    def refresh(self) -> None:
+        """List the actions that fit the text, the best first."""
+        self.list.clear()
+        query = self.text.text()
+        found = []
+        for number, spec in enumerate(ACTIONS):
+            fits = score(query, f"{spec.title} {spec.menu}") if query else -number
+            if fits is not None and spec.id in self.actions_by_id and spec.id != "palette":
+                found.append((fits, number, spec))
+        for _, _, spec in sorted(found, key=lambda each: (-each[0], each[1])):
+            action = self.actions_by_id[spec.id]
+            keys = f"    {spec.keys[0]}" if spec.keys else ""
+            item = QListWidgetItem(f"{spec.menu}: {spec.title.rstrip('…')}{keys}")
+            item.setData(Qt.ItemDataRole.UserRole, spec.id)
+            if not action.isEnabled():
+                item.setFlags(Qt.ItemFlag.NoItemFlags)
+            self.list.addItem(item)
+        for row in range(self.list.count()):
+            if self.list.item(row).flags():
+                self.list.setCurrentRow(row)
+                break
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Lets the arrow keys and Enter act on the list while the text has the focus."""
+        if watched is self.text and isinstance(event, QKeyEvent) and event.type() == _PRESS:
+            step = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}.get(Qt.Key(event.key()))
+            if step:
+                count = self.list.count()
+                row = self.list.currentRow() + step
+                while 0 <= row < count and not self.list.item(row).flags():
+                    row += step
+                if 0 <= row < count:
+                    self.list.setCurrentRow(row)
+                return True
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.choose()
+                return True
+        return super().eventFilter(watched, event)
+
+    def choose(self) -> None:
+        """Carry out the current action."""
+        item = self.list.currentItem()
+        self.hide()
+        if item is not None and item.flags():
+            self.actions_by_id[item.data(Qt.ItemDataRole.UserRole)].trigger()

@@ -1,0 +1,165 @@
+"""What the shown placement is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal
+
+from collage_engine.records.comparison import Comparison
+from collage_engine.records.placement import Baseline, Placement
+from collage_engine.service import protocol
+from collage_gui.document.cost_table import CostTable
+from collage_gui.document.requests import EngineRequests
+from collage_gui.document.runs import Runs
+from collage_gui.document.shown_placement import ShownPlacement
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What numbers are compared with: a run, or a baseline of the run that is shown."""
+
+    kind: str = "best"
+    """``best`` baseline, ``baseline`` by name, or ``run`` by id."""
+    name: str = ""
+
+
+class ReferenceComparison(QObject):
+    """The reference of all numbers, and the differences from it."""
+
+    reference_changed = Signal()
+    changed = Signal()
+    """``result`` changed."""
+
+    def __init__(
+        self,
+        requests: EngineRequests,
+        runs: Runs,
+        placement: ShownPlacement,
+        costs: CostTable,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._requests, self._runs = requests, runs
+        self._placement, self._costs = placement, costs
+        self.reference = Reference()
+        self.result: Comparison | None = None
+        """The nodes that differ between the reference run and the shown run."""
+        placement.changed.connect(self._compare)
+
+    def set_reference(self, reference: Reference) -> None:
+        """Compare everything with another run or baseline."""
+        self.reference = reference
+        self.result = None
+        self.reference_changed.emit()
+        self._compare()
+
+    def _compare(self) -> None:
+        self.result = None
+        shown = self._placement.shown
+        run = shown.run if shown is not None else None
+        if self.reference.kind != "run" or run is None or run == self.reference.name:
+            self.changed.emit()
+            return
+
+        def arrived(answer: Comparison) -> None:
+            self.result = answer
+            self.changed.emit()
+
+        params = protocol.RunsCompare(document=self._requests.handle, a=self.reference.name, b=run)
+        self._requests.send("runs.compare", params, arrived, topic="compare")
+
+    def reference_time(self) -> tuple[str, float | None]:
+        """Name and latency in µs of the reference; None where it is not known."""
+        if self.reference.kind == "run":
+            run = self._runs.find(self.reference.name)
+            placement = run.placement if run is not None else None
+            time = (placement.measured_us or placement.estimated_us) if placement else None
+            return (self._runs.title_of(run) if run is not None else self.reference.name), time
+        run = self._runs.shown_or_last()
+        if run is None:
+            return "best baseline", None
+        timed = [b for b in run.baselines if b.measured_us is not None]
+        if self.reference.kind == "baseline":
+            timed = [b for b in timed if b.name == self.reference.name]
+        if not timed:
+            return self.reference.name or "best baseline", None
+        best = min(timed, key=lambda b: b.measured_us or 0.0)
+        return best.name, best.measured_us
+
+    def reference_baseline(self) -> Baseline | None:
+        """The baseline that numbers are compared with; None when they are not."""
+        run = self._runs.shown_or_last()
+        if run is None or self.reference.kind == "run":
+            return None
+        name, _ = self.reference_time()
+        return next((b for b in run.baselines if b.name == name), None)
+
+    def reference_partitions(self) -> dict[str, float]:
+        """The time that the reference takes for the operators of each shown partition.
+
+        With a run as the reference, times are summed over the smallest sets of operators whose
+        border is a border in both placements. With the baseline of one toolchain, the time is
+        that of its candidate on the same operators, where it is measured.
+
+        Returns:
+            Partition id → µs, for the partitions that can be compared.
+        """
+        shown = self._placement.shown
+        if shown is None:
+            return {}
+        if self.reference.kind == "run":
+            run = self._runs.find(self.reference.name)
+            if run is None or run.placement is None:
+                return {}
+            return comparable_times(shown.placement, run.placement)
+        toolchain, _ = self.reference_time()
+        by_work: dict[tuple[str, tuple[int, ...]], str] = {
+            (c.instance.toolchain, c.nodes): c.id
+            for c in self._costs.candidates.values()
+            if not c.takes and not c.gives  # one toolchain by itself has plain formats
+        }
+        times: dict[str, float] = {}
+        for partition in shown.placement.partitions:
+            candidate = by_work.get((toolchain, partition.nodes))
+            if candidate is None:
+                continue
+            cost = self._costs.of(candidate)
+            if cost.usable and cost.median_us is not None:
+                times[partition.id] = cost.median_us
+        return times
+
+
+def comparable_times(now: Placement, before: Placement) -> dict[str, float]:
+    """Divide the times of one placement among the partitions of another.
+
+    Partitions that share an operator are joined until both placements have a border around the
+    set; the earlier placement's time of each set is divided among the later one's partitions in
+    proportion to their estimates.
+
+    Args:
+        now: The placement whose partitions get a time.
+        before: The placement whose times are divided.
+
+    Returns:
+        Partition id of ``now`` → µs in ``before``; sets with an unknown estimate are left out.
+    """
+    import networkx as nx  # here, since the window starts without it
+
+    owner = {n: p.id for p in before.partitions for n in p.nodes}
+    overlaps = nx.Graph()
+    overlaps.add_nodes_from(("now", p.id) for p in now.partitions)
+    overlaps.add_edges_from(
+        (("now", p.id), ("before", owner[n])) for p in now.partitions for n in p.nodes if n in owner
+    )
+    estimates = {("now", p.id): p.estimated_us for p in now.partitions}
+    estimates |= {("before", p.id): p.estimated_us for p in before.partitions}
+    times: dict[str, float] = {}
+    for joined in nx.connected_components(overlaps):
+        known = {part: us for part in joined if (us := estimates[part]) is not None}
+        total = sum(us for (side, _), us in known.items() if side == "now")
+        if len(known) < len(joined) or not total:
+            continue
+        factor = sum(us for (side, _), us in known.items() if side == "before") / total
+        times |= {name: us * factor for (side, name), us in known.items() if side == "now"}
+    return times

@@ -1,0 +1,120 @@
+"""The candidates of one document, their costs and their regrets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.service import protocol
+from collage_gui.document.log import DocumentLog
+from collage_gui.document.requests import EngineRequests
+
+SHORTEST_INTERVAL_MS, LONGEST_INTERVAL_MS = 250, 4000
+"""Bounds on the time between two announcements of new costs; chosen."""
+REST_PER_WORK = 6
+"""The panels get this many times as long to rest as they took to show new costs; chosen, so
+that a run leaves most of the window's time to the user."""
+
+
+class CostTable(QObject):
+    """Every candidate of the model with what is known of its cost."""
+
+    changed = Signal()
+    """Costs or regrets changed; gathered while a run measures."""
+    candidates_changed = Signal()
+
+    def __init__(
+        self, requests: EngineRequests, log: DocumentLog, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._requests, self._log = requests, log
+        self.candidates: dict[str, CandidateRecord] = {}
+        """Candidate id → candidate."""
+        self.by_candidate: dict[str, Cost] = {}
+        """Candidate id → cost, where one is known."""
+        self.regrets: dict[str, float | None] = {}
+        """Candidate id → regret in µs; None where no valid placement contains it."""
+        self._asked_for = ""
+        """The handle for which an answer is awaited."""
+        self._ask_again = False
+        self._announce = QTimer(self, interval=SHORTEST_INTERVAL_MS, singleShot=True)
+        self._announce.timeout.connect(self._emit_changed)
+
+    def of(self, candidate: str) -> Cost:
+        """The cost of a candidate, by its id; unknown where nothing is known."""
+        cost = self.by_candidate.get(candidate)
+        if cost is None and candidate in self.candidates:
+            cost = self.candidates[candidate].cost
+        return cost or UNKNOWN
+
+    @property
+    def any_usable(self) -> bool:
+        """Whether there is any cost to search with."""
+        return any(cost.usable for cost in self.by_candidate.values())
+
+    def refresh(self) -> None:
+        """Ask the engine for all candidates.
+
+        While an answer is awaited, the next question waits for it: a stream of new costs must
+        not postpone the answer for ever.
+        """
+        if self._asked_for == self._requests.handle:
+            self._ask_again = True
+            return
+        self._asked_for, self._ask_again = self._requests.handle, False
+        self._requests.send(
+            "candidates.query",
+            protocol.CandidatesQuery(document=self._requests.handle, limit=500_000),
+            self._candidates_arrived,
+            self._candidates_failed,
+            topic="candidates",
+        )
+
+    def add(self, candidates: Iterable[CandidateRecord], replace: bool = True) -> None:
+        """Take candidates and their known costs out of an answer.
+
+        Args:
+            candidates: Candidates that the engine named.
+            replace: Whether a candidate that is known already is replaced.
+        """
+        for candidate in candidates:
+            if replace or candidate.id not in self.candidates:
+                self.candidates[candidate.id] = candidate
+            if candidate.cost.state != "unknown":
+                self.by_candidate[candidate.id] = candidate.cost
+
+    def take_measured(self, costs: Mapping[str, Cost]) -> None:
+        """Take the costs of a notification; they are announced soon."""
+        self.by_candidate.update(costs)
+        if not self._announce.isActive():
+            self._announce.start()
+        if any(candidate not in self.candidates for candidate in costs):
+            self.refresh()
+
+    def stop(self) -> None:
+        """Announce nothing any more: the document closes."""
+        self._announce.stop()
+
+    def _candidates_failed(self, reason: str) -> None:
+        self._asked_for = ""
+        self._log.add("warning", reason)
+
+    def _candidates_arrived(self, answer: protocol.CandidatesAnswer) -> None:
+        self._asked_for = ""
+        if self._ask_again:
+            self.refresh()
+        self.candidates = {}
+        self.add(answer.candidates)
+        self.regrets.update(answer.regrets)
+        self.candidates_changed.emit()
+
+    def _emit_changed(self) -> None:
+        begin = time.perf_counter()
+        self.changed.emit()
+        spent_ms = (time.perf_counter() - begin) * 1000
+        interval = round(spent_ms * REST_PER_WORK)
+        self._announce.setInterval(max(SHORTEST_INTERVAL_MS, min(LONGEST_INTERVAL_MS, interval)))

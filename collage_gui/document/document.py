@@ -1,0 +1,263 @@
+"""One model or session that is opened in an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtGui import QUndoStack
+
+from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
+from collage_engine.drawing.operators import OperatorGraph, operator_graph
+from collage_engine.records.event import Event, Log, Progress, Stage
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.placement import Placement
+from collage_engine.records.typed import convert
+from collage_engine.service import protocol
+from collage_gui.document.comparison import ReferenceComparison
+from collage_gui.document.cost_table import CostTable
+from collage_gui.document.execution import Execution
+from collage_gui.document.log import DocumentLog
+from collage_gui.document.pin_set import PinSet, same_demands
+from collage_gui.document.questions import Questions
+from collage_gui.document.requests import EngineRequests
+from collage_gui.document.runs import Runs
+from collage_gui.document.selection import Selection
+from collage_gui.document.shown_placement import Shown, ShownPlacement
+from collage_gui.document.ties import tied_partitions
+from collage_gui.engine_client import EngineClient, model_by_value
+
+
+class Document(QObject):
+    """Opens and saves a document, owns its parts, and hands them the engine's news.
+
+    Everything that the window shows comes from the parts, and everything that it does goes
+    through their methods: panels listen to their signals.
+    """
+
+    opened = Signal()
+    failed = Signal(str)
+    """A request failed: one sentence for the banner."""
+    graph_changed = Signal()
+    title_changed = Signal()
+
+    def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.client = client
+        self.path = ""
+        """The file that was opened."""
+        self.session_path = ""
+        """The session file that saving writes; empty before the first time."""
+        self.model: ModelRecord | None = None
+        self.graph: GraphRecord | None = None
+        self.operators: OperatorGraph | None = None
+        self.scopes: dict[str, Group] = {}
+        self.first_collapsed: frozenset[str] = frozenset()
+        """Ids of the scopes that the first view draws as one box each."""
+        self.read_only = False
+        self.note: str | None = None
+        """What the engine says about the file, e.g. that it was written by another version."""
+        self.unsaved = False
+        self._restore_settings = False
+        """Whether the next list of runs brings the settings of an opened session."""
+        self.undo = QUndoStack(self)
+        self.requests = EngineRequests(client, self)
+        self.log = DocumentLog(self)
+        self.selection = Selection(self)
+        self.costs = CostTable(self.requests, self.log, self)
+        self.pins = PinSet(self.requests, self.undo, self)
+        self.placement = ShownPlacement(self)
+        self.runs = Runs(
+            self.requests, self.undo, self.costs, self.pins, self.placement, parent=self
+        )
+        self.execution = Execution(
+            self.requests, self.costs, self.pins, self.placement, self.runs, self.log, parent=self
+        )
+        self.comparison = ReferenceComparison(
+            self.requests, self.runs, self.placement, self.costs, parent=self
+        )
+        self.questions = Questions(self.requests, self.selection, self.costs, self)
+        self.requests.failed.connect(self.failed)
+        self.placement.changed.connect(self.questions.ask_again)
+        for edited in (self.pins.edited, self.runs.edited, self.execution.measured):
+            edited.connect(self.mark_unsaved)
+        client.notified.connect(self._notified)
+
+    @property
+    def handle(self) -> str:
+        """The engine's name of the document; empty while the engine does not have it."""
+        return self.requests.handle
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine has opened it once."""
+        return self.graph is not None
+
+    @property
+    def title(self) -> str:
+        """The name of its file, with a dot when there is something to save."""
+        path = self.session_path or self.path or (self.model.path if self.model else "")
+        name = path.replace("\\", "/").rsplit("/", 1)[-1] or "untitled"
+        return name + (" •" if self.unsaved else "")
+
+    @property
+    def stale(self) -> bool:
+        """Whether the shown placement was made under other pins than the current ones."""
+        shown = self.placement.shown
+        return shown is not None and not same_demands(shown.pins, self.pins.current)
+
+    def ties(self) -> dict[str, str]:
+        """Shown partition → another toolchain that is tied with its own."""
+        shown = self.placement.shown
+        explanation = self.questions.explanation
+        return tied_partitions(
+            shown.placement if shown is not None else None,
+            self.costs,
+            explanation.ties if explanation is not None else (),
+        )
+
+    def show_placement(self, placement: Placement, title: str) -> None:
+        """Show a placement that no run has confirmed, e.g. the runner-up."""
+        self.placement.show(Shown(placement, title, None, True, self.pins.current))
+
+    def mark_unsaved(self) -> None:
+        """Note that there is something to save."""
+        if not self.unsaved:
+            self.unsaved = True
+            self.title_changed.emit()
+
+    # -- opening -----------------------------------------------------------------------
+
+    def open_model(self, path: str, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
+        """Import an ONNX file; an engine elsewhere gets its content.
+
+        Args:
+            path: The file.
+            shapes: Input name → sizes; those of the last import by default.
+        """
+        self.path = path
+        sizes = shapes if shapes is not None else dict(self.execution.settings.shapes)
+        if self.client.connection.is_remote:
+            try:
+                params = model_by_value(path)
+            except OSError as error:
+                reason = f"{path}: {error.strerror}"
+                QTimer.singleShot(0, self, lambda: self.failed.emit(reason))
+                return
+            params = msgspec.structs.replace(params, shapes=sizes)
+        else:
+            params = protocol.ModelOpen(path=path, shapes=sizes)
+        execution = self.execution
+        execution.settings = msgspec.structs.replace(execution.settings, shapes=sizes)
+        self.requests.send("model.open", params, self._admitted, topic="open")
+
+    def open_session(self, path: str, recovered: bool = False) -> None:
+        """Open a session file.
+
+        Args:
+            path: The file.
+            recovered: Whether it is a recovery copy, which saving must not write to.
+        """
+        self.path = self.path or path
+        if not recovered:
+            self.session_path = path
+        # An engine that was started anew opens it again: what was chosen since then stays.
+        self._restore_settings = self.graph is None
+        params = protocol.SessionOpen(path=path)
+        self.requests.send("session.open", params, self._admitted, topic="open")
+
+    def _admitted(self, answer: protocol.ModelAnswer) -> None:
+        self.requests.handle = answer.document
+        self.model = answer.model
+        self.read_only = answer.read_only
+        self.note = answer.note
+        self.title_changed.emit()
+        params = protocol.Document(document=self.handle)
+        self.requests.send("graph.get", params, self._graph_arrived)
+
+    def _graph_arrived(self, answer: protocol.GraphAnswer) -> None:
+        self.graph = answer.graph
+        self.operators = operator_graph(answer.graph)
+        self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
+        self.first_collapsed = first_view(self.operators, self.scopes.values())
+        self.selection.reset()
+        if self.pins.current and not answer.pins and not self.read_only:
+            self.pins.send()
+        else:
+            self.pins.load(answer.pins)
+        self.opened.emit()
+        self.graph_changed.emit()
+        self.pins.changed.emit()
+        self.costs.refresh()
+        self.runs.refresh(self._runs_arrived)
+
+    def _runs_arrived(self) -> None:
+        if self._restore_settings and self.runs.all:
+            self.execution.restore_settings(self.runs.all[-1])
+        self._restore_settings = False
+        visible = self.runs.visible
+        if visible:
+            self.runs.show(visible[-1].id)
+
+    # -- saving and closing ------------------------------------------------------------
+
+    def save(self, path: str, then: Callable[[], None] | None = None) -> None:
+        """Write everything of the document into a session file.
+
+        Args:
+            path: The file.
+            then: Called when it is written.
+        """
+
+        def saved(_: protocol.Exported) -> None:
+            self.session_path = path
+            self.unsaved = False
+            self.undo.setClean()
+            self.title_changed.emit()
+            if then is not None:
+                then()
+
+        self.runs.delete_hidden()
+        params = protocol.SessionSave(document=self.handle, path=path)
+        self.requests.send("session.save", params, saved)
+
+    def save_recovery_copy(self, path: str) -> None:
+        """Write a recovery copy; a failure is a line in the log, not a banner."""
+
+        def failed(reason: str) -> None:
+            self.log.add("warning", f"No recovery copy could be written: {reason}")
+
+        params = protocol.SessionSave(document=self.handle, path=path)
+        self.requests.send("session.save", params, failed=failed)
+
+    def close(self) -> None:
+        """Stop listening to the engine, and drop the answers that are awaited."""
+        self.client.notified.disconnect(self._notified)
+        self.questions.stop()
+        self.costs.stop()
+        self.requests.drop_all()
+
+    # -- the engine's news -------------------------------------------------------------
+
+    def engine_lost(self) -> None:
+        """The engine is gone: nothing runs, and what is known stays on the screen."""
+        self.requests.handle = ""
+        self.execution.engine_lost()
+
+    def _notified(self, method: str, params: Any) -> None:
+        if params.document != self.handle or not self.handle:
+            return
+        if method == "measured":
+            self.costs.take_measured(params.costs)
+            return
+        event = convert(params.event, Event)
+        if isinstance(event, Stage):
+            self.execution.show_stage(event)
+        elif isinstance(event, Progress):
+            self.execution.show_progress(event)
+        elif isinstance(event, Log):
+            self.log.add(event.level, event.text)
+        else:
+            self.execution.end_run(event.state, event.run, event.reason)

@@ -1,0 +1,288 @@
+"""What the engine does for one document: runs, searches and measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from collage_engine.drawing.words import counted
+from collage_engine.records.answers import PreflightAnswer, SearchAnswer
+from collage_engine.records.event import Progress, Stage
+from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import convert
+from collage_engine.service import protocol
+from collage_gui.document.cost_table import CostTable
+from collage_gui.document.log import DocumentLog
+from collage_gui.document.pin_set import PinSet
+from collage_gui.document.requests import EngineRequests
+from collage_gui.document.runs import Runs
+from collage_gui.document.shown_placement import Shown, ShownPlacement
+
+
+class Execution(QObject):
+    """Starts and cancels runs, searches on stored costs, measures single candidates."""
+
+    running_changed = Signal()
+    progress_changed = Signal()
+    preflight_changed = Signal()
+    settings_restored = Signal()
+    """``settings`` are those of an opened session's newest run."""
+    finished = Signal(str, str)
+    """A run ended: its state (finished, failed or cancelled) and the reason."""
+    measured = Signal()
+    """There are new measurements: the document has something to save."""
+
+    def __init__(
+        self,
+        requests: EngineRequests,
+        costs: CostTable,
+        pins: PinSet,
+        placement: ShownPlacement,
+        runs: Runs,
+        log: DocumentLog,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._requests, self._costs, self._pins = requests, costs, pins
+        self._placement, self._runs, self._log = placement, runs, log
+        self.settings = RunSettings()
+        self.own_placements: tuple[dict[str, str], ...] = ()
+        """Placements by hand, node name → toolchain; baselines of the next run."""
+        self.running = False
+        self.cancelling = False
+        self.searching = False
+        self.stages: dict[str, Stage] = {}
+        self.progress: Progress | None = None
+        self.preflight: PreflightAnswer | None = None
+        self.limits: tuple[LimitVerdict, ...] = ()
+        """What became of the limits in the last search; a run has its own."""
+        self._pins_at_start: tuple[Pin, ...] = ()
+
+    # -- runs --------------------------------------------------------------------------
+
+    def start(self, settings: RunSettings | None = None) -> None:
+        """Run: first a search on what is known colours the graph, then the run confirms.
+
+        Args:
+            settings: Settings of this run and of later searches; the last ones by default.
+        """
+        if self.running or not self._requests.handle:
+            return
+        if settings is not None:
+            self.settings = settings
+        self.settings = msgspec.structs.replace(self.settings, placements=self.own_placements)
+        self.running, self.cancelling = True, False
+        self.stages, self.progress = {}, None
+        self._pins_at_start = self._pins.current
+        self.running_changed.emit()
+        if self._costs.any_usable:
+            self.search(quiet=True)
+        params = protocol.RunStart(document=self._requests.handle, settings=self.settings)
+        self._requests.send("run.start", params, failed=self._start_failed)
+
+    def cancel(self) -> None:
+        """Cancel the run; what was measured is kept."""
+        if self.running and not self.cancelling:
+            self.cancelling = True
+            self.running_changed.emit()
+            params = protocol.RunCancel(document=self._requests.handle)
+            self._requests.send("run.cancel", params)
+
+    def show_stage(self, event: Stage) -> None:
+        """Take the engine's news that a stage began or ended."""
+        self.stages[event.stage] = event
+        if event.stage == "enumerate" and event.done:
+            self._costs.refresh()
+        self.progress_changed.emit()
+
+    def show_progress(self, event: Progress) -> None:
+        """Take the engine's news of how far a stage is."""
+        self.progress = event
+        self.progress_changed.emit()
+
+    def end_run(self, state: str, run: str | None, reason: str | None) -> None:
+        """Take the engine's news that the run ended, and show what it found.
+
+        Args:
+            state: finished, failed or cancelled.
+            run: Id of the finished run.
+            reason: Why it did not finish.
+        """
+        self._stop()
+        self.measured.emit()
+        self._costs.changed.emit()
+        self._costs.refresh()
+        if state == "finished" and run is not None:
+            self._runs.remember_pins(run, self._pins_at_start)
+
+            def arrived() -> None:
+                self._runs.show(run)
+                self.running_changed.emit()
+                self.finished.emit("finished", "")
+                self._ask_regrets()
+
+            self._runs.refresh(arrived)
+            return
+        self.running_changed.emit()
+        reason = reason or ("cancelled" if state == "cancelled" else "the run failed")
+        if state == "failed":
+            self._requests.failed.emit(reason)
+        self.finished.emit(state, reason)
+
+    def engine_lost(self) -> None:
+        """The engine is gone: nothing runs any more."""
+        if self.running or self.progress is not None:
+            self._stop()
+            self.running_changed.emit()
+            self.progress_changed.emit()
+
+    def restore_settings(self, run: Run) -> None:
+        """Go on with the settings of a run.
+
+        Its name was its own, and its inputs are not kept. Whether to confirm is for a command
+        line to choose: the window always shows what was confirmed.
+        """
+        try:
+            settings = convert(run.settings, RunSettings)
+        except msgspec.ValidationError as error:
+            title = self._runs.title_of(run)
+            self._log.add("warning", f"The settings of {title} cannot be read: {error}")
+            return
+        self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None, confirm=True)
+        self.own_placements = settings.placements
+        self.settings_restored.emit()
+
+    def _stop(self) -> None:
+        self.running = self.cancelling = False
+        self.progress = None
+
+    def _start_failed(self, reason: str) -> None:
+        self._stop()
+        self.running_changed.emit()
+        self._requests.failed.emit(reason)
+        self.finished.emit("failed", reason)
+
+    # -- searches ----------------------------------------------------------------------
+
+    def search(self, quiet: bool = False) -> None:
+        """Search again on stored costs; the answer is an estimate until a run confirms it.
+
+        Args:
+            quiet: Whether a failure is not worth a message.
+        """
+        pins = self._pins.current
+
+        def arrived(answer: SearchAnswer) -> None:
+            self.searching = False
+            self._pins.infeasible = answer.infeasible
+            if answer.verdicts:
+                self._pins.verdicts = answer.verdicts
+            self.limits = answer.limits
+            self._costs.regrets.update(answer.regrets)
+            if answer.placement is not None:
+                self._placement.runners_up = answer.runners_up
+                self._placement.show(
+                    Shown(answer.placement, "Search on stored costs", None, True, pins)
+                )
+            elif answer.infeasible is not None:
+                sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
+                self._requests.failed.emit(sentence)
+            self._pins.changed.emit()
+
+        def failed(reason: str) -> None:
+            self.searching = False
+            if not quiet:
+                self._requests.failed.emit(reason)
+
+        self.searching = True
+        params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
+        self._requests.send("run.search", params, arrived, failed, topic="search")
+
+    def _ask_regrets(self) -> None:
+        """Ask for regrets and runners-up of what a run measured; the shown placement stays."""
+
+        def arrived(answer: SearchAnswer) -> None:
+            self._costs.regrets = dict(answer.regrets)
+            if answer.runners_up:
+                self._placement.runners_up = answer.runners_up
+            self._costs.changed.emit()
+
+        def failed(reason: str) -> None:
+            self._log.add("warning", reason)
+
+        params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
+        self._requests.send("run.search", params, arrived, failed, topic="regrets")
+
+    # -- other questions ---------------------------------------------------------------
+
+    def ask_preflight(self, settings: RunSettings) -> None:
+        """Ask what a run with these settings would do."""
+
+        def arrived(answer: PreflightAnswer) -> None:
+            self.preflight = answer
+            self.preflight_changed.emit()
+            self._costs.refresh()
+
+        params = protocol.RunStart(document=self._requests.handle, settings=settings)
+        self._requests.send("run.preflight", params, arrived, topic="preflight")
+
+    def measure_now(
+        self, nodes: Iterable[int], longer: bool = False, toolchains: tuple[str, ...] = ()
+    ) -> None:
+        """Measure operators as one partition; the candidates take part in later searches.
+
+        Args:
+            nodes: Operator numbers.
+            longer: Whether to measure again with more repeats what is measured already.
+            toolchains: The toolchains to measure on; all of the run's by default.
+        """
+
+        def arrived(answer: protocol.CandidatesAnswer) -> None:
+            self.progress = None
+            self._costs.add(answer.candidates)
+            self.measured.emit()
+            self._costs.candidates_changed.emit()
+            valid = sum(c.cost.usable for c in answer.candidates)
+            count = counted(len(answer.candidates), "candidate")
+            self._log.add("info", f"Measured {count}; {valid} of them valid.")
+            self.progress_changed.emit()
+
+        params = protocol.MeasureNow(
+            document=self._requests.handle,
+            nodes=tuple(sorted(nodes)),
+            toolchains=toolchains,
+            longer=longer,
+        )
+        count = counted(len(params.nodes), "operator")
+        self._log.add("info", f"Measuring {count} as one partition.")
+        self._requests.send("measure.now", params, arrived)
+
+
+def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pinned: bool) -> str:
+    """One sentence: why no placement satisfies what is demanded.
+
+    Args:
+        infeasible: What the search says of it.
+        settings: Settings of the search, with its limits.
+        pinned: Whether there are pins.
+    """
+    reason = infeasible.get("reason") or infeasible.get("message")
+    if not reason:
+        reason = ", ".join(f"{key}: {value}" for key, value in infeasible.items() if value)
+    limited = (
+        settings.allow_runtimes
+        or settings.max_runtimes
+        or settings.max_artifact_bytes
+        or settings.licences
+    )
+    demands = ["the pins"] * pinned + ["the limits"] * bool(limited)
+    return (
+        f"No placement satisfies {' and '.join(demands) or 'the model on these toolchains'}: "
+        f"{reason}"
+    )

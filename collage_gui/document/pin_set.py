@@ -1,0 +1,96 @@
+"""The pins of one document and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QUndoStack
+
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.service import protocol
+from collage_gui.document.commands import SetValue
+from collage_gui.document.requests import EngineRequests
+
+
+class PinSet(QObject):
+    """Pins are edited undoably and sent to the engine at once."""
+
+    changed = Signal()
+    """The pins or their verdicts changed."""
+    edited = Signal()
+    """The user changed the pins: the document has something to save."""
+    accepted = Signal()
+    """The engine has the pins: a search may follow."""
+
+    def __init__(
+        self, requests: EngineRequests, undo: QUndoStack, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._requests, self._undo = requests, undo
+        self.current: tuple[Pin, ...] = ()
+        self.verdicts: tuple[PinVerdict, ...] = ()
+        """What became of each pin, in their order; empty before a search."""
+        self.infeasible: dict[str, Any] | None = None
+        """What the last search said when no placement satisfies the pins and limits."""
+
+    def edit(self, pins: Iterable[Pin], text: str) -> None:
+        """Replace the pins undoably; nothing happens when they demand the same.
+
+        Args:
+            pins: All pins from now on.
+            text: What the menu calls this edit.
+        """
+        after = tuple(pins)
+        if not same_demands(after, self.current):
+            self._undo.push(SetValue(text, self.put, self.current, after))
+
+    def put(self, pins: tuple[Pin, ...]) -> None:
+        """Replace the pins and send them; this is what undo and redo call."""
+        self.current = pins
+        self.verdicts = ()
+        self.infeasible = None
+        self.edited.emit()
+        self.changed.emit()
+        self.send()
+
+    def load(self, pins: tuple[Pin, ...]) -> None:
+        """Take the pins that the engine has of an opened document; the caller announces them."""
+        self.current = pins
+
+    def set_verdicts(self, verdicts: tuple[PinVerdict, ...]) -> None:
+        """Take the verdicts of a run."""
+        self.verdicts = verdicts
+        self.changed.emit()
+
+    def send(self) -> None:
+        """Tell the engine the pins, if it has the document."""
+        if not self._requests.handle:
+            return
+
+        def arrived(answer: protocol.PinsAnswer) -> None:
+            if not self.verdicts:
+                self.verdicts = answer.verdicts
+                self.changed.emit()
+            self.accepted.emit()
+
+        params = protocol.PinsSet(document=self._requests.handle, pins=self.current)
+        self._requests.send("pins.set", params, arrived, topic="pins")
+
+    def numbers_by_operator(self) -> dict[int, list[int]]:
+        """Operator → places of its pins in ``current``."""
+        numbers: dict[int, list[int]] = {}
+        for number, pin in enumerate(self.current):
+            for node in pin.nodes:
+                numbers.setdefault(node, []).append(number)
+        return numbers
+
+
+def same_demands(one: tuple[Pin, ...], other: tuple[Pin, ...]) -> bool:
+    """Whether two sets of pins demand the same, whatever their texts are."""
+
+    def demands(pins: tuple[Pin, ...]) -> list[tuple[Any, ...]]:
+        return [(p.kind, p.nodes, p.toolchain, p.device) for p in pins]
+
+    return demands(one) == demands(other)

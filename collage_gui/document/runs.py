@@ -1,0 +1,152 @@
+"""The runs of one document: their list, names, notes, and which of them is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QUndoStack
+
+from collage_engine.drawing.palette import learn
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.service import protocol
+from collage_gui.document.commands import SetValue
+from collage_gui.document.cost_table import CostTable
+from collage_gui.document.pin_set import PinSet
+from collage_gui.document.requests import EngineRequests
+from collage_gui.document.shown_placement import Shown, ShownPlacement
+
+
+class Runs(QObject):
+    """Every run of the document, oldest first; a deleted one is hidden until it is saved."""
+
+    changed = Signal()
+    edited = Signal()
+    """The user named, annotated or deleted a run: the document has something to save."""
+
+    def __init__(
+        self,
+        requests: EngineRequests,
+        undo: QUndoStack,
+        costs: CostTable,
+        pins: PinSet,
+        placement: ShownPlacement,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._requests, self._undo = requests, undo
+        self._costs, self._pins, self._placement = costs, pins, placement
+        self.all: list[Run] = []
+        self.hidden: set[str] = set()
+        """Ids of deleted runs."""
+        self._pins_of_run: dict[str, tuple[Pin, ...]] = {}
+        """The pins of the runs that were made since the document was opened."""
+
+    @property
+    def visible(self) -> list[Run]:
+        """The runs that are not deleted."""
+        return [run for run in self.all if run.id not in self.hidden]
+
+    def find(self, run: str | None) -> Run | None:
+        """The run with this id."""
+        return next((each for each in self.all if each.id == run), None)
+
+    def title_of(self, run: Run) -> str:
+        """A run's name, or its number among the runs."""
+        return run.name or f"Run {self.all.index(run) + 1}"
+
+    def shown_or_last(self) -> Run | None:
+        """The run whose placement is shown, else the last one."""
+        shown = self._placement.shown
+        run = self.find(shown.run) if shown is not None else None
+        visible = self.visible
+        return run or (visible[-1] if visible else None)
+
+    def refresh(self, then: Callable[[], None] | None = None) -> None:
+        """Ask the engine for the runs.
+
+        Args:
+            then: Called when they have arrived and were announced.
+        """
+
+        def arrived(answer: protocol.RunsAnswer) -> None:
+            self._take(answer)
+            if then is not None:
+                then()
+
+        params = protocol.Document(document=self._requests.handle)
+        self._requests.send("runs.list", params, arrived, topic="runs")
+
+    def show(self, run_id: str) -> None:
+        """Show a run's placement in the graph and in every table, with the costs it measured."""
+        run = self.find(run_id)
+        if run is None or run.placement is None:
+            return
+        self._costs.by_candidate.update(run.costs)
+        confirmed = run.placement.measured_us is not None
+        self._placement.runners_up = tuple(run.rivals)
+        pins = self._pins_under(run)
+        title = self.title_of(run)
+        self._placement.show(Shown(run.placement, title, run.id, not confirmed, pins))
+        if run.pins:
+            self._pins.set_verdicts(tuple(run.pins))
+
+    def remember_pins(self, run: str, pins: tuple[Pin, ...]) -> None:
+        """Note under which pins a run was made."""
+        self._pins_of_run[run] = pins
+
+    def rename(self, run_id: str, name: str) -> None:
+        """Give a run another name, undoably."""
+        run = self.find(run_id)
+        if run is not None and run.name != name:
+            apply = partial(self._edit, run_id, "name")
+            self._undo.push(SetValue("Rename run", apply, run.name, name))
+
+    def annotate(self, run_id: str, note: str) -> None:
+        """Write another note on a run, undoably."""
+        run = self.find(run_id)
+        if run is not None and run.note != note:
+            apply = partial(self._edit, run_id, "note")
+            self._undo.push(SetValue("Edit note", apply, run.note, note))
+
+    def delete(self, run_id: str) -> None:
+        """Hide a run, undoably; saving the document deletes it for good."""
+        self._undo.push(SetValue("Delete run", partial(self._hide, run_id), False, True))
+
+    def delete_hidden(self) -> None:
+        """Delete the hidden runs in the engine: the document is about to be saved."""
+        for run in sorted(self.hidden):
+            params = protocol.RunEdit(document=self._requests.handle, run=run, delete=True)
+            self._requests.send("runs.edit", params)
+
+    def _edit(self, run_id: str, field: str, value: str) -> None:
+        def arrived(answer: protocol.RunsAnswer) -> None:
+            self.edited.emit()
+            self._take(answer)
+
+        params = protocol.RunEdit(document=self._requests.handle, run=run_id)
+        params = msgspec.structs.replace(params, **{field: value})
+        self._requests.send("runs.edit", params, arrived)
+
+    def _hide(self, run_id: str, hidden: bool) -> None:
+        (self.hidden.add if hidden else self.hidden.discard)(run_id)
+        self.edited.emit()
+        self.changed.emit()
+
+    def _take(self, answer: protocol.RunsAnswer) -> None:
+        self.all = list(answer.runs)
+        for run in self.all:
+            learn(run.toolchains)
+        self.changed.emit()
+
+    def _pins_under(self, run: Run) -> tuple[Pin, ...]:
+        """The pins under which a run was made.
+
+        They are known exactly for runs of this window; for others the current pins are taken
+        when there are as many of them.
+        """
+        current = self._pins.current
+        return self._pins_of_run.get(run.id, current if len(run.pins) == len(current) else ())

@@ -1,0 +1,48 @@
+"""The placement that the window shows, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal
+
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Partition, Placement
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A placement, and where it comes from."""
+
+    placement: Placement
+    title: str
+    run: str | None = None
+    """Id of its run; None for a search on stored costs."""
+    estimated: bool = True
+    """Whether its latency is an estimate that no run has confirmed."""
+    pins: tuple[Pin, ...] = ()
+    """The pins under which it was made: with other pins it is out of date."""
+
+
+class ShownPlacement(QObject):
+    """The placement in the graph and in every table."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.shown: Shown | None = None
+        self.runners_up: tuple[Placement, ...] = ()
+        """The next best placements that the engine named, best first."""
+        self.partitions: dict[int, Partition] = {}
+        """Operator → its partition; empty without a placement."""
+
+    def show(self, shown: Shown) -> None:
+        """Show another placement."""
+        self.shown = shown
+        self.partitions = {n: p for p in shown.placement.partitions for n in p.nodes}
+        self.changed.emit()
+
+    def partition_of(self, operator: int | None) -> Partition | None:
+        """The partition that holds an operator."""
+        return self.partitions.get(operator) if operator is not None else None

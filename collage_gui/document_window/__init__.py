@@ -1,0 +1,1 @@
+"""The page of one document: its graph, its panels, and the controllers between them."""

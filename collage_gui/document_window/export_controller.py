@@ -1,0 +1,172 @@
+"""Actions that write files: pictures, tables, the report, the artifact."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+
+from PySide6.QtCore import QRectF
+
+from collage_engine.records.files import write_atomically
+from collage_engine.service import protocol
+from collage_gui import exports
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+from collage_gui.document_window.files import DocumentFiles
+from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.graph_view.view import GraphView
+from collage_gui.theme import Theme
+
+SELECTION_MARGIN = 30
+"""Scene units around the selection in its picture; chosen."""
+
+
+class ExportController:
+    """Asks for a path and writes there."""
+
+    def __init__(
+        self,
+        document: Document,
+        view: GraphView,
+        picture: PictureController,
+        files: DocumentFiles,
+        banner: Banner,
+        theme: Theme,
+        tables: Callable[[], dict[str, str]],
+    ) -> None:
+        """Receives what it works with.
+
+        Args:
+            document: The document.
+            view: The view that is painted into pictures.
+            picture: The picture in the view.
+            files: Asks for paths.
+            banner: Where messages appear.
+            theme: Decides whether an SVG is dark.
+            tables: Gives every table's CSV text by name.
+        """
+        self._document, self._view, self._picture = document, view, picture
+        self._files, self._banner, self._theme = files, banner, theme
+        self.tables = tables
+
+    # -- pictures and tables -----------------------------------------------------------
+
+    def png_of_view(self) -> None:
+        """Write the visible part of the graph as PNG."""
+        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
+        drawn = self._picture.drawn
+        if path and drawn is not None:
+            area = self._view.visible_area().intersected(drawn.bounds)
+            scale = max(1.0, self._view.scale * 2)
+            self._files.write(lambda: exports.save_image(self._view, area, path, scale), path)
+
+    def png_of_selection(self) -> None:
+        """Write the selected part of the graph as PNG."""
+        name = f"{self._files.stem}-selection.png"
+        path = self._files.ask_save("Selection as PNG", name, "PNG (*.png)")
+        drawn = self._picture.drawn
+        if not path or drawn is None:
+            return
+        area = QRectF()
+        for box in drawn.scene.boxes_of(self._document.selection.operators):
+            area = area.united(drawn.rectangles[box])
+        margin = SELECTION_MARGIN
+        area.adjust(-margin, -margin, margin, margin)
+        self._files.write(lambda: exports.save_image(self._view, area, path), path)
+
+    def png_of_graph(self) -> None:
+        """Write the whole graph as PNG, in tiles when it is large."""
+        name = f"{self._files.stem}.png"
+        path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
+        drawn = self._picture.drawn
+        if path and drawn is not None:
+            self._files.write(lambda: exports.save_tiles(self._view, drawn, path), path)
+
+    def svg(self) -> None:
+        """Write the whole graph as SVG."""
+        stem = self._files.stem
+        path = self._files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
+        drawn = self._picture.drawn
+        if path and drawn is not None:
+            dark = self._theme.colours.dark
+            self._files.write(lambda: exports.save_svg(drawn, path, stem, dark), path)
+
+    def csv(self) -> None:
+        """Write every table as CSV into a folder."""
+        folder = self._files.ask_save(
+            "Tables as CSV, into a folder", f"{self._files.stem}-tables", "Folder (*)"
+        )
+        if folder:
+            self._files.write(lambda: exports.save_tables(self.tables(), folder), folder)
+
+    # -- the report --------------------------------------------------------------------
+
+    def report(self) -> None:
+        """Write the report into a file that the user names."""
+        path = self._files.ask_save("Report", f"{self._files.stem}.html", "HTML (*.html)")
+        if path:
+            self.report_to(path)
+
+    def report_to(self, path: str, then: Callable[[], None] | None = None) -> None:
+        """Write the report of the shown run.
+
+        Args:
+            path: The file.
+            then: Called when it is written.
+        """
+        document = self._document
+        shown = document.placement.shown
+        run = shown.run if shown is not None else None
+
+        def arrived(answer: protocol.Exported) -> None:
+            content = answer.content or b""
+            self._files.write(lambda: write_atomically(path, content), path)
+            if then is not None:
+                then()
+
+        params = protocol.ExportReport(document=document.handle, run=run, format="html")
+        document.requests.send("export.report", params, arrived)
+
+    # -- the artifact ------------------------------------------------------------------
+
+    def artifact(self) -> None:
+        """Write the compiled module into a folder that the user names."""
+        folder = self._files.ask_folder("Export the compiled artifact")
+        if folder:
+            self.artifact_to(folder)
+
+    def artifact_to(self, folder: str, then: Callable[[], None] | None = None) -> None:
+        """Write the compiled module of the shown run, or of the last one.
+
+        Args:
+            folder: The folder to make.
+            then: Called when it is written.
+        """
+        document = self._document
+        run = document.runs.shown_or_last()
+        if run is None:
+            document.failed.emit("There is no run to export yet.")
+            return
+        remote = document.client.connection.is_remote
+
+        def arrived(answer: protocol.Exported) -> None:
+            content = answer.content
+            if content is not None:
+                self._files.write(lambda: _unpack(content, folder), folder)
+            else:
+                self._banner.show_message(f"Written: {answer.path or folder}", "info")
+            if then is not None:
+                then()
+
+        params = protocol.ExportArtifact(
+            document=document.handle, run=run.id, path=None if remote else folder
+        )
+        self._banner.show_message("Exporting the artifact…", "info")
+        document.requests.send("export.artifact", params, arrived)
+
+
+def _unpack(content: bytes, folder: str) -> None:
+    """Unpack a tar archive into a folder; nothing is written outside it."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(folder, filter="data")

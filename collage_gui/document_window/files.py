@@ -1,0 +1,58 @@
+"""Asks for files of a document, and writes them with a message for the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+
+
+class DocumentFiles:
+    """File dialogs that begin beside the document's own file."""
+
+    def __init__(self, document: Document, banner: Banner, parent: QWidget) -> None:
+        self._document, self._banner, self._parent = document, banner, parent
+
+    @property
+    def stem(self) -> str:
+        """The name of the document's file without its suffix."""
+        return os.path.splitext(os.path.basename(self._document.path or "graph"))[0]
+
+    def ask_save(self, title: str, name: str, kind: str) -> str:
+        """Ask where to save.
+
+        Args:
+            title: Title of the dialog.
+            name: The proposed file name.
+            kind: The file filter, e.g. ``PNG (*.png)``.
+
+        Returns:
+            A path, or an empty string when the user cancels.
+        """
+        folder = os.path.dirname(self._document.path)
+        path, _ = QFileDialog.getSaveFileName(self._parent, title, os.path.join(folder, name), kind)
+        return path
+
+    def ask_open(self, title: str, kind: str) -> str:
+        """Ask for a file to open; empty when the user cancels."""
+        folder = os.path.dirname(self._document.path)
+        path, _ = QFileDialog.getOpenFileName(self._parent, title, folder, kind)
+        return path
+
+    def ask_folder(self, title: str) -> str:
+        """Ask for the folder to make; empty when the user cancels."""
+        return QFileDialog.getSaveFileName(self._parent, title, "artifact", "Folder (*)")[0]
+
+    def write(self, write: Callable[[], object], path: str) -> None:
+        """Call ``write``, and say in the banner what it wrote or why it could not."""
+        try:
+            write()
+        except (OSError, MemoryError) as error:
+            name = os.path.basename(path)
+            self._banner.show_message(f"{name} could not be written: {error}", "error")
+            return
+        self._banner.show_message(f"Written: {path}", "info")

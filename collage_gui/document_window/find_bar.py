@@ -1,0 +1,147 @@
+"""Find in the graph: text or regular expression over names, operators and shapes."""
+
+from __future__ import annotations
+
+import re
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QToolButton
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.words import node_shapes
+
+
+def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
+    """Operator numbers whose name, operator or shape matches. Raises re.error."""
+    if not text:
+        return []
+    if regular:
+        pattern = re.compile(text, re.IGNORECASE)
+        matches = pattern.search
+    else:
+        lowered = text.lower()
+
+        def matches(line: str):  # type: ignore[misc]
+            return lowered in line.lower()
+
+    found = []
+    for at, node in enumerate(graph.calls):
+        names = node.onnx_nodes or (node.name,)
+        if any(matches(line) for line in (*names, node.op, node_shapes(node))):
+            found.append(at)
+    return found
+
+
+class FindBar(QFrame):
+    """Above the graph; Enter and Shift+Enter go on, Escape closes."""
+
+    results = Signal(object)
+    """List of operator numbers."""
+    stepped = Signal(int)
+    """The operator number of the occurrence that was stepped to."""
+    closed = Signal()
+    select_all = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("banner", "info")
+        self.setObjectName("findBar")
+        self.graph: OperatorGraph | None = None
+        self.found: list[int] = []
+        self.at = -1
+        self.text = QLineEdit(placeholderText="Name, operator or shape", clearButtonEnabled=True)
+        self.text.setObjectName("findText")
+        self.text.setAccessibleName("Find in the graph")
+        self.text.setMinimumWidth(260)
+        self.regular = QToolButton()
+        self.regular.setText(".*")
+        self.regular.setCheckable(True)
+        self.regular.setObjectName("findRegex")
+        self.regular.setToolTip("Regular expression")
+        self.regular.setAccessibleName("Regular expression")
+        self.count = QLabel()
+        self.count.setObjectName("findCount")
+        self.before = QToolButton()
+        self.before.setText("↑")
+        self.before.setToolTip("Previous (Shift+Enter)")
+        self.before.setAccessibleName("Previous result")
+        self.after = QToolButton()
+        self.after.setText("↓")
+        self.after.setToolTip("Next (Enter)")
+        self.after.setAccessibleName("Next result")
+        self.all = QPushButton("Select all")
+        self.all.setObjectName("findSelectAll")
+        self.close_button = QToolButton()
+        self.close_button.setText("✕")
+        self.close_button.setAccessibleName("Close")
+        box = QHBoxLayout(self)
+        box.setContentsMargins(12, 6, 12, 6)
+        for widget in (self.text, self.regular, self.before, self.after, self.count, self.all):
+            box.addWidget(widget)
+        box.addStretch()
+        box.addWidget(self.close_button)
+        self._wait = QTimer(self, interval=120, singleShot=True)
+        self._wait.timeout.connect(self.search)
+        self.text.textChanged.connect(lambda _: self._wait.start())
+        self.regular.toggled.connect(self.search)
+        self.before.clicked.connect(lambda: self.step(-1))
+        self.after.clicked.connect(lambda: self.step(1))
+        self.all.clicked.connect(lambda: self.select_all.emit(self.found))
+        self.close_button.clicked.connect(self.dismiss)
+        self.hide()
+
+    def open(self) -> None:
+        """Show the bar and type into it."""
+        self.show()
+        self.text.setFocus()
+        self.text.selectAll()
+
+    def dismiss(self) -> None:
+        """Hide the bar and its results."""
+        self.hide()
+        self.results.emit([])
+        self.closed.emit()
+
+    def search(self) -> None:
+        """Find the text now."""
+        self._wait.stop()
+        self.at = -1
+        try:
+            self.found = (
+                find_operators(self.graph, self.text.text(), self.regular.isChecked())
+                if self.graph is not None
+                else []
+            )
+            self.count.setText(self._count_text())
+        except re.error as error:
+            self.found = []
+            self.count.setText(f"not a regular expression: {error}")
+        self.results.emit(self.found)
+
+    def step(self, by: int) -> None:
+        """Go to the next result, or with -1 to the previous one."""
+        if self._wait.isActive():
+            self.search()
+        if self.found:
+            self.at = (self.at + by) % len(self.found) if self.at >= 0 else (0 if by > 0 else -1)
+            self.at %= len(self.found)
+            self.count.setText(self._count_text())
+            self.stepped.emit(self.found[self.at])
+
+    def _count_text(self) -> str:
+        if not self.text.text():
+            return ""
+        if not self.found:
+            return "nothing found"
+        return f"{self.at + 1} of {len(self.found)}" if self.at >= 0 else f"{len(self.found)} found"
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Steps with Enter and Shift+Enter, and closes with Escape."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.dismiss()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            back = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            self.step(-1 if back else 1)
+        else:
+            super().keyPressEvent(event)

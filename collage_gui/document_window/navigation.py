@@ -1,0 +1,107 @@
+"""Actions that find, zoom, walk and select in the graph."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QGuiApplication
+
+from collage_gui.document.document import Document
+from collage_gui.document_window.find_bar import FindBar
+from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.graph_view.view import GraphView
+
+ZOOM_STEP = 1.25
+"""The factor of one step of zooming; chosen."""
+
+
+class Navigation:
+    """Changes what is seen and selected, and nothing of the document."""
+
+    def __init__(
+        self, document: Document, view: GraphView, picture: PictureController, find_bar: FindBar
+    ) -> None:
+        self._document, self._view = document, view
+        self._picture, self._find_bar = picture, find_bar
+        document.graph_changed.connect(self._graph_changed)
+        find_bar.results.connect(picture.highlight)
+        find_bar.stepped.connect(picture.go_to)
+        find_bar.closed.connect(view.setFocus)
+        find_bar.select_all.connect(document.selection.select)
+
+    def _graph_changed(self) -> None:
+        self._find_bar.graph = self._document.operators
+
+    def find(self) -> None:
+        """Open the find bar."""
+        self._find_bar.open()
+
+    def find_text(self, text: str) -> None:
+        """Find a text and go to its first occurrence."""
+        if self._document.operators is not None:
+            self._find_bar.show()
+            self._find_bar.text.setText(text)
+            self._find_bar.search()
+            self._find_bar.step(1)
+
+    def find_next(self) -> None:
+        """Go to the next occurrence."""
+        self._find_bar.step(1)
+
+    def find_previous(self) -> None:
+        """Go to the previous occurrence."""
+        self._find_bar.step(-1)
+
+    def highlight_same_operator(self) -> None:
+        """Mark every node that has the operator of the primary one."""
+        graph, primary = self._document.operators, self._document.selection.primary
+        if graph is not None and primary is not None:
+            op = graph.calls[primary].op
+            self._picture.highlight([n for n, call in enumerate(graph.calls) if call.op == op])
+
+    def select_partition(self) -> None:
+        """Select the partition that holds the primary operator."""
+        primary = self._document.selection.primary
+        partition = self._document.placement.partition_of(primary)
+        if partition is not None:
+            self._document.selection.select(partition.nodes, primary)
+
+    def select_nothing(self) -> None:
+        """Take away selection and highlights."""
+        self._picture.highlight([])
+        self._document.selection.select(())
+
+    def copy_names(self) -> None:
+        """Copy the names of the selected nodes, one a line."""
+        graph = self._document.operators
+        if graph is not None:
+            names = [graph.name(n) for n in sorted(self._document.selection.operators)]
+            QGuiApplication.clipboard().setText("\n".join(names))
+
+    def fit(self) -> None:
+        """Show the whole graph."""
+        self._view.fit()
+
+    def zoom_to_selection(self) -> None:
+        """Show the selected operators as large as they fit."""
+        if self._picture.drawn is not None:
+            operators = self._document.selection.operators
+            self._view.zoom_to_boxes(self._picture.drawn.scene.boxes_of(operators))
+
+    def zoom_in(self) -> None:
+        """Zoom in by one step."""
+        self._view.zoom(ZOOM_STEP)
+
+    def zoom_out(self) -> None:
+        """Zoom out by one step."""
+        self._view.zoom(1 / ZOOM_STEP)
+
+    def zoom_to_actual_size(self) -> None:
+        """Show boxes at their natural size."""
+        self._view.zoom(1.0 / self._view.scale)
+
+    def to_producer(self) -> None:
+        """Select the producer of the primary operator."""
+        self._view.walk("back")
+
+    def to_consumer(self) -> None:
+        """Select the consumer of the primary operator."""
+        self._view.walk("forward")

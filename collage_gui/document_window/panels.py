@@ -1,0 +1,81 @@
+"""All panels of one document."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+
+from collage_gui.document.document import Document
+from collage_gui.document_window.docks import Docks, PanelPlace
+from collage_gui.panels.candidates import CandidatesPanel
+from collage_gui.panels.inside import InsidePanel
+from collage_gui.panels.log import LogPanel
+from collage_gui.panels.model_tree import ModelTree
+from collage_gui.panels.partitions import PartitionsPanel
+from collage_gui.panels.pins import PinsPanel
+from collage_gui.panels.run_settings import RunSettingsPanel
+from collage_gui.panels.runs import RunsPanel
+from collage_gui.panels.why import WhyPanel
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+
+class Panels:
+    """Makes the panels; each one listens to the document by itself."""
+
+    def __init__(self, document: Document, theme: Theme, preferences: Preferences) -> None:
+        self.partitions = PartitionsPanel(document, theme)
+        self.tree = ModelTree(document)
+        self.pins = PinsPanel(document, theme)
+        self.run_settings = RunSettingsPanel(document, preferences)
+        self.candidates = CandidatesPanel(document, theme)
+        self.why = WhyPanel(document, theme)
+        self.inside = InsidePanel(document, theme)
+        self.runs = RunsPanel(document, theme)
+        self.log = LogPanel(document.log, theme)
+
+    def tables(self) -> dict[str, str]:
+        """Every table's CSV text by name."""
+        return {
+            "partitions": self.partitions.model.as_csv(),
+            "candidates": self.candidates.model.as_csv(),
+            "pins": self.pins.model.as_csv(),
+            "in-model": self.runs.in_model.rows_model.as_csv(),
+            "changes": self.runs.changes.model.as_csv(),
+        }
+
+    def put_into(self, docks: Docks) -> None:
+        """Put the panels where they are at first."""
+        left, right, bottom = (
+            Qt.DockWidgetArea.LeftDockWidgetArea,
+            Qt.DockWidgetArea.RightDockWidgetArea,
+            Qt.DockWidgetArea.BottomDockWidgetArea,
+        )
+        docks.add(
+            "outline",
+            "Outline",
+            left,
+            (
+                PanelPlace("partitions", "Partitions", self.partitions),
+                PanelPlace("model", "Model", self.tree),
+                PanelPlace("pins", "Pins", self.pins),
+                PanelPlace("settings", "Run", self.run_settings),
+            ),
+        )
+        docks.add(
+            "candidates", "Candidates", right, (PanelPlace("candidates", "", self.candidates),)
+        )
+        docks.add(
+            "details",
+            "Why and inside",
+            right,
+            (PanelPlace("why", "Why", self.why), PanelPlace("inside", "Inside", self.inside)),
+        )
+        docks.add(
+            "runs",
+            "Runs and log",
+            bottom,
+            (
+                PanelPlace("runs", "Runs and comparison", self.runs),
+                PanelPlace("log", "Log", self.log),
+            ),
+        )

@@ -1,0 +1,354 @@
+"""Keeps the graph on the screen in step with the document: layout, colours, marks, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QFont
+
+from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
+from collage_engine.drawing.columns import Layout
+from collage_engine.drawing.groups import Group, display_graph, partition_groups
+from collage_engine.drawing.scene import layout_request, outlines, scene
+from collage_gui.document.document import Document
+from collage_gui.document_window import collapsed_groups
+from collage_gui.graph_view.layout_client import LayoutClient
+from collage_gui.graph_view.painter import PaintTheme
+from collage_gui.graph_view.picture import Marks, Picture
+from collage_gui.graph_view.view import GraphView, boxes_outside
+from collage_gui.panels.pin_text import MARKS
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+NARROWEST, WIDEST = 0.6, 3.0
+"""Bounds on the aspect (width over height) that a folded graph is laid out for; chosen."""
+
+
+class PictureController(QObject):
+    """Draws a document in a view, and selects in the document what is selected in the view."""
+
+    mode_changed = Signal()
+
+    def __init__(
+        self,
+        document: Document,
+        view: GraphView,
+        theme: Theme,
+        preferences: Preferences,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._document, self._view = document, view
+        self._theme, self._preferences = theme, preferences
+        self._layouts = LayoutClient(self)
+        self._layouts.failed.connect(document.failed)
+        self.mode: Mode = "toolchain"
+        self.collapsed: frozenset[str] = frozenset()
+        """Ids of the groups that are drawn as one box."""
+        self.drawn: Picture | None = None
+        """The picture in the view; None before the first layout."""
+        self._partitions_collapsed = False
+        self._isolated: LegendEntry | None = None
+        self._highlighted: list[int] = []
+        """Operators that a search found, or that are of the same operator."""
+        self._ties: dict[str, str] = {}
+        """The ties that are drawn now."""
+        self._focus: frozenset[int] = frozenset()
+        """Operators to bring into view after the next layout."""
+        self._connect()
+        self.restyle()
+
+    def _connect(self) -> None:
+        document, view = self._document, self._view
+        document.graph_changed.connect(self._graph_changed)
+        document.placement.changed.connect(self._placement_changed)
+        document.costs.changed.connect(self._costs_changed)
+        document.costs.candidates_changed.connect(self._update_ties)
+        document.questions.explanation_changed.connect(self._update_ties)
+        document.comparison.reference_changed.connect(self.recolour)
+        document.comparison.changed.connect(self._comparison_changed)
+        document.pins.changed.connect(self.update_marks)
+        document.selection.changed.connect(self._selection_changed)
+        document.selection.candidate_changed.connect(self.update_marks)
+        view.boxes_selected.connect(self._select_boxes)
+        view.box_opened.connect(self.open_box)
+        view.left_group.connect(self.leave_group)
+        view.legend_chosen.connect(self._isolate)
+        self._theme.changed.connect(self.restyle)
+        self._preferences.changed.connect(self._preference_changed)
+
+    def close(self) -> None:
+        """Stop the layout under way, and stop listening to what outlives the document."""
+        self._layouts.cancel()
+        self._theme.changed.disconnect(self.restyle)
+        self._preferences.changed.disconnect(self._preference_changed)
+
+    # -- layout ------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a layout is awaited."""
+        return self._layouts.busy
+
+    def groups(self) -> dict[str, Group]:
+        """Every group that can be drawn as one box: name scopes and shown partitions."""
+        groups = dict(self._document.scopes)
+        shown = self._document.placement.shown
+        if shown is not None:
+            groups.update({g.id: g for g in partition_groups(shown.placement)})
+        return groups
+
+    def lay_out(self, focus: Iterable[int] = ()) -> None:
+        """Lay out what is visible now.
+
+        Args:
+            focus: Operators to bring into view afterwards; without any, the view fits the graph.
+        """
+        operators = self._document.operators
+        if operators is None:
+            return
+        groups = self.groups()
+        display = display_graph(operators, groups, self.collapsed)
+        orientation = self._preferences.get("orientation")
+        size = self._view.viewport().size()
+        aspect = max(NARROWEST, min(WIDEST, size.width() / max(size.height(), 1)))
+        request = layout_request(display, orientation, self._preferences.get("fold"), aspect)
+        self._focus = frozenset(focus)
+
+        def done(layout: Layout) -> None:
+            keep_view = self.drawn is not None and bool(self._focus)
+            laid_out = scene(operators, groups, display, layout, orientation)
+            self.drawn = Picture(laid_out)
+            self._apply_colours(self.drawn)
+            self._view.show_picture(self.drawn, keep_view=keep_view)
+            self.update_marks()
+            if keep_view:
+                self._view.zoom_to_boxes(laid_out.boxes_of(self._focus))
+            elif self._view.isVisible():
+                self._view.setFocus()
+
+        self._layouts.ask(request, done)
+
+    def _graph_changed(self) -> None:
+        self.collapsed = self._document.first_collapsed
+        self._partitions_collapsed = False
+        self._view.message = "Laying out the graph…"
+        self.lay_out()
+
+    def _preference_changed(self, key: str) -> None:
+        if key in ("orientation", "fold"):
+            self.lay_out()
+        elif key == "minimap":
+            self._view.minimap_wanted = self._preferences.get("minimap")
+            self._view.colours_changed()
+
+    # -- groups ------------------------------------------------------------------------
+
+    def collapse_scopes(self) -> None:
+        """Draw every outermost name scope as one box."""
+        self._partitions_collapsed = False
+        scopes = self._document.scopes.values()
+        self.collapsed = frozenset(g.id for g in scopes if g.parent is None)
+        self.lay_out()
+
+    def collapse_partitions(self) -> None:
+        """Draw every partition of the shown placement as one box."""
+        self._partitions_collapsed = True
+        self.collapsed = self._partition_ids()
+        self.lay_out()
+
+    def expand_all(self) -> None:
+        """Draw every operator as a box of its own."""
+        self._partitions_collapsed = False
+        self.collapsed = frozenset()
+        self.lay_out()
+
+    def enter_group(self) -> None:
+        """Open the collapsed group that is selected."""
+        if self.drawn is not None and self._view.marks.primary is not None:
+            self.open_box(self._view.marks.primary)
+
+    def leave_group(self) -> None:
+        """Collapse the innermost open group around the primary operator."""
+        primary = self._document.selection.primary
+        if primary is None:
+            return
+        groups = self.groups()
+        group = collapsed_groups.innermost_open_group(self.collapsed, primary, groups)
+        if group is not None:
+            self.collapsed = collapsed_groups.collapse(self.collapsed, group, groups)
+            self.lay_out(focus=group.members)
+
+    def open_box(self, box: int) -> None:
+        """Open a collapsed group, or select the partition of an operator."""
+        assert self.drawn is not None
+        item = self.drawn.scene.display.boxes[box]
+        if item.kind == "group" and item.group is not None:
+            groups = self.groups()
+            self.collapsed = collapsed_groups.expand(self.collapsed, item.group, groups)
+            self.lay_out(focus=groups[item.group].members)
+        elif item.kind == "operator":
+            operator = item.members[0]
+            partition = self._document.placement.partition_of(operator)
+            self._document.selection.select(partition.nodes if partition else [operator], operator)
+
+    def go_to(self, operator: int) -> None:
+        """Select an operator and bring it into view, opening the groups that hide it."""
+        opened = collapsed_groups.expand_around(self.collapsed, [operator], self.groups())
+        if opened != self.collapsed:
+            self.collapsed = opened
+            self.lay_out(focus=[operator])
+        self._document.selection.select([operator], operator)
+        if self.drawn is not None:
+            self._view.ensure_visible(self.drawn.scene.display.box_of[operator])
+
+    def _partition_ids(self) -> frozenset[str]:
+        return frozenset(g for g in self.groups() if g.startswith("partition:"))
+
+    # -- colours -----------------------------------------------------------------------
+
+    def paint_theme(self) -> PaintTheme:
+        """The colours and fonts that the graph is painted with now."""
+        bold = self._theme.font(13, QFont.Weight.DemiBold)
+        return PaintTheme(self._theme.colours, self._theme.font(), bold)
+
+    def restyle(self) -> None:
+        """Take the colours and fonts of the theme."""
+        self._view.set_theme(self.paint_theme())
+        self._view.legend.setFont(self._theme.font(12))
+
+    def set_mode(self, mode: Mode) -> None:
+        """Colour by another quantity; nothing moves."""
+        self.mode = mode
+        self._isolated = None
+        self.recolour()
+        self.mode_changed.emit()
+
+    def show_changes(self) -> None:
+        """Colour by what differs between the shown run and the reference run."""
+        self.set_mode("changes")
+
+    def recolour(self) -> None:
+        """Colour the picture anew; places and view stay."""
+        if self.drawn is None or not self.drawn.rectangles:
+            return
+        self._apply_colours(self.drawn)
+        self._view.colours_changed()
+        self.update_marks()
+
+    def _apply_colours(self, picture: Picture) -> None:
+        self._ties = self._document.ties()
+        styles, legend = style_boxes(picture.scene, self.mode, self._colouring_data())
+        shown = self._document.placement.shown
+        partitions = shown.placement.partitions if shown is not None else ()
+        total = sum(p.estimated_us or 0.0 for p in partitions)
+        shares = {p.id: (p.estimated_us or 0.0) / total for p in partitions} if total else {}
+        parts = outlines(picture.scene, shown.placement if shown is not None else None)
+        picture.set_colours(styles, legend, parts, shares)
+
+    def _colouring_data(self) -> ColouringData:
+        document = self._document
+        shown = document.placement.shown
+        partitions = shown.placement.partitions if shown is not None else ()
+        candidates = document.costs.candidates
+        return ColouringData(
+            placement=shown.placement if shown is not None else None,
+            estimated=shown.estimated if shown is not None else True,
+            costs={p.candidate: document.costs.of(p.candidate) for p in partitions},
+            devices={
+                p.candidate: candidates[p.candidate].device
+                for p in partitions
+                if p.candidate in candidates
+            },
+            reference_us=(
+                document.comparison.reference_partitions() if self.mode == "gain" else {}
+            ),
+            changes=self._changes(),
+            ties=self._ties if self.mode == "toolchain" else {},
+        )
+
+    def _changes(self) -> dict[int, str] | None:
+        """Operator → what became of it since the reference run; None without a comparison."""
+        result = self._document.comparison.result
+        if result is None:
+            return None
+        changes = {}
+        for node in result.nodes:
+            change: str = node.change
+            if change == "moved" and node.delta_us:
+                change = "gained" if node.delta_us < 0 else "lost"
+            changes[node.node] = change
+        return changes
+
+    def _costs_changed(self) -> None:
+        if self.mode == "state":
+            self.recolour()
+        self._update_ties()
+
+    def _update_ties(self) -> None:
+        """New costs and regrets may settle a tie, or make one."""
+        if self.mode == "toolchain" and self._document.ties() != self._ties:
+            self.recolour()
+
+    def _placement_changed(self) -> None:
+        if any(group.startswith("partition:") for group in self.collapsed):
+            self.collapsed = self._partition_ids() if self._partitions_collapsed else frozenset()
+            self.lay_out()
+        self.recolour()
+
+    def _comparison_changed(self) -> None:
+        if self.mode == "changes":
+            self.recolour()
+
+    # -- marks and selection -----------------------------------------------------------
+
+    def highlight(self, operators: list[int]) -> None:
+        """Mark operators, e.g. those that a search found; none takes the marks away."""
+        self._highlighted = operators
+        self.update_marks()
+
+    def update_marks(self) -> None:
+        """Draw selection, picked candidate, pins and highlights anew."""
+        if self.drawn is None:
+            return
+        display, document = self.drawn.scene.display, self._document
+        selection = document.selection
+
+        def boxes(operators: Iterable[int]) -> frozenset[int]:
+            return frozenset(display.box_of[o] for o in operators if o < len(display.box_of))
+
+        candidate = document.costs.candidates.get(selection.candidate or "")
+        pinned = {box: MARKS[pin.kind] for pin in document.pins.current for box in boxes(pin.nodes)}
+        primary = selection.primary
+        self._view.set_marks(
+            Marks(
+                selected=boxes(selection.operators),
+                primary=display.box_of[primary] if primary is not None else None,
+                candidate=boxes(candidate.nodes) if candidate is not None else frozenset(),
+                highlighted=boxes(self._highlighted),
+                pinned=pinned,
+                dimmed=boxes_outside(self.drawn, self._isolated),
+                stale=document.stale,
+            )
+        )
+
+    def _isolate(self, entry: LegendEntry | None) -> None:
+        self._isolated = entry
+        self.update_marks()
+
+    def _select_boxes(self, boxes: set[int], primary: int | None) -> None:
+        if self.drawn is None:
+            return
+        items = self.drawn.scene.display.boxes
+        chosen = [items[box] for box in boxes if items[box].kind in ("operator", "group")]
+        first = None
+        if primary is not None and items[primary].kind in ("operator", "group"):
+            first = items[primary].members[0]
+        self._document.selection.select([m for item in chosen for m in item.members], first)
+
+    def _selection_changed(self) -> None:
+        self.update_marks()
+        primary = self._document.selection.primary
+        if primary is not None and self.drawn is not None and not self._view.hasFocus():
+            self._view.ensure_visible(self.drawn.scene.display.box_of[primary])

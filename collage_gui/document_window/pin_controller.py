@@ -1,0 +1,206 @@
+"""Actions that pin the selection, and files of pins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu
+
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import counted
+from collage_engine.records.errors import UsageError
+from collage_engine.records.files import write_atomically
+from collage_engine.records.pin import PinKind
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui import pins_file
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
+from collage_gui.document_window.files import DocumentFiles
+from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.graph_view.view import GraphView
+from collage_gui.panels.tables import toolchain_icon
+
+PROBLEMS_SHOWN = 3
+"""Problems of a file that the banner names; the log has them all. Chosen."""
+
+
+class PinController:
+    """Turns the selection into pins, undoably."""
+
+    def __init__(
+        self,
+        document: Document,
+        view: GraphView,
+        picture: PictureController,
+        files: DocumentFiles,
+        banner: Banner,
+    ) -> None:
+        self._document, self._view, self._picture = document, view, picture
+        self._files, self._banner = files, banner
+        self._toolchains: tuple[str, ...] = ()
+
+    def show_toolchains(self, states: Iterable[ToolchainState]) -> None:
+        """Take the toolchains that the menus offer: those that are available."""
+        self._toolchains = tuple(state.name for state in states if state.available)
+
+    # -- menus -------------------------------------------------------------------------
+
+    def open_pin_menu(self) -> None:
+        """Offer the toolchains that the selection can be pinned to."""
+        self._open(self.pin_to_menu())
+
+    def open_never_menu(self) -> None:
+        """Offer the toolchains that the selection can be kept from."""
+        self._open(self.never_on_menu())
+
+    def pin_to_menu(self) -> QMenu:
+        """A menu of the toolchains to pin to."""
+        return self._toolchain_menu("Pin to", self.pin_to)
+
+    def never_on_menu(self) -> QMenu:
+        """A menu of the toolchains to forbid."""
+        return self._toolchain_menu("Never on", self.pin_never)
+
+    def _toolchain_menu(self, title: str, pin: Callable[[str], None]) -> QMenu:
+        menu = QMenu(title, self._view)
+        candidates = self._document.questions.candidates
+        with_candidates = {c.instance.toolchain for c in candidates}
+        for name in self._toolchains:
+            label = toolchain_title(name)
+            if candidates and name not in with_candidates:
+                label += "  (no candidate here)"
+            action = menu.addAction(toolchain_icon(name), label)
+            action.triggered.connect(lambda _=False, name=name: pin(name))
+        if not self._toolchains:
+            menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+        return menu
+
+    def _open(self, menu: QMenu) -> None:
+        """Open a menu below the primary operator, or in the middle of the view."""
+        viewport = self._view.viewport()
+        position = viewport.rect().center()
+        primary = self._view.marks.primary
+        if self._picture.drawn is not None and primary is not None:
+            box = self._picture.drawn.rectangles[primary]
+            corner = self._view.to_view(box.bottomLeft()).toPoint()
+            if viewport.rect().contains(corner):
+                position = corner
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(viewport.mapToGlobal(position))
+        if menu.actions():
+            menu.setActiveAction(menu.actions()[0])
+
+    # -- pins --------------------------------------------------------------------------
+
+    def pin_to(self, toolchain: str) -> None:
+        """Demand a toolchain for the selection."""
+        self._pin("on", f"Pin to {toolchain_title(toolchain)}", toolchain)
+
+    def pin_never(self, toolchain: str) -> None:
+        """Forbid a toolchain for the selection."""
+        self._pin("never", f"Never on {toolchain_title(toolchain)}", toolchain)
+
+    def pin_exactly(self) -> None:
+        """Demand that the selection is one partition by itself."""
+        self._pin("exactly", "As exactly one partition")
+
+    def pin_together(self) -> None:
+        """Demand that the selection is in one partition."""
+        self._pin("together", "Together")
+
+    def keep_partition(self) -> None:
+        """Pin the partition of the primary operator as it is now."""
+        partition = self._document.placement.partition_of(self._document.selection.primary)
+        if partition is not None:
+            pin = make_pin(self._document, "exactly", partition.nodes, partition.toolchain)
+            self._document.pins.edit(with_pin(self._document, pin), "Keep this partition")
+
+    def pin_all(self) -> None:
+        """Pin every partition of the shown placement as it is now."""
+        shown = self._document.placement.shown
+        if shown is not None:
+            pins = pins_as_now(self._document, shown.placement)
+            self._document.pins.edit(pins, "Pin all as now")
+
+    def free_selection(self) -> None:
+        """Take the selected operators out of all pins."""
+        operators = self._document.selection.operators
+        self._document.pins.edit(without_nodes(self._document, operators), "Free")
+
+    def free_all(self) -> None:
+        """Remove all pins."""
+        self._document.pins.edit((), "Free all")
+
+    def _pin(self, kind: PinKind, text: str, toolchain: str | None = None) -> None:
+        operators = self._document.selection.operators
+        if operators:
+            pin = make_pin(self._document, kind, operators, toolchain)
+            self._document.pins.edit(with_pin(self._document, pin), text)
+
+    # -- files -------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the pins and the shown placement into a file that the user names."""
+        document = self._document
+        if document.operators is None:
+            return
+        path = self._files.ask_save("Save pins and placement", "pins.json", "Pins (*.json)")
+        if path:
+            shown = document.placement.shown
+            content = pins_file.encode(
+                document.operators,
+                document.pins.current,
+                shown.placement if shown is not None else None,
+                os.path.basename(document.path),
+            )
+            self._files.write(lambda: write_atomically(path, content), path)
+
+    def load(self) -> None:
+        """Apply the pins of a file that the user names."""
+        path = self._files.ask_open("Apply pins from a file", "Pins (*.json)")
+        if path:
+            self.apply_file(path)
+
+    def apply_file(self, path: str) -> None:
+        """Apply the pins of a file, and say what no longer matches the model."""
+        document = self._document
+        if document.operators is None:
+            return
+        try:
+            with open(path, "rb") as file:
+                applied = pins_file.apply(document.operators, file.read())
+        except (OSError, UsageError) as error:
+            self._banner.show_message(f"{os.path.basename(path)}: {error}", "error")
+            return
+        pins = tuple(
+            make_pin(document, p.kind, p.nodes, p.toolchain, p.device) for p in applied.pins
+        )
+        document.pins.edit(pins, f"Apply {os.path.basename(path)}")
+        if applied.placement:
+            execution = document.execution
+            execution.own_placements = (*execution.own_placements, applied.placement)
+            document.log.add("info", "The file's placement is a baseline of the next run.")
+        for problem in applied.problems:
+            document.log.add("warning", problem)
+        self._banner.show_message(
+            applied_sentence(len(pins), applied.problems), "warning" if applied.problems else "info"
+        )
+
+
+def applied_sentence(pins: int, problems: tuple[str, ...]) -> str:
+    """What the banner says about an applied file.
+
+    Args:
+        pins: How many pins were applied.
+        problems: One sentence for each pin or node that no longer matches.
+    """
+    count = counted(pins, "pin")
+    if not problems:
+        return f"{count} applied; all of them match."
+    text = f"{count} applied. " + " ".join(problems[:PROBLEMS_SHOWN])
+    if len(problems) > PROBLEMS_SHOWN:
+        text += f" The log lists {len(problems) - PROBLEMS_SHOWN} more."
+    return text

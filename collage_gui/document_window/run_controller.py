@@ -1,0 +1,153 @@
+"""Actions that run, search, measure and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_gui.banner import Banner
+from collage_gui.document.comparison import Reference
+from collage_gui.document.document import Document
+from collage_gui.document.pin_edits import placement_by_hand
+from collage_gui.panels.run_settings import RunSettingsPanel
+from collage_gui.preferences import Preferences
+
+
+class RunController:
+    """Starts what the engine does for a document, and says how it ended."""
+
+    def __init__(
+        self,
+        document: Document,
+        settings: RunSettingsPanel,
+        banner: Banner,
+        preferences: Preferences,
+        reveal: Callable[[str], None],
+    ) -> None:
+        """Receives what it works with.
+
+        Args:
+            document: The document.
+            settings: The panel with the settings of the next run.
+            banner: Where messages appear.
+            preferences: Whether a changed pin starts a search.
+            reveal: Shows a panel by its name.
+        """
+        self._document, self._settings, self._banner = document, settings, banner
+        self._preferences, self._reveal = preferences, reveal
+        document.pins.accepted.connect(self._pins_accepted)
+        document.runs.changed.connect(self._show_warnings)
+        document.execution.finished.connect(self._finished)
+
+    def start(self) -> None:
+        """Run with the settings of the panel."""
+        if self._document.operators is not None and not self._document.execution.running:
+            self._banner.clear("run")
+            self._document.execution.start(self._settings.settings())
+
+    def search_or_start(self) -> None:
+        """Search again where costs are known, else run."""
+        execution = self._document.execution
+        if self._document.costs.any_usable:
+            execution.settings = self._settings.settings()
+            execution.search()
+        else:
+            self.start()
+
+    def start_or_cancel(self) -> None:
+        """Cancel the run under way, else run."""
+        if self._document.execution.running:
+            self.cancel()
+        else:
+            self.start()
+
+    def preflight(self) -> None:
+        """Show what a run would do."""
+        self._reveal("settings")
+        self._settings.preflight()
+
+    def cancel(self) -> None:
+        """Cancel the run; what was measured is kept."""
+        self._document.execution.cancel()
+
+    def measure_selection(self) -> None:
+        """Measure the selection as one partition on every toolchain."""
+        self.measure(longer=False)
+
+    def measure_longer(self) -> None:
+        """Measure again with more repeats: the picked candidate, else the selection."""
+        self.measure(longer=True)
+
+    def measure(self, longer: bool) -> None:
+        """Measure the selection, or again and longer the candidate that is picked."""
+        document = self._document
+        candidate = document.costs.candidates.get(document.selection.candidate or "")
+        if longer and candidate is not None:
+            toolchains = (candidate.instance.toolchain,)
+            document.execution.measure_now(candidate.nodes, True, toolchains)
+        elif document.selection.operators:
+            document.execution.measure_now(document.selection.operators, longer)
+
+    def use_as_baseline(self) -> None:
+        """Make the shown placement, with the pins applied by hand, a baseline of the next run."""
+        by_hand = placement_by_hand(self._document)
+        if by_hand:
+            execution = self._document.execution
+            execution.own_placements = (*execution.own_placements, by_hand)
+            self._document.mark_unsaved()
+            self._banner.show_message(
+                "This placement is a baseline of the next run.", "info", "Run now", self.start
+            )
+
+    # -- comparing ---------------------------------------------------------------------
+
+    def show_runner_up(self) -> None:
+        """Show the next best placement as an estimate."""
+        document = self._document
+        explanation = document.questions.explanation
+        runners_up = document.placement.runners_up
+        found = runners_up[0] if runners_up else explanation.runner_up if explanation else None
+        if found is not None:
+            document.show_placement(found, "Runner-up")
+        else:
+            self._banner.show_message("The engine has not named a runner-up yet.", "info")
+
+    def show_last(self) -> None:
+        """Show the placement of the last run."""
+        visible = self._document.runs.visible
+        if visible:
+            self._document.runs.show(visible[-1].id)
+
+    def compare_with_shown(self) -> None:
+        """Make the shown run the reference of all numbers."""
+        run = self._document.runs.shown_or_last()
+        if run is not None:
+            self._document.comparison.set_reference(Reference("run", run.id))
+
+    def compare_with_best_baseline(self) -> None:
+        """Make the best baseline the reference of all numbers."""
+        self._document.comparison.set_reference(Reference())
+
+    # -- the document's news -----------------------------------------------------------
+
+    def _pins_accepted(self) -> None:
+        """Search again as soon as the engine has the pins, if there is anything to search."""
+        document = self._document
+        if not self._preferences.get("search_on_pin"):
+            return
+        if document.costs.any_usable and not document.execution.running:
+            if self._preferences.get("confirm_after_search"):
+                self.start()
+            else:
+                document.execution.search()
+
+    def _show_warnings(self) -> None:
+        visible = self._document.runs.visible
+        if visible and visible[-1].warnings:
+            text = "Take these numbers with care: " + "; ".join(visible[-1].warnings[:2])
+            self._banner.show_message(text, "warning", "Measure again", self.start, topic="drift")
+
+    def _finished(self, state: str, reason: str) -> None:
+        if state == "cancelled":
+            self._banner.show_message(
+                "The run was cancelled; what was measured is kept.", "info", topic="run"
+            )

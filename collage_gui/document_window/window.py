@@ -1,0 +1,142 @@
+"""One document: the graph in the middle, its panels around, the progress of a run below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtGui import QAction, QShowEvent
+from PySide6.QtWidgets import QMainWindow, QMenu, QVBoxLayout, QWidget
+
+from collage_engine.records.toolchain import ToolchainState
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+from collage_gui.document_window.context_menu import context_menu
+from collage_gui.document_window.docks import Docks
+from collage_gui.document_window.export_controller import ExportController
+from collage_gui.document_window.files import DocumentFiles
+from collage_gui.document_window.find_bar import FindBar
+from collage_gui.document_window.navigation import Navigation
+from collage_gui.document_window.panels import Panels
+from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.document_window.pin_controller import PinController
+from collage_gui.document_window.run_controller import RunController
+from collage_gui.graph_view.view import GraphView
+from collage_gui.panels.progress import ProgressStrip
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+ARRANGEMENT_KEY = "document/state"
+"""Where the settings file keeps the arrangement of the docks."""
+
+
+class DocumentWindow(QMainWindow):
+    """Owns the widgets of one document and its controllers; a page of the main window's tabs."""
+
+    def __init__(
+        self,
+        document: Document,
+        theme: Theme,
+        preferences: Preferences,
+        actions: Mapping[str, QAction],
+        parent: QWidget | None = None,
+    ) -> None:
+        """Makes the widgets, then the controllers on them.
+
+        Args:
+            document: The document; the window closes it.
+            theme: Colours and fonts.
+            preferences: The user's settings.
+            actions: The main window's actions by id, for the context menu.
+            parent: The widget that owns this one.
+        """
+        super().__init__(parent, Qt.WindowType.Widget)
+        self.setObjectName("documentWindow")
+        self.setDockOptions(QMainWindow.DockOption.AnimatedDocks)
+        self.document = document
+        self._preferences, self._actions = preferences, actions
+
+        self.banner = Banner("documentBanner")
+        self.find_bar = FindBar()
+        self.view = GraphView()
+        self.view.minimap_wanted = preferences.get("minimap")
+        self.view.message = "Reading the model…"
+        self.strip = ProgressStrip(document.execution)
+        self.setCentralWidget(self._centre())
+        self.panels = Panels(document, theme, preferences)
+        self.docks = Docks(self)
+        self.panels.put_into(self.docks)
+        self._sized = self.docks.restore(preferences.store.value(ARRANGEMENT_KEY))
+
+        self.picture = PictureController(document, self.view, theme, preferences, self)
+        self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
+        files = DocumentFiles(document, self.banner, self)
+        self.pins = PinController(document, self.view, self.picture, files, self.banner)
+        self.runs = RunController(
+            document, self.panels.run_settings, self.banner, preferences, self.docks.reveal
+        )
+        self.export = ExportController(
+            document, self.view, self.picture, files, self.banner, theme, self.panels.tables
+        )
+        self._connect()
+
+    def _centre(self) -> QWidget:
+        centre = QWidget()
+        column = QVBoxLayout(centre)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.banner)
+        column.addWidget(self.find_bar)
+        column.addWidget(self.view, 1)
+        column.addWidget(self.view.legend)
+        column.addWidget(self.strip)
+        return centre
+
+    def _connect(self) -> None:
+        document, panels = self.document, self.panels
+        document.graph_changed.connect(self._show_note)
+        document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
+        self.view.menu_wanted.connect(self._open_menu)
+        self.strip.cancel_wanted.connect(self.runs.cancel)
+        panels.candidates.measure_wanted.connect(self.runs.measure)
+        panels.run_settings.run_wanted.connect(self.runs.start)
+        panels.run_settings.reopen_wanted.connect(self._reopen)
+        panels.pins.save_wanted.connect(self.pins.save)
+        panels.pins.load_wanted.connect(self.pins.load)
+        panels.runs.changes_wanted.connect(self.picture.show_changes)
+
+    def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
+        """Take the toolchains of the engine."""
+        self.pins.show_toolchains(states)
+        self.panels.run_settings.show_toolchains(tuple(states))
+
+    def context_menu(self, box: int | None) -> QMenu:
+        """The menu for a box of the graph, or for the background."""
+        return context_menu(self, box is not None, self._actions, self.pins)
+
+    def close_document(self) -> None:
+        """Stop what runs for the document; the page is about to go."""
+        self._preferences.store.setValue(ARRANGEMENT_KEY, self.docks.save())
+        self.picture.close()
+        self.document.close()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Gives the docks their first sizes: they take them once the window has one."""
+        super().showEvent(event)
+        if not self._sized:
+            self._sized = True
+            QTimer.singleShot(0, self, self.docks.set_default_sizes)
+
+    def _open_menu(self, position: QPoint, box: int | None) -> None:
+        menu = self.context_menu(box)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(position)
+
+    def _show_note(self) -> None:
+        if self.document.note:
+            self.banner.show_message(self.document.note, "warning")
+        else:
+            self.banner.clear("")
+
+    def _reopen(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.document.open_model(self.document.path, shapes)

@@ -1,0 +1,103 @@
+"""The window's actions: made from the table of actions, enabled by what there is to act on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QUndoStack
+from PySide6.QtWidgets import QWidget
+
+from collage_gui.actions import ACTIONS, ActionSpec, is_single_key
+from collage_gui.document.document import Document
+from collage_gui.main_window.enablement import available
+from collage_gui.preferences import Preferences
+
+
+class ActionSet:
+    """One ``QAction`` for each line of the table."""
+
+    def __init__(
+        self, owner: QWidget, preferences: Preferences, run: Callable[[ActionSpec], None]
+    ) -> None:
+        """Makes the actions.
+
+        Args:
+            owner: The window that gets the actions and their shortcuts.
+            preferences: Decide which of the checkable actions are checked.
+            run: Carries out an action.
+        """
+        self._preferences = preferences
+        self.by_id: dict[str, QAction] = {}
+        groups: dict[str, QActionGroup] = {}
+        for spec in ACTIONS:
+            action = _make_action(spec, owner)
+            action.triggered.connect(partial(lambda spec, *_: run(spec), spec))
+            if spec.checkable and spec.argument:
+                group = groups.setdefault(spec.group, QActionGroup(owner))
+                group.addAction(action)
+            self.by_id[spec.id] = action
+            owner.addAction(action)
+        self.check_preferences()
+
+    def press(self, event: QKeyEvent) -> bool:
+        """Carry out the action of a single key, if it has one that is enabled."""
+        pressed = QKeySequence(event.keyCombination())
+        for spec in ACTIONS:
+            if any(is_single_key(keys) and QKeySequence(keys) == pressed for keys in spec.keys):
+                action = self.by_id[spec.id]
+                if action.isEnabled():
+                    action.trigger()
+                    return True
+        return False
+
+    def refresh(self, document: Document | None, mode: str) -> None:
+        """Enable what can be done now.
+
+        Args:
+            document: The current document.
+            mode: By what its graph is coloured; empty without a document.
+        """
+        met = available(document)
+        for spec in ACTIONS:
+            self.by_id[spec.id].setEnabled(spec.needs in met)
+        self._name_undo(document.undo if document is not None else None)
+        colour = self.by_id.get(f"colour_{mode.replace('-', '_')}")
+        if colour is not None:
+            colour.setChecked(True)
+
+    def check_preferences(self) -> None:
+        """Check the actions that stand for preferences."""
+        get = self._preferences.get
+        for name, value in (
+            ("minimap", get("minimap")),
+            ("fold", get("fold")),
+            ("horizontal", get("orientation") == "horizontal"),
+        ):
+            self.by_id[name].setChecked(bool(value))
+        self.by_id[f"theme_{get('theme')}"].setChecked(True)
+
+    def _name_undo(self, stack: QUndoStack | None) -> None:
+        undo, redo = self.by_id["undo"], self.by_id["redo"]
+        undo.setEnabled(stack is not None and stack.canUndo())
+        redo.setEnabled(stack is not None and stack.canRedo())
+        undo.setText(f"Undo {stack.undoText() if stack is not None else ''}".strip())
+        redo.setText(f"Redo {stack.redoText() if stack is not None else ''}".strip())
+
+
+def _make_action(spec: ActionSpec, owner: QWidget) -> QAction:
+    action = QAction(spec.title, owner)
+    action.setObjectName(f"action-{spec.id}")
+    action.setShortcuts([QKeySequence(keys) for keys in spec.keys])
+    tip = f"{spec.title.rstrip('…')}{': ' + spec.tip if spec.tip else ''}"
+    if spec.keys:
+        tip += f" ({spec.keys[0]})"
+    action.setToolTip(tip)
+    action.setStatusTip(spec.tip)
+    action.setCheckable(spec.checkable)
+    if any(is_single_key(keys) for keys in spec.keys):
+        # A shortcut of one key would be taken from buttons, lists and fields. Such keys are
+        # shown in the menus, and act when nothing with the focus wants them.
+        action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+    return action

@@ -1,0 +1,302 @@
+"""The open documents: one tab each."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
+
+from collage_gui import recovery
+from collage_gui.assets import asset
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+from collage_gui.document_window.window import DocumentWindow
+from collage_gui.engine_client import EngineClient
+from collage_gui.main_window.recovery_copies import RecoveryCopies
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+
+KINDS = "Models and sessions (*.onnx *.collage);;All files (*)"
+SAMPLES = ("mnist.onnx", "mnist-12.onnx")
+
+
+class Documents(QObject):
+    """Opens, saves, reloads and closes; a failure to open one leaves the others as they are."""
+
+    changed = Signal()
+    """Something of a document changed, or another one is current."""
+    page_added = Signal(object)
+    """A new ``DocumentWindow``; its document is not opened yet."""
+    document_opened = Signal(object)
+    """A ``DocumentWindow`` whose graph has arrived."""
+    open_failed = Signal(str)
+    """Why a document could not be opened; its page is gone."""
+    emptied = Signal()
+    """The last page was closed."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        theme: Theme,
+        preferences: Preferences,
+        recovery_copies: RecoveryCopies,
+        banner: Banner,
+        actions: dict[str, QAction],
+        window: QWidget,
+    ) -> None:
+        """Receives what documents need.
+
+        Args:
+            client: The engine that opens them.
+            theme: Colours and fonts.
+            preferences: Remember the recent files.
+            recovery_copies: Keep copies of unsaved work.
+            banner: The window's messages.
+            actions: The window's actions by id.
+            window: The parent of dialogs.
+        """
+        super().__init__(window)
+        self._client, self._theme, self._preferences = client, theme, preferences
+        self._copies, self._banner = recovery_copies, banner
+        self._actions, self._window = actions, window
+        self.tabs = QTabWidget(documentMode=True, tabsClosable=True, movable=True)
+        self.tabs.setObjectName("documents")
+        self.tabs.tabCloseRequested.connect(self.close)
+        self.tabs.currentChanged.connect(self._tab_changed)
+        self._watcher = QFileSystemWatcher(self)
+        self._watcher.fileChanged.connect(self._file_changed)
+
+    @property
+    def current(self) -> DocumentWindow | None:
+        """The page in front."""
+        page = self.tabs.currentWidget()
+        return page if isinstance(page, DocumentWindow) else None
+
+    @property
+    def pages(self) -> list[DocumentWindow]:
+        """All pages, from the left."""
+        pages = (self.tabs.widget(at) for at in range(self.tabs.count()))
+        return [page for page in pages if isinstance(page, DocumentWindow)]
+
+    # -- opening -----------------------------------------------------------------------
+
+    def open_dialog(self) -> None:
+        """Open files that the user chooses."""
+        paths, _ = QFileDialog.getOpenFileNames(self._window, "Open", "", KINDS)
+        for path in paths:
+            self.open_path(path)
+
+    def open_sample(self) -> None:
+        """Open the model that is packaged with the program."""
+        samples = [asset(f"models/{name}") for name in SAMPLES]
+        samples += sorted(asset("models").glob("*.onnx"))
+        sample = next((path for path in samples if path.exists()), None)
+        if sample is None:
+            self._banner.show_message("The sample model is not installed.", "error")
+        else:
+            self.open_path(str(sample))
+
+    def open_path(self, path: str, copy: recovery.Copy | None = None) -> DocumentWindow:
+        """Open a model or a session in a new tab, or show the tab that it has already.
+
+        Args:
+            path: The file.
+            copy: Its recovery copy, which is opened instead.
+        """
+        path = os.path.abspath(path)
+        for page in self.pages:
+            if path in (page.document.path, page.document.session_path) and copy is None:
+                self.tabs.setCurrentWidget(page)
+                return page
+        document = Document(self._client, self)
+        page = DocumentWindow(document, self._theme, self._preferences, self._actions)
+        self._connect(page)
+        self.page_added.emit(page)
+        if copy is not None:
+            document.path, document.session_path = copy.source, copy.saved_as
+            document.open_session(str(copy.session), recovered=True)
+        elif path.endswith(".collage"):
+            document.open_session(path)
+        else:
+            document.open_model(path)
+        self.tabs.addTab(page, document.title)
+        self.tabs.setCurrentWidget(page)
+        self.changed.emit()
+        return page
+
+    def recover(self, copy: recovery.Copy) -> DocumentWindow:
+        """Open what a crash left behind; it is unsaved work."""
+        page = self.open_path(copy.source or str(copy.session), copy)
+        page.document.opened.connect(page.document.mark_unsaved)
+        return page
+
+    def _connect(self, page: DocumentWindow) -> None:
+        document = page.document
+        document.opened.connect(lambda: self._opened(page))
+        document.failed.connect(lambda reason: self._failed(page, reason))
+        document.title_changed.connect(self._show_titles)
+        for signal in (
+            document.execution.running_changed,
+            document.runs.changed,
+            document.pins.changed,
+            document.placement.changed,
+            document.selection.changed,
+            document.graph_changed,
+            document.comparison.reference_changed,
+            page.picture.mode_changed,
+            page.panels.run_settings.threads.valueChanged,
+            page.panels.run_settings.budget.valueChanged,
+        ):
+            signal.connect(lambda *_: self.changed.emit())
+        self._copies.watch(document)
+
+    def _opened(self, page: DocumentWindow) -> None:
+        document = page.document
+        path = document.session_path or document.path
+        self._banner.clear("open")
+        if os.path.exists(path):
+            self._preferences.remember(path)
+        if document.path and os.path.exists(document.path):
+            self._watcher.addPath(document.path)
+        self.document_opened.emit(page)
+        self._show_titles()
+
+    def _failed(self, page: DocumentWindow, reason: str) -> None:
+        """A page that was never opened goes; later failures are for its own banner."""
+        if not page.document.is_open and page in self.pages:
+            self.remove(page)
+            self.open_failed.emit(reason)
+            self._preferences.changed.emit("recent")
+
+    # -- files that change -------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Import the current document's file again; pins and settings stay."""
+        page = self.current
+        if page is None or not page.document.path:
+            return
+        self._banner.clear("changed")
+        document = page.document
+        if document.execution.running:
+            # A new document in its place would never hear how the run ended.
+            self._banner.show_message(
+                "A run of the earlier file is under way. Stop it, then reload.",
+                "warning",
+                topic="changed",
+            )
+        elif document.path.endswith(".collage"):
+            document.open_session(document.path)
+        else:
+            document.open_model(document.path)
+
+    def _file_changed(self, path: str) -> None:
+        for page in self.pages:
+            if page.document.path == path:
+                self._banner.show_message(
+                    f"{os.path.basename(path)} has changed on disk.",
+                    "warning",
+                    "Reload (F5)",
+                    partial(self._reload_page, page),
+                    topic="changed",
+                )
+        if os.path.exists(path):
+            self._watcher.addPath(path)
+
+    def _reload_page(self, page: DocumentWindow) -> None:
+        self.tabs.setCurrentWidget(page)
+        self.reload()
+
+    # -- saving ------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Save the current document to its session file; ask for one the first time."""
+        page = self.current
+        if page is not None and page.document.session_path:
+            page.document.save(page.document.session_path, partial(self._saved, page))
+        else:
+            self.save_as()
+
+    def save_as(self) -> None:
+        """Save the current document to a session file that the user names."""
+        page = self.current
+        if page is None:
+            return
+        name = os.path.splitext(page.document.path)[0] + ".collage"
+        path, _ = QFileDialog.getSaveFileName(
+            self._window, "Save session", name, "Sessions (*.collage)"
+        )
+        if path:
+            if not path.endswith(".collage"):
+                path += ".collage"
+            page.document.save(path, partial(self._saved, page))
+
+    def _saved(self, page: DocumentWindow) -> None:
+        path = page.document.session_path
+        connection = self._client.connection
+        if connection.is_remote:
+            page.banner.show_message(f"Saved on {connection.target}: {path}", "info")
+            return
+        self._preferences.remember(path)
+        self._copies.discard(page.document)
+        page.banner.show_message(f"Saved: {path}", "info")
+
+    # -- closing -----------------------------------------------------------------------
+
+    def close_current(self) -> None:
+        """Close the page in front."""
+        self.close(self.tabs.currentIndex())
+
+    def close(self, number: int) -> None:
+        """Close a page by its number, unless the user wants to keep unsaved work."""
+        page = self.tabs.widget(number)
+        if isinstance(page, DocumentWindow) and self.may_close([page]):
+            self.remove(page)
+
+    def remove(self, page: DocumentWindow) -> None:
+        """Take a page away without asking."""
+        document = page.document
+        document.execution.cancel()
+        page.close_document()
+        self._copies.forget(document)
+        self.tabs.removeTab(self.tabs.indexOf(page))
+        document.deleteLater()
+        page.deleteLater()
+        if not self.tabs.count():
+            self.emptied.emit()
+        self.changed.emit()
+
+    def may_close(self, pages: list[DocumentWindow]) -> bool:
+        """Ask, but only when something would be lost: a run under way, pins or runs not saved."""
+        lost = [p for p in pages if p.document.unsaved or p.document.execution.running]
+        if not lost or not self._preferences.get("ask_on_close"):
+            return True
+        return self.ask_discard(", ".join(p.document.title.rstrip(" •") for p in lost))
+
+    def ask_discard(self, names: str) -> bool:
+        """Ask whether the unsaved work of some documents may be lost."""
+        answer = QMessageBox.question(
+            self._window,
+            "Close",
+            f"{names}: pins, runs and notes are not saved. Close anyway?\n"
+            "Measurements are kept in the store.",
+            QMessageBox.StandardButton.Discard | QMessageBox.StandardButton.Cancel,
+        )
+        return answer == QMessageBox.StandardButton.Discard
+
+    # -- titles ------------------------------------------------------------------------
+
+    def _tab_changed(self, number: int) -> None:
+        self._show_titles()
+        self.changed.emit()
+
+    def _show_titles(self) -> None:
+        for page in self.pages:
+            at = self.tabs.indexOf(page)
+            self.tabs.setTabText(at, page.document.title)
+            self.tabs.setTabToolTip(at, page.document.session_path or page.document.path)
+        current = self.current
+        title = f"{current.document.title} – " if current is not None else ""
+        self._window.setWindowTitle(f"{title}Collage Explorer")

@@ -1,0 +1,27 @@
+"""What is there to act on: the context that enables actions."""
+
+from __future__ import annotations
+
+from collage_gui.actions import Need
+from collage_gui.document.document import Document
+
+
+def available(document: Document | None) -> frozenset[Need]:
+    """The needs of actions that a document meets; without a document, only ``nothing``."""
+    if document is None:
+        return frozenset({"nothing"})
+    graph = document.operators is not None
+    running = document.execution.running
+    met: dict[Need, bool] = {
+        "nothing": True,
+        "document": True,
+        "still": not running,
+        "graph": graph,
+        "selection": graph and bool(document.selection.operators),
+        "placement": graph and document.placement.shown is not None,
+        "idle": graph and bool(document.handle) and not running,
+        "running": running,
+        "pins": bool(document.pins.current),
+        "run": bool(document.runs.visible),
+    }
+    return frozenset(need for need, is_met in met.items() if is_met)

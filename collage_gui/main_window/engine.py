@@ -1,0 +1,189 @@
+"""The engine behind the window: started, lost, restarted, or on another machine."""
+
+from __future__ import annotations
+
+import os
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
+
+from collage_engine.drawing.palette import learn
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.service import protocol
+from collage_gui.banner import Banner
+from collage_gui.connections import parse_connection
+from collage_gui.document.document import Document
+from collage_gui.document_window.window import DocumentWindow
+from collage_gui.engine_client import EngineClient
+from collage_gui.main_window.documents import Documents
+from collage_gui.main_window.recovery_copies import RecoveryCopies
+
+RESTART = "Restart the engine"
+
+
+class Engine(QObject):
+    """Tells the documents what becomes of the engine, and opens them again after a restart."""
+
+    changed = Signal()
+    """The engine's state or its device changed."""
+    toolchains_known = Signal()
+    lost = Signal(str)
+    """Why the engine is gone."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        documents: Documents,
+        recovery_copies: RecoveryCopies,
+        banner: Banner,
+        window: QWidget,
+    ) -> None:
+        super().__init__(window)
+        self._client, self._documents = client, documents
+        self._copies, self._banner, self._window = recovery_copies, banner, window
+        self.states: tuple[ToolchainState, ...] = ()
+        """The engine's toolchains; empty until it has named them."""
+        client.ready.connect(self._ready)
+        client.stopped.connect(self._stopped)
+        client.unresponsive.connect(self._unresponsive)
+        client.logged.connect(self._logged)
+        documents.page_added.connect(self._page_added)
+        documents.document_opened.connect(self._show_device)
+        documents.open_failed.connect(self._open_failed)
+
+    def start(self) -> None:
+        """Start the engine's process."""
+        self._client.start()
+
+    def restart(self) -> None:
+        """End the engine's process and start another one; the documents are opened again."""
+        self._forget_handles()
+        self._banner.clear("engine")
+        self._client.restart()
+        self.changed.emit()
+
+    def choose_connection(self) -> None:
+        """Ask where the engine runs, and connect to it."""
+        text, accepted = QInputDialog.getText(
+            self._window,
+            "Connection",
+            "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
+            QLineEdit.EchoMode.Normal,
+            self._client.connection.text,
+        )
+        if accepted:
+            self.connect_to(text)
+
+    def connect_to(self, text: str) -> None:
+        """Use another engine; the open documents are opened there.
+
+        Args:
+            text: ``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``.
+        """
+        try:
+            connection = parse_connection(text)
+        except ValueError as error:
+            self._banner.show_message(str(error), "error")
+            return
+        self._client.connection = connection
+        self._forget_handles()
+        self._client.restart()
+        self.changed.emit()
+
+    @property
+    def device_text(self) -> str:
+        """The device of the engine, or what the engine does."""
+        hello = self._client.hello if self._client.state == "ready" else None
+        if hello is None:
+            return "starting the engine…" if self._client.state == "starting" else "no engine"
+        connection = self._client.connection
+        where = f" on {hello.host}" if connection.kind == "ssh" else ""
+        text = hello.device.description or hello.device.name
+        for mark in ("(R)", "(TM)", " Processor", " CPU"):
+            text = text.replace(mark, "")
+        return f"{text}{where}"
+
+    @property
+    def host(self) -> str:
+        """The name of the engine's machine; empty while there is no engine."""
+        hello = self._client.hello
+        return hello.host if hello is not None else ""
+
+    # -- the engine's news -------------------------------------------------------------
+
+    def _ready(self, hello: protocol.HelloAnswer) -> None:
+        self._banner.clear("engine")
+        self._client.request(
+            "toolchains.list",
+            None,
+            self._toolchains_arrived,
+            lambda reason: self._banner.show_message(reason, "error"),
+        )
+        for page in self._documents.pages:
+            self._show_device(page)
+            if not page.document.handle and page.document.is_open:
+                self._reopen(page.document)
+        self.changed.emit()
+
+    def _reopen(self, document: Document) -> None:
+        """Open a document as it was last kept; it sends its pins afterwards."""
+        copy = self._copies.copy_of(document)
+        if copy is not None:
+            document.open_session(str(copy.session), recovered=True)
+        elif document.session_path and os.path.exists(document.session_path):
+            document.open_session(document.session_path)
+        else:
+            document.open_model(document.path)
+
+    def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
+        self.states = answer.toolchains
+        learn(self.states)
+        for page in self._documents.pages:
+            page.show_toolchains(self.states)
+        self.toolchains_known.emit()
+
+    def _stopped(self, reason: str) -> None:
+        pages = self._documents.pages
+        progress = (page.document.execution.progress for page in pages)
+        measuring = next((p.now for p in progress if p is not None), "")
+        for page in pages:
+            if page.document.is_open:
+                page.document.engine_lost()
+            else:
+                self._documents.remove(page)
+        text = reason + (f" while measuring {measuring}" if measuring else "")
+        self._offer_restart(f"{text}. What was measured is kept.", "error")
+        self.lost.emit(reason)
+        self.changed.emit()
+
+    def _unresponsive(self, silent: bool) -> None:
+        if silent:
+            self._offer_restart("The engine does not answer. What was measured is kept.", "warning")
+        else:
+            self._banner.clear("engine")
+
+    def _logged(self, text: str) -> None:
+        for page in self._documents.pages:
+            page.document.log.add("engine", text)
+
+    # -- pages -------------------------------------------------------------------------
+
+    def _page_added(self, page: DocumentWindow) -> None:
+        page.show_toolchains(self.states)
+        self._show_device(page)
+
+    def _show_device(self, page: DocumentWindow) -> None:
+        page.panels.run_settings.show_device(self.device_text)
+
+    def _open_failed(self, reason: str) -> None:
+        if self._client.state == "stopped":
+            self._offer_restart(reason, "error")
+        else:
+            self._banner.show_message(reason, "error", topic="open")
+
+    def _offer_restart(self, text: str, kind: str) -> None:
+        self._banner.show_message(text, kind, RESTART, self.restart, topic="engine")
+
+    def _forget_handles(self) -> None:
+        for page in self._documents.pages:
+            page.document.engine_lost()

@@ -1,0 +1,74 @@
+"""The menu bar, filled from the table of actions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
+
+from collage_gui.actions import ACTIONS, MENUS
+from collage_gui.preferences import Preferences
+
+
+class Menus:
+    """Menus by subject, with the recent files and the panels of the current document."""
+
+    def __init__(
+        self,
+        bar: QMenuBar,
+        actions: Mapping[str, QAction],
+        preferences: Preferences,
+        open_path: Callable[[str], object],
+        docks: Callable[[], list[QDockWidget]],
+    ) -> None:
+        """Fills the menu bar.
+
+        Args:
+            bar: The menu bar.
+            actions: The window's actions by id.
+            preferences: Know the recent files.
+            open_path: Opens a recent file.
+            docks: Gives the docks of the current document.
+        """
+        self._preferences, self._open_path, self._docks = preferences, open_path, docks
+        self.recent = QMenu("Open recent", bar)
+        self.recent.setObjectName("recentMenu")
+        self._panels = QMenu("Panels", bar)
+        self._panels.aboutToShow.connect(self._fill_panels)
+        for title in MENUS:
+            self._fill(bar.addMenu(title), title, actions)
+        self.fill_recent()
+
+    def _fill(self, menu: QMenu, title: str, actions: Mapping[str, QAction]) -> None:
+        group = None
+        for spec in ACTIONS:
+            if spec.menu != title:
+                continue
+            if group is not None and spec.group != group:
+                menu.addSeparator()
+            group = spec.group
+            menu.addAction(actions[spec.id])
+            if spec.id == "open":
+                menu.addMenu(self.recent)
+        if title == "View":
+            menu.addMenu(self._panels)
+
+    def fill_recent(self) -> None:
+        """List the recent files."""
+        self.recent.clear()
+        paths = self._preferences.recent()
+        for number, path in enumerate(paths, 1):
+            action = self.recent.addAction(f"&{number}  {os.path.basename(path)}")
+            action.setToolTip(path)
+            action.triggered.connect(lambda _=False, path=path: self._open_path(path))
+        if paths:
+            self.recent.addSeparator()
+            self.recent.addAction("Clear this list", self._preferences.forget_recent)
+        self.recent.setEnabled(bool(paths))
+
+    def _fill_panels(self) -> None:
+        self._panels.clear()
+        for dock in self._docks():
+            self._panels.addAction(dock.toggleViewAction())

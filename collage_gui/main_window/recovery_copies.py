@@ -1,0 +1,94 @@
+"""Keeps recovery copies of the open documents while they have unsaved work."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer
+
+from collage_gui import recovery
+from collage_gui.document.document import Document
+from collage_gui.engine_client import EngineClient
+from collage_gui.preferences import Preferences
+
+EVERY_MS = 20_000
+"""Time between two copies of a document that stays unsaved; chosen."""
+AFTER_PINS_MS = 1500
+"""Time from a changed pin to a copy; chosen, so that several pins make one copy."""
+
+
+class RecoveryCopies(QObject):
+    """Saves a copy of every watched document now and then, and removes it in the end."""
+
+    def __init__(
+        self, client: EngineClient, preferences: Preferences, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._client, self._preferences = client, preferences
+        self.copies: dict[Document, recovery.Copy] = {}
+        self._watched: list[Document] = []
+        self._waiting: set[Document] = set()
+        """Documents of which a copy will be made soon."""
+        self._stopped = False
+        self._timer = QTimer(self, interval=EVERY_MS)
+        self._timer.timeout.connect(self.save_all)
+        self._timer.start()
+
+    def watch(self, document: Document) -> None:
+        """Make copies of a document from now on."""
+        self._watched.append(document)
+        document.execution.finished.connect(lambda *_: self.save(document))
+        document.pins.changed.connect(lambda: self._save_soon(document))
+
+    def forget(self, document: Document) -> None:
+        """Remove a document's copy: it closes properly."""
+        if document in self._watched:
+            self._watched.remove(document)
+        self._waiting.discard(document)
+        self.discard(document)
+
+    def discard(self, document: Document) -> None:
+        """Remove a document's copy: it has been saved."""
+        recovery.discard(self.copies.pop(document, None))
+
+    def copy_of(self, document: Document) -> recovery.Copy | None:
+        """A document's copy, if it has been written."""
+        copy = self.copies.get(document)
+        return copy if copy is not None and copy.session.exists() else None
+
+    def stop(self) -> None:
+        """Make no copies any more: the window closes."""
+        self._stopped = True
+        self._timer.stop()
+
+    def save_all(self) -> None:
+        """Make a copy of every document with unsaved work."""
+        for document in self._watched:
+            if document.unsaved:
+                self.save(document)
+
+    def save(self, document: Document) -> None:
+        """Make a copy of a document, where that is wanted and possible."""
+        self._waiting.discard(document)
+        if (
+            self._stopped
+            or document not in self._watched
+            or not self._preferences.get("autosave")
+            or not document.handle
+            or document.read_only
+            or self._client.connection.is_remote
+            or self._client.state != "ready"
+        ):
+            return
+        copy = self.copies.get(document)
+        if copy is None:
+            try:
+                copy = recovery.new_copy(document.path, document.session_path)
+            except OSError as error:
+                document.log.add("warning", f"No recovery copy could be written: {error}")
+                return
+            self.copies[document] = copy
+        document.save_recovery_copy(str(copy.session))
+
+    def _save_soon(self, document: Document) -> None:
+        if document.unsaved and document not in self._waiting:
+            self._waiting.add(document)
+            QTimer.singleShot(AFTER_PINS_MS, document, lambda: self.save(document))

@@ -1,0 +1,313 @@
+"""The main window: what it is made of, its own actions, what is dropped on it."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from pathlib import Path
+
+from PySide6.QtCore import QByteArray, Qt
+from PySide6.QtGui import (
+    QCloseEvent,
+    QDragEnterEvent,
+    QDropEvent,
+    QKeyEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import (
+    QDockWidget,
+    QLabel,
+    QMainWindow,
+    QMessageBox,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine import __version__
+from collage_engine.drawing.words import counted
+from collage_gui import recovery
+from collage_gui.actions import ActionSpec
+from collage_gui.banner import Banner
+from collage_gui.command_palette import CommandPalette
+from collage_gui.connections import Connection, parse_connection
+from collage_gui.document.document import Document
+from collage_gui.engine_client import EngineClient
+from collage_gui.main_window.action_set import ActionSet
+from collage_gui.main_window.documents import Documents
+from collage_gui.main_window.engine import Engine
+from collage_gui.main_window.menus import Menus
+from collage_gui.main_window.recovery_copies import RecoveryCopies
+from collage_gui.main_window.toolbar import Toolbar
+from collage_gui.preferences import TEXT_SCALES, Preferences
+from collage_gui.preferences_page import PreferencesPage
+from collage_gui.shortcuts_page import ShortcutsPage
+from collage_gui.theme import Theme
+from collage_gui.welcome import WelcomePage
+
+FIRST_SIZE = (1480, 940)
+"""Width and height of the first window, in pixels; chosen."""
+
+
+class MainWindow(QMainWindow):
+    """Owns the parts of the desktop; ``engine.start`` brings it to life."""
+
+    def __init__(
+        self, preferences: Preferences, theme: Theme, connection: Connection | None = None
+    ) -> None:
+        super().__init__()
+        self.preferences = preferences
+        self.setObjectName("mainWindow")
+        self.setWindowTitle("Collage Explorer")
+        self.setAcceptDrops(True)
+        self.resize(*FIRST_SIZE)
+        self.closing = False
+        """Whether the window closes without asking."""
+        self.client = EngineClient(connection or _stored_connection(preferences), self)
+        self.banner = Banner("banner")
+        self.welcome = WelcomePage(preferences, theme)
+        self.action_set = ActionSet(self, preferences, self._run)
+        self.recovery = RecoveryCopies(self.client, preferences, self)
+        self.documents = Documents(
+            self.client, theme, preferences, self.recovery, self.banner, self.action_set.by_id, self
+        )
+        self.engine = Engine(self.client, self.documents, self.recovery, self.banner, self)
+        self.stack = QStackedWidget()
+        self.setCentralWidget(self._centre())
+        self.menus = Menus(
+            self.menuBar(),
+            self.action_set.by_id,
+            preferences,
+            self.documents.open_path,
+            self._current_docks,
+        )
+        self.toolbar = Toolbar(self.action_set.by_id["open"], preferences)
+        self.addToolBar(self.toolbar)
+        self.device = QLabel()
+        self.device.setObjectName("device")
+        self.selection_text = QLabel()
+        self.statusBar().addWidget(self.selection_text, 1)
+        self.statusBar().addPermanentWidget(self.device)
+        self.statusBar().setSizeGripEnabled(False)
+        self._palette: CommandPalette | None = None
+        self._connect(theme)
+        geometry = preferences.store.value("window/geometry")
+        if isinstance(geometry, QByteArray):
+            self.restoreGeometry(geometry)
+        self.welcome.show_lost(recovery.left_behind())
+        self.refresh()
+        self._engine_changed()
+
+    def _centre(self) -> QWidget:
+        self.stack.addWidget(self.welcome)
+        self.stack.addWidget(self.documents.tabs)
+        centre = QWidget()
+        column = QVBoxLayout(centre)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.banner)
+        column.addWidget(self.stack, 1)
+        return centre
+
+    def _connect(self, theme: Theme) -> None:
+        welcome, documents, engine = self.welcome, self.documents, self.engine
+        welcome.open_wanted.connect(documents.open_dialog)
+        welcome.sample_wanted.connect(documents.open_sample)
+        welcome.file_wanted.connect(documents.open_path)
+        welcome.recover_wanted.connect(self._recover)
+        welcome.discard_wanted.connect(self._discard_lost)
+        documents.changed.connect(self.refresh)
+        documents.page_added.connect(lambda _: self.stack.setCurrentWidget(documents.tabs))
+        documents.emptied.connect(lambda: self.stack.setCurrentWidget(welcome))
+        engine.changed.connect(self._engine_changed)
+        engine.changed.connect(self.refresh)
+        engine.toolchains_known.connect(lambda: welcome.show_engine(engine.host, engine.states))
+        engine.lost.connect(welcome.show_engine_trouble)
+        self.toolbar.device_clicked.connect(engine.choose_connection)
+        self.toolbar.mode_chosen.connect(self.refresh)
+        self.preferences.changed.connect(self._preference_changed)
+        theme.changed.connect(self._theme_changed)
+
+    # -- state -------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Enable what can be done now, and show the current document in the toolbar."""
+        page = self.documents.current
+        document = page.document if page is not None else None
+        self.action_set.refresh(document, page.picture.mode if page is not None else "")
+        self.toolbar.show_page(page)
+        self.selection_text.setText(selection_text(document))
+
+    def _engine_changed(self) -> None:
+        device, engine = self.engine.device_text, self.client.connection.title
+        self.device.setText(f"{device} · {engine}")
+        self.toolbar.show_device(device, engine)
+
+    def _preference_changed(self, key: str) -> None:
+        if key == "recent":
+            self.menus.fill_recent()
+        self.action_set.check_preferences()
+
+    def _theme_changed(self) -> None:
+        self.refresh()
+        self.toolbar.fit(self.width())
+
+    def _current_docks(self) -> list[QDockWidget]:
+        page = self.documents.current
+        return list(page.docks.by_name.values()) if page is not None else []
+
+    # -- actions -----------------------------------------------------------------------
+
+    def _run(self, spec: ActionSpec) -> None:
+        """Carry out an action of the table."""
+        owner: object = self.documents.current if spec.on_page else self
+        if owner is None:
+            return
+        method = attrgetter(spec.method)(owner)
+        method(spec.argument) if spec.argument else method()
+        self.refresh()
+
+    def undo(self) -> None:
+        """Undo the last edit of the current document."""
+        if self.documents.current is not None:
+            self.documents.current.document.undo.undo()
+
+    def redo(self) -> None:
+        """Redo the edit that was undone last in the current document."""
+        if self.documents.current is not None:
+            self.documents.current.document.undo.redo()
+
+    def toggle_minimap(self) -> None:
+        """Show or hide the minimap."""
+        self.preferences.set("minimap", not self.preferences.get("minimap"))
+
+    def toggle_orientation(self) -> None:
+        """Draw graphs from left to right, or from top to bottom."""
+        now = self.preferences.get("orientation")
+        self.preferences.set("orientation", "horizontal" if now == "vertical" else "vertical")
+
+    def toggle_fold(self) -> None:
+        """Fold long graphs into columns, or draw them as one."""
+        self.preferences.set("fold", not self.preferences.get("fold"))
+
+    def set_theme(self, name: str) -> None:
+        """Choose a theme by its name."""
+        self.preferences.set("theme", name)
+
+    def text_larger(self) -> None:
+        """Make all text one step larger."""
+        self._step_text(1)
+
+    def text_smaller(self) -> None:
+        """Make all text one step smaller."""
+        self._step_text(-1)
+
+    def _step_text(self, by: int) -> None:
+        scales = [scale for scale, _ in TEXT_SCALES]
+        at = scales.index(self.preferences.get("text_scale")) + by
+        self.preferences.set("text_scale", scales[max(0, min(at, len(scales) - 1))])
+
+    def show_preferences(self) -> None:
+        """Open the settings."""
+        page = PreferencesPage(self.preferences, self)
+        page.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        page.show()
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+        if self._palette is None:
+            self._palette = CommandPalette(self.action_set.by_id, self)
+        self._palette.open_over(self)
+
+    def show_shortcuts(self) -> None:
+        """Open the list of shortcuts."""
+        page = ShortcutsPage(self)
+        page.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        page.show()
+
+    def show_about(self) -> None:
+        """Open the versions and credits."""
+        hello = self.client.hello
+        engine = f"Engine {hello.engine} on {hello.host}" if hello else "No engine"
+        box = QMessageBox(self)
+        box.setWindowTitle("About")
+        box.setText(
+            f"Collage Explorer {__version__}\n{engine}\n\n"
+            "After Collage (Jeon et al., PACT 2022) and TVM RFC 0062.\n"
+            "Font: Inter, SIL Open Font License 1.1."
+        )
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
+
+    # -- what a crash left behind ------------------------------------------------------
+
+    def _recover(self, copy: recovery.Copy) -> None:
+        page = self.documents.recover(copy)
+        page.document.opened.connect(lambda: self._discard_lost(copy))
+
+    def _discard_lost(self, copy: recovery.Copy) -> None:
+        recovery.discard(copy)
+        self.welcome.show_lost(recovery.left_behind())
+
+    # -- events ------------------------------------------------------------------------
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Asks about unsaved work, then ends the documents and the engine."""
+        pages = self.documents.pages
+        if not self.closing and not self.documents.may_close(pages):
+            event.ignore()
+            return
+        self.closing = True
+        self.preferences.store.setValue("window/geometry", self.saveGeometry())
+        self.preferences.store.setValue("connection", self.client.connection.text)
+        self.recovery.stop()
+        for page in pages:
+            self.documents.remove(page)
+        self.client.shutdown()
+        self.preferences.store.sync()
+        event.accept()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Carries out actions of one key that the focused widget did not want."""
+        if not self.action_set.press(event):
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Leaves out of the toolbar what has no room."""
+        super().resizeEvent(event)
+        self.toolbar.fit(self.width())
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Accepts models and sessions."""
+        if _paths_to_open(event):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Opens the models and sessions among the dropped files."""
+        for path in _paths_to_open(event):
+            self.documents.open_path(path)
+        event.acceptProposedAction()
+
+
+def selection_text(document: Document | None) -> str:
+    """What the status bar says about the selection, or about the graph without one."""
+    if document is None or document.operators is None:
+        return ""
+    graph, selection = document.operators, document.selection
+    if selection.primary is None:
+        folded = len(document.model.folded) if document.model is not None else 0
+        more = f" · {counted(folded, 'ONNX node')} folded" if folded else ""
+        return f"{counted(graph.count, 'operator')}{more}"
+    others = len(selection.operators) - 1
+    return graph.name(selection.primary) + (f" and {others} more" if others else "")
+
+
+def _stored_connection(preferences: Preferences) -> Connection:
+    try:
+        return parse_connection(str(preferences.store.value("connection", "local")))
+    except ValueError:
+        return Connection()
+
+
+def _paths_to_open(event: QDropEvent) -> list[str]:
+    paths = [url.toLocalFile() for url in event.mimeData().urls()]
+    return [path for path in paths if Path(path).suffix.lower() in (".onnx", ".collage")]

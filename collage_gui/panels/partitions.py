@@ -1,0 +1,199 @@
+"""All partitions as a table, and the graph as a tree for the keyboard and screen readers."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QItemSelectionModel
+from PySide6.QtWidgets import (
+    QLabel,
+    QLineEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.accuracy import precision_text
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.words import counted, time_text
+from collage_engine.records.format import border_words
+from collage_engine.records.placement import Partition
+from collage_engine.records.precision import FLOAT32, short
+from collage_gui.document.document import Document
+from collage_gui.panels.cost_text import DIFFERENCE, ESTIMATED, IN_MODEL, cost_tip
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.theme import Theme
+
+PRECISION, FORMATS = 4, 5
+"""Columns that are shown where a partition differs from the plain float32 ones."""
+LAZY = 400
+"""Children of a tree item are made when it is opened, beyond this many."""
+
+
+class PartitionsPanel(QWidget):
+    """All partitions of the shown placement as a table, with a summary."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.setObjectName("partitionsPanel")
+        self._reference: dict[str, float] = {}
+        self.model = RowsModel(
+            [
+                Column(
+                    "Toolchain",
+                    lambda r: r.instance,
+                    toolchain=lambda r: r.toolchain,
+                    text=lambda r: toolchain_title(r.instance),
+                    width=146,
+                    tip=lambda r: toolchain_title(r.instance),
+                ),
+                Column(
+                    "Cost",
+                    lambda r: r.estimated_us,
+                    "time",
+                    width=74,
+                    about=ESTIMATED,
+                    tip=lambda r: cost_tip(document.costs.of(r.candidate)),
+                ),
+                Column(
+                    "Operators",
+                    self._label,
+                    width=124,
+                    tip=lambda r: "\n".join(
+                        [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
+                    ),
+                ),
+                Column("№", lambda r: len(r.nodes), "number", width=40),
+                Column(
+                    "Precision",
+                    lambda r: short(r.precision),
+                    width=84,
+                    tip=lambda r: precision_text(r.precision, r.max_rel_error),
+                ),
+                Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
+                Column("In model", lambda r: r.in_place_us, "time", width=96, about=IN_MODEL),
+                Column("Δ", self._difference, "signed-time", width=78, about=DIFFERENCE),
+                Column(
+                    "Baseline",
+                    lambda r: self._reference.get(r.id),
+                    "time",
+                    width=100,
+                    tip=lambda r: (
+                        "The time of the same operators in the placement that is compared with"
+                    ),
+                ),
+                Column(
+                    "Next best",
+                    self._regret,
+                    "signed-time",
+                    width=80,
+                    tip=lambda r: "The regret of the next best candidate on the same operators",
+                ),
+            ]
+        )
+        self.table = Table(self.model, "partitionsTable", "Partitions", theme)
+        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.summary = QLabel(wordWrap=True)
+        self.summary.setProperty("quiet", True)
+        self.filter = QLineEdit(placeholderText="Filter partitions", clearButtonEnabled=True)
+        self.filter.setObjectName("partitionsFilter")
+        self.filter.setAccessibleName("Filter partitions")
+        self.filter.textChanged.connect(lambda text: self.model.set_filter(text))
+        box = QVBoxLayout(self)
+        box.setContentsMargins(8, 8, 8, 0)
+        box.setSpacing(6)
+        box.addWidget(self.summary)
+        box.addWidget(self.filter)
+        box.addWidget(self.table, 1)
+        document.placement.changed.connect(self.refresh)
+        document.graph_changed.connect(self.refresh)
+        document.comparison.reference_changed.connect(self._recompare)
+        document.costs.candidates_changed.connect(self._recompare)
+        document.questions.explanation_changed.connect(self.model.refresh)
+        document.selection.changed.connect(self._show_selection)
+        self.refresh()
+
+    def _label(self, row: Partition) -> str:
+        graph = self.document.operators
+        return row.id if graph is None else graph.label(row.nodes)
+
+    def _difference(self, row: Partition) -> float | None:
+        if row.in_place_us is None or row.estimated_us is None:
+            return None
+        return row.in_place_us - row.estimated_us
+
+    def _regret(self, row: Partition) -> float | None:
+        document = self.document
+        found = [
+            regret
+            for id_ in self._candidates_on.get(row.nodes, ())
+            if id_ != row.candidate and (regret := document.costs.regrets.get(id_)) is not None
+        ]
+        return min(found, default=None)
+
+    def refresh(self) -> None:
+        """Show the partitions of the shown placement."""
+        shown = self.document.placement.shown
+        self._index()
+        parts = shown.placement.partitions if shown else ()
+        self.model.set_rows(parts)
+        self.table.setColumnHidden(PRECISION, all(p.precision == FLOAT32 for p in parts))
+        self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
+        if shown is None:
+            self.summary.setText(
+                "There is no placement yet. Run to see which toolchain takes which part, and "
+                "at what cost."
+                if self.document.graph is not None
+                else "Open a model to begin."
+            )
+        else:
+            placement = shown.placement
+            total = sum(p.estimated_us or 0 for p in placement.partitions)
+            text = f"{counted(len(placement.partitions), 'partition')} · sum {time_text(total)}"
+            if placement.conversions:
+                times = [each.us for each in placement.conversions if each.us is not None]
+                converted = counted(len(placement.conversions), "value")
+                text += f" · {converted} converted once, {time_text(sum(times))}"
+            if placement.estimated_us is not None:
+                text += f" · with hand-overs {time_text(placement.estimated_us)}"
+            if placement.measured_us is not None:
+                text += f" · measured {time_text(placement.measured_us)}"
+            self.summary.setText(text)
+        self.filter.setVisible(shown is not None)
+        self._show_selection()
+
+    def _index(self) -> None:
+        self._candidates_on: dict[tuple[int, ...], list[str]] = {}
+        for candidate in self.document.costs.candidates.values():
+            self._candidates_on.setdefault(candidate.nodes, []).append(candidate.id)
+        self._reference = self.document.comparison.reference_partitions()
+
+    def _recompare(self) -> None:
+        self._index()
+        self.model.refresh()
+
+    def _picked(self) -> None:
+        nodes = [n for row in self.table.chosen() for n in row.nodes]
+        if nodes:
+            self.document.selection.select(nodes)
+
+    def _show_selection(self) -> None:
+        """Mark the partitions that the selection touches, without selecting in turn."""
+        selection = self.table.selectionModel()
+        chosen = self.document.selection.operators
+        owners = self.document.placement.partitions
+        wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
+        if wanted and {row.id for row in self.table.chosen()} == wanted:
+            return  # chosen here, maybe by a single cell: that cell stays selected
+        selection.blockSignals(True)
+        selection.clearSelection()
+        first = None
+        if wanted:
+            for place in range(self.model.rowCount()):
+                index = self.model.index(place, 0)
+                if self.model.row(index).id in wanted:
+                    flags = QItemSelectionModel.SelectionFlag
+                    selection.select(index, flags.Select | flags.Rows)
+                    first = first or index
+        selection.blockSignals(False)
+        if first is not None:
+            self.table.scrollTo(first)
+        self.table.viewport().update()

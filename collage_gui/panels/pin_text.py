@@ -1,0 +1,35 @@
+"""How pins are written on screens and on the command line."""
+
+from __future__ import annotations
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.records.pin import Pin
+
+MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
+"""Kind of a pin → its mark in the graph and in tables."""
+
+
+def pin_demand(pin: Pin) -> str:
+    """What a pin demands, e.g. ``never on oneDNN``."""
+    return {
+        "on": f"on {toolchain_title(pin.toolchain)}",
+        "never": f"never on {toolchain_title(pin.toolchain)}",
+        "exactly": "exactly one partition"
+        + (f" of {toolchain_title(pin.toolchain)}" if pin.toolchain else ""),
+        "together": "together in one partition",
+        "device": f"on device {pin.device}",
+    }[pin.kind]
+
+
+def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:
+    """A pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
+    names = [graph.name(n) for n in pin.nodes] if graph is not None else []
+    demand = {
+        "on": pin.toolchain,
+        "never": f"!{pin.toolchain}",
+        "together": "together",
+        "device": f"@{pin.device}",
+        "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else ""),
+    }[pin.kind]
+    return ",".join(names) + f"={demand}"

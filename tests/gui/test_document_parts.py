@@ -1,0 +1,222 @@
+"""Parts of a document and controllers of its window, each without the window around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from canned import World
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QUndoStack
+
+from collage_engine.drawing.groups import Group
+from collage_engine.drawing.operators import operator_graph
+from collage_engine.records.cost import Cost
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Partition, Placement
+from collage_engine.service import protocol
+from collage_gui.connections import Connection
+from collage_gui.document.comparison import comparable_times
+from collage_gui.document.document import Document
+from collage_gui.document.pin_set import PinSet
+from collage_gui.document.requests import EngineRequests
+from collage_gui.document.selection import Selection
+from collage_gui.document_window import collapsed_groups
+from collage_gui.document_window.pin_controller import applied_sentence
+from collage_gui.document_window.run_controller import RunController
+from collage_gui.main_window.enablement import available
+
+
+class RecordingClient(QObject):
+    """Records requests; a test answers them when it wants."""
+
+    notified = Signal(str, object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = Connection()
+        self.sent: list[tuple[str, Any, Callable[[Any], None], Callable[[str], None]]] = []
+
+    def request(self, method, params, on_result, on_error) -> None:
+        self.sent.append((method, params, on_result, on_error))
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, *_ in self.sent]
+
+
+def partition(name: str, nodes: tuple[int, ...], us: float | None) -> Partition:
+    return Partition(
+        id=name,
+        candidate=name,
+        toolchain="tvm",
+        config={},
+        nodes=nodes,
+        onnx_nodes=(),
+        estimated_us=us,
+    )
+
+
+def placement(*partitions: Partition) -> Placement:
+    return Placement(partitions=partitions, estimated_us=None)
+
+
+def test_an_outdated_answer_is_dropped(qtbot) -> None:
+    client = RecordingClient()
+    requests = EngineRequests(client)
+    answers: list[str] = []
+    requests.send("explain", None, answers.append, topic="explain")
+    requests.send("explain", None, answers.append, topic="explain")
+    requests.send("runs.list", None, answers.append)
+    for (_, _, on_result, _), answer in zip(client.sent, ("old", "new", "any"), strict=True):
+        on_result(answer)
+    assert answers == ["new", "any"]
+    requests.drop_all()
+    client.sent[1][2]("late")
+    assert answers == ["new", "any"]
+
+
+def test_a_failed_request_is_announced_unless_it_is_handled(qtbot) -> None:
+    client = RecordingClient()
+    requests = EngineRequests(client)
+    announced: list[str] = []
+    handled: list[str] = []
+    requests.failed.connect(announced.append)
+    requests.send("explain", None)
+    requests.send("explain", None, failed=handled.append)
+    client.sent[0][3]("one")
+    client.sent[1][3]("two")
+    assert (announced, handled) == (["one"], ["two"])
+
+
+def test_pins_are_sent_undone_and_not_repeated(qtbot) -> None:
+    client, undo = RecordingClient(), QUndoStack()
+    requests = EngineRequests(client)
+    requests.handle = "d1"
+    pins = PinSet(requests, undo)
+    pin = Pin(kind="on", nodes=(1, 2), toolchain="tvm")
+    pins.edit((pin,), "Pin to TVM")
+    pins.edit((pin,), "The same again")
+    assert undo.count() == 1 and undo.undoText() == "Pin to TVM"
+    assert client.methods == ["pins.set"] and client.sent[0][1].pins == (pin,)
+    assert pins.numbers_by_operator() == {1: [0], 2: [0]}
+    accepted: list[int] = []
+    pins.accepted.connect(lambda: accepted.append(1))
+    client.sent[0][2](protocol.PinsAnswer(verdicts=()))
+    assert accepted == [1]
+    undo.undo()
+    assert pins.current == () and client.sent[1][1].pins == ()
+
+
+def test_a_primary_operator_is_one_of_the_selected(qtbot) -> None:
+    selection = Selection()
+    selection.select([5, 3], primary=9)
+    assert selection.primary == 3
+    selection.pick_candidate("c")
+    with qtbot.assertNotEmitted(selection.changed):
+        selection.select([3, 5])
+    assert selection.candidate == "c"
+    selection.select([7])
+    assert selection.candidate is None
+
+
+def test_times_are_compared_over_the_smallest_common_sets() -> None:
+    now = placement(partition("a", (0,), 10.0), partition("b", (1, 2), 30.0))
+    before = placement(partition("x", (0, 1), 60.0), partition("y", (2,), 20.0))
+    # {a, b} and {x, y} have a common border only together: 80 µs in proportion 10 to 30.
+    assert comparable_times(now, before) == {"a": 20.0, "b": 60.0}
+    apart = placement(partition("x", (0,), 15.0), partition("y", (1, 2), None))
+    assert comparable_times(now, apart) == {"a": 15.0}
+
+
+def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:
+    groups = {
+        g.id: g
+        for g in (
+            Group("outer", "outer", "scope", (0, 1, 2, 3)),
+            Group("inner", "inner", "scope", (0, 1), "outer"),
+            Group("deep", "deep", "scope", (0,), "inner"),
+        )
+    }
+    closed = frozenset({"outer"})
+    assert collapsed_groups.expand(closed, "outer", groups) == {"inner"}
+    assert collapsed_groups.expand_around(closed, [0], groups) == frozenset()
+    assert collapsed_groups.expand_around(closed, [3], groups) == {"inner"}
+    around = collapsed_groups.innermost_open_group(frozenset({"deep"}), 0, groups)
+    assert around is not None and around.id == "inner"
+    assert collapsed_groups.collapse(frozenset({"deep"}), around, groups) == {"inner"}
+    assert collapsed_groups.innermost_open_group(closed, 0, groups) is None
+
+
+class RecordingSettings:
+    """Stands for the panel of run settings."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def settings(self):
+        return self._document.execution.settings
+
+
+class RecordingBanner:
+    """Stands for the banner."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def show_message(self, text: str, *_: object, **__: object) -> None:
+        self.messages.append(text)
+
+    def clear(self, topic: str) -> None:
+        return
+
+
+@pytest.fixture
+def document(qtbot) -> Document:
+    """An opened document of the small model; its client answers nothing."""
+    document = Document(RecordingClient())
+    document.graph = World("small").graph
+    document.operators = operator_graph(document.graph)
+    document.requests.handle = "d1"
+    return document
+
+
+def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
+    wanted = {"search_on_pin": True, "confirm_after_search": False}
+
+    class Preferences:
+        get = staticmethod(wanted.get)
+
+    banner = RecordingBanner()
+    controller = RunController(
+        document, RecordingSettings(document), banner, Preferences(), banner.clear
+    )
+    client = document.client
+    document.pins.accepted.emit()
+    assert client.methods == [], "nothing is measured: there is nothing to search with"
+    document.costs.by_candidate["c"] = Cost(state="measured", median_us=10.0)
+    document.pins.accepted.emit()
+    assert client.methods == ["run.search"], controller
+    wanted["confirm_after_search"] = True
+    document.pins.accepted.emit()
+    assert client.methods == ["run.search", "run.search", "run.start"]
+    assert document.execution.running
+    client.sent[-1][3]("no device")
+    assert not document.execution.running
+    document.execution.finished.emit("cancelled", "")
+    assert banner.messages == ["The run was cancelled; what was measured is kept."]
+
+
+def test_actions_need_what_is_there(document) -> None:
+    assert available(None) == {"nothing"}
+    assert available(document) == {"nothing", "document", "still", "graph", "idle"}
+    document.selection.select([0])
+    document.execution.running = True
+    assert available(document) == {"nothing", "document", "graph", "selection", "running"}
+
+
+def test_an_applied_file_of_pins_says_what_no_longer_matches() -> None:
+    assert applied_sentence(2, ()) == "2 pins applied; all of them match."
+    text = applied_sentence(1, tuple(f"Problem {n}." for n in range(5)))
+    assert text == "1 pin applied. Problem 0. Problem 1. Problem 2. The log lists 2 more."
