@@ -683,8 +683,6 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("about", "About", "Help", "show_about", (), ""),
 )
 
-BY_ID = {spec.id: spec for spec in ACTIONS}
-
 
 def is_single_key(keys: str) -> bool:
     """Whether a shortcut is one key, at most with Shift: ``F``, ``Space``, ``Shift+P``."""

@@ -1,4 +1,4 @@
-"""``collage-explorer``: arguments, application, window."""
+"""Starts the program: arguments, application, window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--run … --quit``: the same window without a person, for documentation and tests."""
+"""Drives the window without a person (``--run … --quit``), for documentation and tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = (1600, 1000)
 
 
 class Automation(QObject):
-    """Open, run, take pictures, export, quit; the first thing that fails ends it with 1."""
+    """Opens, runs, takes pictures, exports and quits; the first failure ends it with status 1."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One line at the top of the window: what went wrong, and what can be done about it."""
+"""Shows one message at the top of a window, with a button for what can be done about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolBut
 
 
 class Banner(QFrame):
-    """Hidden until something is said; a newer message replaces an older one."""
+    """Is hidden until there is a message; a newer message replaces an older one."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -12,7 +12,10 @@ Kind = Literal["local", "ssh", "python", "command"]
 
 @dataclass(frozen=True)
 class Connection:
-    """How to start an engine. ``target``: host for ssh, path for python, a command line."""
+    """How to start an engine.
+
+    ``target`` is a host for ``ssh``, a path for ``python``, and a command line for ``command``.
+    """
 
     kind: Kind = "local"
     target: str = ""
@@ -31,7 +34,7 @@ class Connection:
 
     @property
     def is_remote(self) -> bool:
-        """Paths of this machine mean nothing there: models go by value."""
+        """Whether it is another machine, to which models must be sent by value."""
         return self.kind == "ssh"
 
     @property
@@ -46,12 +49,19 @@ class Connection:
 
     @property
     def text(self) -> str:
-        """What is kept in the settings and typed at ``--engine``."""
+        """The connection as it is stored in the settings and typed at ``--engine``."""
         return self.kind if self.kind == "local" else f"{self.kind}:{self.target}"
 
 
 def parse_connection(text: str) -> Connection:
-    """``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``. Raises ValueError."""
+    """Read a connection as it is typed.
+
+    Args:
+        text: ``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``.
+
+    Raises:
+        ValueError: The text is none of these.
+    """
     kind, _, target = text.partition(":")
     if kind == "local":
         return Connection()

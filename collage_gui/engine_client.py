@@ -54,7 +54,7 @@ class _Pending:
 
 
 class EngineClient(QObject):
-    """One engine process. ``state`` is starting, ready or stopped."""
+    """Runs one engine process; ``state`` is starting, ready or stopped."""
 
     ready = Signal(object)
     """HelloAnswer"""
@@ -392,6 +392,13 @@ class EngineClient(QObject):
 
 
 def model_by_value(path: str) -> protocol.ModelOpen:
-    """``model.open`` with the file's content, for an engine elsewhere. Raises OSError."""
+    """The request that opens a model by its content, for an engine elsewhere.
+
+    Args:
+        path: An ONNX file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     with open(path, "rb") as file:
         return protocol.ModelOpen(content=file.read(), name=os.path.basename(path))

@@ -1,4 +1,4 @@
-"""Pins and placements in a file, by the names of the model, for its next version.
+"""Writes pins and placements into a file by the names of the model, for its next version.
 
 JSON: ``{"collage_pins": 1, "model": …, "pins": [{"kind", "toolchain", "device", "nodes"}],
 "placement": {node name: toolchain}}``. Numbers of operators change between versions of a
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement

@@ -1,6 +1,6 @@
-"""What the user prefers, kept between sessions, and what changing it causes.
+"""Stores what the user prefers, and says what changing it causes.
 
-Every preference says its consequence (repaint, new layout, new measurement), so that the
+Every preference names its consequence (repaint, new layout, new measurement), so that the
 settings page can tell before anything is spent.
 """
 
@@ -91,7 +91,7 @@ BY_KEY = {preference.key: preference for preference in PREFERENCES}
 
 
 class Preferences(QObject):
-    """Typed access to the settings file; ``changed`` names the key."""
+    """Typed access to the settings file; ``changed`` names the key that changed."""
 
     changed = Signal(str)
 

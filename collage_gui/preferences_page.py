@@ -1,4 +1,4 @@
-"""The settings page. Each line says what a change causes."""
+"""Shows the settings; each line says what a change causes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from collage_gui.theme import pad_spin_boxes
 
 
 class PreferencesPage(QDialog):
-    """Changes take effect at once; there is nothing to apply."""
+    """Applies every change at once."""
 
     def __init__(self, preferences: Preferences, parent: QWidget) -> None:
         super().__init__(parent)

@@ -1,7 +1,7 @@
-"""Recovery copies: one session file a document, and a note of what it is a copy of.
+"""Files that hold unsaved work until it is saved: one session file a document, and a note about it.
 
-A copy is removed when its document is saved or closed properly; what is left at the next start
-was lost in a crash and is offered back.
+A copy is removed when its document is saved or closed properly. What is left at the next start was
+lost in a crash, and the welcome page offers to restore it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def recovery_folder() -> Path:
 
 @dataclass(frozen=True)
 class Copy:
-    """``session`` holds the document; ``source`` is the file it was opened from."""
+    """A recovery copy: ``session`` holds the document that was opened from ``source``."""
 
     session: Path
     source: str
@@ -44,7 +44,15 @@ class Copy:
 
 
 def new_copy(source: str, saved_as: str) -> Copy:
-    """A name for a document's recovery copy; its note is written at once."""
+    """Name a document's recovery copy, and write its note.
+
+    Args:
+        source: The file that the document was opened from.
+        saved_as: Its session file, if it has one.
+
+    Raises:
+        OSError: The note cannot be written.
+    """
     folder = recovery_folder()
     folder.mkdir(parents=True, exist_ok=True)
     copy = Copy(folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.collage", source, saved_as)
@@ -63,7 +71,7 @@ def discard(copy: Copy | None) -> None:
 
 
 def left_behind() -> list[Copy]:
-    """Copies whose window is gone without having removed them."""
+    """The copies whose window is gone without having removed them."""
     folder = recovery_folder()
     found = []
     for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -84,9 +92,9 @@ def left_behind() -> list[Copy]:
 
 @cache
 def _own_lock(folder: str) -> str:
-    """Name of a file that this process holds a lock on until it ends, however it does.
+    """The name of a file on which this process holds a lock until it ends, however it ends.
 
-    Process numbers would not tell: containers give every window the same one.
+    Process ids would not tell windows apart: containers give every window the same one.
     """
     lock = HeldLock(Path(folder) / f"window-{uuid.uuid4().hex[:8]}.lock")
     _OPEN.append(lock)
@@ -94,7 +102,7 @@ def _own_lock(folder: str) -> str:
 
 
 def _held(lock: Path) -> bool:
-    """Whether the window that made the lock lives; the locks of those that do not are removed."""
+    """Whether the window that made a lock lives; the locks of windows that do not are removed."""
     with contextlib.suppress(OSError):
         if is_locked(lock):
             return True

@@ -22,7 +22,7 @@ MOUSE = (
 
 
 class ShortcutsPage(QDialog):
-    """Help: every shortcut, by menu."""
+    """Lists every shortcut, by menu."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)

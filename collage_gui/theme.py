@@ -1,6 +1,6 @@
-"""Light, dark and high contrast: the colours of the chrome, fonts and the style sheet.
+"""Colours, fonts and the style sheet of the light, dark and high-contrast themes.
 
-Chrome is neutral grey; saturated colour belongs to data. One accent marks the selection,
+Widgets are neutral grey; saturated colour belongs to data. One accent marks the selection,
 everywhere the same.
 """
 
@@ -19,7 +19,7 @@ from collage_gui.preferences import Preferences
 
 @dataclass(frozen=True)
 class Colours:
-    """Everything that is painted by hand or named in the style sheet, as ``#rrggbb``."""
+    """Every colour that is painted by hand or named in the style sheet, as ``#rrggbb``."""
 
     name: str
     window: str
@@ -40,7 +40,6 @@ class Colours:
     warning_text: str
     error: str
     error_text: str
-    good: str
     bad: str
     dark: bool = False
 
@@ -65,7 +64,6 @@ LIGHT = Colours(
     warning_text="#5c4400",
     error="#fde2de",
     error_text="#7a1710",
-    good="#00664b",
     bad="#a33b00",
 )
 DARK = Colours(
@@ -88,7 +86,6 @@ DARK = Colours(
     warning_text="#ffe7a8",
     error="#51211c",
     error_text="#ffd4ce",
-    good="#4fd1a5",
     bad="#ff9d66",
     dark=True,
 )
@@ -112,14 +109,13 @@ CONTRAST = Colours(
     warning_text="#ffff66",
     error="#440000",
     error_text="#ffb3b3",
-    good="#66ffcc",
     bad="#ffb380",
     dark=True,
 )
 
 
 class Theme(QObject):
-    """The theme in force; ``changed`` after colours or fonts changed."""
+    """Keeps the theme in force; ``changed`` follows a change of colours or fonts."""
 
     changed = Signal()
 
@@ -152,7 +148,7 @@ class Theme(QObject):
         return {"light": LIGHT, "dark": DARK, "contrast": CONTRAST}.get(wanted, LIGHT)
 
     def font(self, size: float = 13.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
-        """The one family, in pixels at 100 %, with figures of equal width."""
+        """The font of the program, in pixels at 100 %, with figures of equal width."""
         font = QFont()
         font.setFamilies(self._families)
         font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))

@@ -1,4 +1,4 @@
-"""The first page: the sample, opening a file, recent files, what was lost in a crash."""
+"""The first page: a sample, files to open, recent files, and what a crash left behind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import elide
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
@@ -36,7 +36,7 @@ _TILES = (
 
 
 class _Mark(QWidget):
-    """The product in one picture: a chain of blocks in the toolchains' colours."""
+    """Draws the product's mark: a chain of blocks in the toolchains' colours."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

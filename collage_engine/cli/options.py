@@ -16,7 +16,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.report.numbers import instance_text
 
 MOST_ELEMENTS = 2**40
+"""Elements of an input, at most; chosen: terabytes, more than any machine has."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+"""Seconds in a unit of time."""
 
 
 def duration(text: str) -> float:
@@ -50,6 +52,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def positive(text: str) -> int:
+    """Read a positive whole number."""
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
     return int(text)
@@ -73,6 +76,7 @@ def licences(text: str) -> tuple[str, ...]:
 
 
 def positive_number(text: str) -> float:
+    """Read a positive, finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -232,8 +236,11 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
 
 
 def _placement(path: str) -> dict[str, str]:
-    """``--placement FILE``: a JSON object ONNX node name → toolchain, or a document that
-    ``collage place --json`` printed."""
+    """Read ``--placement FILE``.
+
+    The file holds a JSON object ONNX node name → toolchain, or a document that
+    ``collage place --json`` printed.
+    """
     try:
         data = json.loads(Path(path).read_text())
     except OSError as error:

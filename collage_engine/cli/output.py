@@ -27,7 +27,8 @@ from collage_engine.report.numbers import (
 from collage_engine.session.document import Document
 
 MOST_EXPLAINED = 20
-"""Candidates of one node that ``explain`` lists; all of them with ``--json``."""
+"""Candidates of one node that ``explain`` lists, all of them with ``--json``; chosen: they fit on
+a screen."""
 
 
 def print_json(document: Any) -> None:
@@ -122,7 +123,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
     if not answer.candidates:
         return
     within = any(c.cost.in_place for c in answer.candidates)
-    numbers = ("cost", "20–80 %", *(("alone",) if within else ()), "regret")
+    numbers = ("cost", "20–80 %", *(("isolated",) if within else ()), "regret")
     made = Columns(
         "", "toolchain", "nodes", "operators", *numbers, right=numbers, cut=("nodes", "operators")
     )
@@ -146,21 +147,21 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             candidate_text(c),
             cost,
             spread_text(spread, c.cost.median_us),
-            *((_alone_text(c.cost),) if within else ()),
+            *((_isolated_text(c.cost),) if within else ()),
             time_text(answer.regrets.get(c.id)),
         )
     say()
     show(made.table)
     say(
-        "→ chosen   regret: what the best cover with it costs more   = a tie: repeats, or "
+        "→ chosen   regret: what the best placement with it costs more   = a tie: repeats, or "
         "measurements at another time, differ by more than that"
     )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
-        say("• what the run exported here: another cover was the fastest end to end")
+        say("• what the run exported here: another placement was the fastest end to end")
     if within:
         say(
-            "cost: within the model, seen in covers that were run, or predicted from these where "
-            "alone has a ~"
+            "cost: expected in this model, measured in placements that were run, or predicted from "
+            "these where the isolated cost has a ~"
         )
     left = len(answer.candidates) - len(shown)
     if left > 0:
@@ -171,7 +172,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             say(f"invalid: {what}: {c.cost.reason}")
 
 
-def _alone_text(cost: Cost) -> str:
+def _isolated_text(cost: Cost) -> str:
     if not cost.in_place:
         return ""
     return ("~" if cost.in_place == "predicted" else "") + time_text(cost.alone_us)
@@ -214,6 +215,7 @@ def print_changed_facts(before: Run, after: Run) -> None:
 
 
 def signed(us: float) -> str:
+    """A difference of times, with its sign: ``+1.2 µs``, ``−3 ms``."""
     return ("+" if us > 0 else "−") + time_text(abs(us))
 
 

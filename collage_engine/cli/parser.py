@@ -35,6 +35,7 @@ class HelpFormat(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30)
 
     def add_argument(self, action: argparse.Action) -> None:
+        """Add an argument to the help and note how wide its name is."""
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
             # argparse forgets that commands are indented once more than options.
@@ -142,8 +143,8 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         "--no-in-place",
         dest="in_place",
         action="store_false",
-        help="search on what candidates take alone; do not look into whole covers for what they "
-        "take there",
+        help="search on isolated costs; do not run whole placements to learn what candidates cost "
+        "in this model",
     )
     place.add_argument(
         "--refine",

@@ -13,7 +13,7 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.report.numbers import (
-    accuracy_words,
+    accuracy_sentences,
     against_text,
     counted,
     instance_text,
@@ -31,7 +31,7 @@ NARROW = 90
 
 def run_document(run: Run) -> dict[str, Any]:
     """A run as ``place --json`` prints it."""
-    data = msgspec.to_builtins(run)
+    data: dict[str, Any] = msgspec.to_builtins(run)
     for name in _NOT_PRINTED:
         data.pop(name, None)
     return data
@@ -115,7 +115,7 @@ def _print_estimate(placement: Placement) -> None:
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_words(run):
+    for sentence in accuracy_sentences(run):
         say(sentence)
 
 

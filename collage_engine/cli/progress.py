@@ -15,11 +15,12 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from collage_engine.drawing.words import STAGE_TITLES
+from collage_engine.drawing.formatting import STAGE_TITLES
 from collage_engine.records import event as ev
 
 
 def duration_text(seconds: float | None) -> str:
+    """``12 s left``, ``3 min left``; empty where the time is not known."""
     if seconds is None:
         return ""
     if seconds < 90:
@@ -59,6 +60,7 @@ class ProgressReport:
             self._bars.stop()
 
     def __call__(self, document: str, event: ev.Event) -> None:
+        """Show one event of a document."""
         if isinstance(event, ev.Stage):
             self._stage(event)
         elif isinstance(event, ev.Progress):

@@ -54,8 +54,11 @@ def as_text(table: Table, width: int) -> str:
 
 
 class Columns:
-    """A table without lines. Where the terminal is too narrow, the columns in ``cut`` lose the
-    end of their text to an ellipsis; the others keep theirs."""
+    """A table without lines.
+
+    Where the terminal is too narrow, the columns in ``cut`` lose the end of their text to an
+    ellipsis; the others keep theirs.
+    """
 
     def __init__(
         self, *titles: str, right: tuple[str, ...] = (), cut: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Graph layout and scene as plain data, shared by the desktop and the report's SVG. No Qt."""
+"""Lays out graphs and styles them as plain data, for the desktop and for reports; no Qt."""

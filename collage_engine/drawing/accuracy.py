@@ -1,32 +1,39 @@
-"""What a run's reduced precision cost in accuracy and won in time, in sentences."""
+"""Says what a run's reduced precision cost in accuracy and gained in time."""
 
 from __future__ import annotations
 
-from collage_engine.drawing.words import counted, significant, time_text
+from collage_engine.drawing.formatting import counted, significant, time_text
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import FLOAT32, short
 
 
-def accuracy_words(run: Run) -> list[str]:
-    """Sentences for people; none for a run that promised nothing."""
+def accuracy_sentences(run: Run) -> list[str]:
+    """Say what reduced precision cost and gained.
+
+    Args:
+        run: A run.
+
+    Returns:
+        Clauses without a final period; none for a run without a tolerance.
+    """
     about, placement = run.accuracy, run.placement
     if about is None or placement is None:
         return []
-    words = [_where(placement), _error(about)]
+    sentences = [_where(placement), _error(about)]
     first = about.tried[0] if about.tried else None
     if first is not None and (first.max_rel_error or 0.0) > about.tolerance:
-        words.append(
+        sentences.append(
             f"the fastest placement of all, estimated at {time_text(first.estimated_us)}, has an "
             f"error of {first.max_rel_error:.1e}, beyond the tolerance; "
             f"{counted(len(about.tried), 'placement')} were run for their error"
         )
-    words += _won(about, placement)
-    return words
+    sentences += _gain(about, placement)
+    return sentences
 
 
 def precision_text(precision: str, max_rel_error: float | None) -> str:
-    """``bf16, error 2.1e-03``: what a partition computes in, and its error by itself."""
+    """A partition's precision and the error of the partition by itself: ``bf16, error 2.1e-03``."""
     error = "" if max_rel_error is None else f", error {max_rel_error:.1e}"
     return f"{short(precision)}{error}"
 
@@ -56,7 +63,7 @@ def _error(about: Accuracy) -> str:
     )
 
 
-def _won(about: Accuracy, placement: Placement) -> list[str]:
+def _gain(about: Accuracy, placement: Placement) -> list[str]:
     ours, full = placement.measured_us, about.float32_us
     if ours is None or full is None or all(p.precision == FLOAT32 for p in placement.partitions):
         return []

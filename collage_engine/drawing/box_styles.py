@@ -10,6 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from collage_engine.drawing.formatting import (
+    counted,
+    gain_text,
+    node_shapes,
+    short_operator,
+    time_text,
+)
 from collage_engine.drawing.groups import DisplayBox
 from collage_engine.drawing.palette import (
     Pattern,
@@ -20,13 +27,6 @@ from collage_engine.drawing.palette import (
     toolchain_title,
 )
 from collage_engine.drawing.scene import Scene
-from collage_engine.drawing.words import (
-    counted,
-    gain_text,
-    node_shapes,
-    short_operator,
-    time_text,
-)
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition, Placement
 

@@ -25,7 +25,7 @@ _LANES = 8
 
 
 class LayoutRequest(msgspec.Struct, kw_only=True):
-    """What to lay out. ``edges`` may hold cycles, but no loops and no duplicates."""
+    """The graph to lay out; its edges may hold cycles, but no loops and no duplicates."""
 
     count: int
     edges: list[tuple[int, int]]
@@ -37,9 +37,10 @@ class LayoutRequest(msgspec.Struct, kw_only=True):
 
 
 class Layout(msgspec.Struct, kw_only=True):
-    """Top left corners of the boxes, and a polyline for every edge.
+    """Places of boxes and routes of edges.
 
-    An empty route is a jump: the edge is drawn as a stub at each end.
+    A place is the top left corner of a box; a route is a polyline. An empty route is a jump: the
+    edge is drawn as a stub at each end.
     """
 
     places: list[tuple[float, float]]
@@ -51,7 +52,7 @@ class Layout(msgspec.Struct, kw_only=True):
 
 
 def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
-    """First rank of every column: near equal shares, at the boundary that fewest edges cross."""
+    """The first rank of every column: near equal shares, where the fewest edges cross."""
     starts = [0]
     share = ranks / columns
     slack = max(1, int(share * 0.25))
@@ -173,7 +174,7 @@ def picture(
 def _routes(
     edges, placed, short, spot, column_of, spans, offset, across, half, deep, along, starts, total
 ):
-    """Polylines (across, along) of all edges, in their order; empty for jumps."""
+    """The polylines (across, along) of all edges, in their order; empty for jumps."""
     led: dict[int, list[tuple[int, int]]] = {}
     for a, b in edges:
         if (a, b) in short:

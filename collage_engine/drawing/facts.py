@@ -1,11 +1,11 @@
-"""What is to be known of a run beside its times, one short line each, for tables."""
+"""Tells of a run what its times do not say, one short line each, for tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collage_engine.drawing.words import (
+from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
     duration_text,
@@ -33,7 +33,7 @@ class Fact:
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """Limits and pins with their prices, accuracy, memory, formats, tuning, candidates."""
+    """The facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
     found = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.memory is not None:
         found += _memory(run.memory)
@@ -45,7 +45,7 @@ def run_facts(run: Run) -> list[Fact]:
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
-    """What became of the limits on what is deployed."""
+    """One fact for each limit on what is deployed: whether it holds, and its price."""
     return [
         Fact(
             "Limits",
@@ -58,7 +58,7 @@ def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
 
 
 def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
-    """What became of the pins."""
+    """One fact for each pin: whether it is honoured, and its price."""
     return [
         Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
         for each in pins
@@ -66,7 +66,7 @@ def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
 
 
 def placement_facts(placement: Placement) -> list[Fact]:
-    """Formats at partitions' borders, and what is converted."""
+    """The facts of a placement: formats at the borders of partitions, and conversions."""
     parts, found = placement.partitions, []
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
@@ -89,9 +89,14 @@ def placement_facts(placement: Placement) -> list[Fact]:
 def changed_facts(
     before: Sequence[Fact], after: Sequence[Fact]
 ) -> list[tuple[Fact, str | None, str | None]]:
-    """Facts of two runs side by side: (fact, value before, value after), the later one's order.
+    """Pair the facts of two runs, in the order of the later one.
 
-    None where a run has no such fact.
+    Args:
+        before: Facts of the earlier run.
+        after: Facts of the later run.
+
+    Returns:
+        (fact, value before, value after); a value is None where a run has no such fact.
     """
     old = {(fact.group, fact.name): fact for fact in before}
     new = {(fact.group, fact.name): fact for fact in after}

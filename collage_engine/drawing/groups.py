@@ -21,7 +21,7 @@ GroupKind = Literal["scope", "section", "partition"]
 
 @dataclass(frozen=True)
 class Group:
-    """Operators under one name. ``parent`` is the id of the group around it, if any."""
+    """Operators under one name; ``parent`` is the id of the group around it, if any."""
 
     id: str
     label: str
@@ -44,7 +44,7 @@ def _scope_path(name: str) -> tuple[str, ...]:
 
 
 def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
-    """Scopes of at least two operators, outer ones first; scopes with the same members merge."""
+    """Find the name scopes of at least two operators, outer ones first; equal ones are merged."""
     members: dict[tuple[str, ...], list[int]] = {}
     for at, call in enumerate(graph.calls):
         path = _scope_path(call.onnx_nodes[-1] if call.onnx_nodes else call.name)
@@ -69,7 +69,15 @@ def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
 
 
 def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Scopes that keep the first view small: with sections where the names do not help."""
+    """Add sections where the scopes alone would show too many boxes.
+
+    Args:
+        graph: The graph.
+        groups: Its name scopes.
+
+    Returns:
+        Groups that nest, and that leave at most ``FIRST_VIEW_LIMIT`` boxes at the top.
+    """
     found = list(groups)
     top = [g for g in found if g.parent is None]
     covered = {m for g in top for m in g.members}
@@ -100,7 +108,7 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
 
 
 def partition_groups(placement: Placement) -> tuple[Group, ...]:
-    """Each partition of a placement with more than one operator, as a group."""
+    """The partitions with more than one operator, as groups."""
     return tuple(
         Group(id=f"partition:{p.id}", label=p.id, kind="partition", members=p.nodes)
         for p in placement.partitions
@@ -110,7 +118,7 @@ def partition_groups(placement: Placement) -> tuple[Group, ...]:
 
 @dataclass(frozen=True)
 class DisplayBox:
-    """What is drawn as one box: an operator, a collapsed group, a graph input or output."""
+    """One box: an operator, a collapsed group, an input or an output of the graph."""
 
     kind: Literal["operator", "group", "input", "output"]
     members: tuple[int, ...]
@@ -133,7 +141,13 @@ class DisplayGraph:
 def display_graph(
     graph: OperatorGraph, groups: Mapping[str, Group], collapsed: Iterable[str]
 ) -> DisplayGraph:
-    """The graph with the ``collapsed`` groups drawn as one box each, the outermost winning."""
+    """The graph with some groups drawn as one box each.
+
+    Args:
+        graph: The graph.
+        groups: Every group by its id.
+        collapsed: Ids of the groups to draw as one box; of nested ones the outermost counts.
+    """
     box_of = [-1] * graph.items
     boxes: list[DisplayBox] = []
     chosen = sorted((groups[g] for g in collapsed if g in groups), key=lambda g: -len(g.members))
@@ -162,7 +176,7 @@ def display_graph(
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
-    """Which groups are collapsed when a model is first shown: none unless it is large."""
+    """The ids of the groups that are collapsed when a model is first shown; none if it is small."""
     if graph.count <= FIRST_VIEW_LIMIT:
         return frozenset()
     found = list(groups)

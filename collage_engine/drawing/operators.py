@@ -1,8 +1,7 @@
-"""The graph of operator calls, as people look at it.
+"""The graph of operator calls, without what lies between them.
 
-Constants, tuples and projections are glue: an edge leads from call to call through them.
-Graph inputs that are used and graph outputs are items of their own, so that a picture has a
-beginning and an end.
+Edges lead from call to call through constants, tuples and projections. Graph inputs that are used
+and graph outputs are items of their own, so that a picture has a beginning and an end.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.drawing.words import short_operator
+from collage_engine.drawing.formatting import short_operator
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
 
@@ -19,7 +18,7 @@ _OPERATORS_NAMED = 4
 
 @dataclass(frozen=True)
 class OperatorGraph:
-    """Items: operators 0…count−1 (operator numbers), then used inputs, then outputs."""
+    """Operators 0…count−1 (operator numbers), then used inputs, then outputs, and their edges."""
 
     calls: tuple[Node, ...]
     inputs: tuple[Node, ...]
@@ -42,7 +41,7 @@ class OperatorGraph:
         return len(self.calls) + len(self.inputs) + len(self.outputs)
 
     def name(self, item: int) -> str:
-        """What an item goes by in the user's file."""
+        """The name of an item in the user's file."""
         if item < self.count:
             call = self.calls[item]
             return call.name or f"{call.op}#{item}"
@@ -52,7 +51,7 @@ class OperatorGraph:
         return self.outputs[item - len(self.inputs)]
 
     def label(self, operators: Sequence[int]) -> str:
-        """What a partition does, in a few words: ``conv2d+add+relu``, ``divide+… (23)``."""
+        """The operators of a partition in short: ``conv2d+add+relu``, ``divide+… (23)``."""
         names = [short_operator(self.calls[n].op) for n in operators if n < self.count]
         more = f"… ({len(names)})" if len(names) > _OPERATORS_NAMED else ""
         return "+".join(names[:_OPERATORS_NAMED]) + more
@@ -67,7 +66,7 @@ class OperatorGraph:
 
 
 def operator_graph(graph: GraphRecord) -> OperatorGraph:
-    """The operators of a dataflow graph, with its glue seen through."""
+    """Reduce a dataflow graph to its operator calls."""
     nodes = graph.nodes
     calls = tuple(node for node in nodes if node.form == "call")
     number = {node.index: at for at, node in enumerate(calls)}

@@ -91,7 +91,15 @@ def scene(
     layout: Layout,
     orientation: str = "vertical",
 ) -> Scene:
-    """The scene of a laid out display graph; edges without a route become jumps."""
+    """Combine a display graph with its layout.
+
+    Args:
+        graph: The operators.
+        groups: Every group by its id.
+        display: The boxes and their edges.
+        layout: Their places and routes; edges without a route become jumps.
+        orientation: ``vertical`` or ``horizontal``.
+    """
     out: dict[int, list[int]] = {}
     into: dict[int, list[int]] = {}
     for (a, b), route in zip(display.edges, layout.routes, strict=True):
@@ -110,7 +118,7 @@ def scene(
 
 
 def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
-    """The partitions of a placement in a scene; those inside one collapsed box have one box."""
+    """The partitions of a placement in a scene; one inside a collapsed box has that box only."""
     if placement is None:
         return ()
     owner: dict[int, int] = {}

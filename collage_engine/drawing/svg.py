@@ -1,11 +1,11 @@
-"""A scene as an SVG picture: self-contained, no scripts, text stays text."""
+"""Writes a scene as an SVG picture that is self-contained and keeps text as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from collage_engine.drawing import words
+from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import Outline, Scene, bridge, outlines, placement_scene
@@ -56,7 +56,16 @@ def render(
     title: str = "",
     dark: bool = False,
 ) -> str:
-    """The picture as one SVG document. Every box carries a ``<title>`` with its full name."""
+    """Write a scene as one SVG document; every box carries a ``<title>`` with its full name.
+
+    Args:
+        shown: The boxes and edges.
+        styles: How each box is drawn.
+        legend: What the colours mean.
+        parts: The partitions to tint.
+        title: A heading.
+        dark: Whether the background is dark.
+    """
     ink = _DARK if dark else _LIGHT
     head = 34.0 + (30.0 if legend else 0.0)
     width = max(shown.width + 2 * _MARGIN, 480.0)
@@ -120,7 +129,7 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
 def _tint(
     shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
 ) -> str:
-    """A partition as a soft blob: its boxes grown a little, joined along its inner edges."""
+    """A partition's tint: its boxes grown a little, joined along its inner edges."""
     colour = styles[part.boxes[0]].colour
     fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
@@ -194,9 +203,9 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     limit = 20 if not style.value else 12
     out.append(
         f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
-        f'fill="{text}">{escape(words.elide(style.title, limit))}</text>'
+        f'fill="{text}">{escape(formatting.elide(style.title, limit))}</text>'
         f'<text x="{left:.1f}" y="{y + 36:.1f}" font-size="11" fill="{quiet}">'
-        f"{escape(words.elide(style.detail, 22))}</text>"
+        f"{escape(formatting.elide(style.detail, 22))}</text>"
     )
     if style.value:
         out.append(
@@ -238,7 +247,16 @@ def placement_svg(
     orientation: str = "vertical",
     dark: bool = False,
 ) -> str:
-    """Graph and placement as SVG in one call, for reports and exports."""
+    """Draw a graph and a placement as SVG in one call, for reports.
+
+    Args:
+        graph: The graph.
+        placement: The placement; without one the boxes are grey.
+        title: A heading.
+        estimated: Whether the placement is only estimated; its boxes are dashed then.
+        orientation: ``vertical`` or ``horizontal``.
+        dark: Whether the background is dark.
+    """
     shown = placement_scene(graph, placement, orientation)
     styles, legend = style_boxes(
         shown, "toolchain", ColouringData(placement=placement, estimated=estimated)

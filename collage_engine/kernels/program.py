@@ -6,8 +6,7 @@ not transform those loops: it reads the blocks here and writes a loop nest of it
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -24,9 +23,7 @@ from collage_engine.kernels.expressions import (
     rewrite,
     substitute,
 )
-
-NOTE = "collage"
-"""Block annotation in which a legalisation describes its anchor, as JSON."""
+from collage_engine.kernels.note import Note, read_note
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,8 @@ class Stage:
     combiner: str | None = None
     """sum, max, min or prod of a reduction; None of a plain stage."""
     init: Expr | None = None
-    note: dict[str, Any] = field(default_factory=dict)
+    note: Note | None = None
+    """The decision by which the stage is to be written, when it is an anchor."""
 
     @property
     def is_reduction(self) -> bool:
@@ -159,9 +157,7 @@ def _stage(statement: Any) -> Stage:
     stage_extents = tuple(size[a] for a in axes)
     if stage_extents != shape_of(write.buffer):
         raise NotUnderstood("a block that writes a part of its buffer")
-    note: dict[str, Any] = {}
-    if NOTE in block.annotations:
-        note = json.loads(str(block.annotations[NOTE]))
+    note = read_note(block.annotations)
     if block.init is None:
         if reduced or any(v.source.same_as(write.buffer) for v in loads(value)):
             raise NotUnderstood("a block that reads what it writes")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from tvm import relax, te
 from tvm.ir import Call, Expr, GenericConst
-
-from collage_engine.kernels.program import NOTE
 
 ANCHOR = {"op_pattern": 4}
 """PrimFunc attribute: out-elementwise-fusable, whatever the analysis of its blocks would say."""
@@ -35,11 +32,6 @@ def dtype_of(e: Expr) -> str:
 def constant_of(e: Expr) -> np.ndarray | None:
     """The array of a constant; None for other expressions."""
     return e.value.numpy() if isinstance(e, GenericConst) else None
-
-
-def note(**values: Any) -> dict[str, str]:
-    """Block annotation that tells the schedules what the block is."""
-    return {NOTE: json.dumps(values, sort_keys=True)}
 
 
 FLOATS = ("float32", "float16")

@@ -1,9 +1,9 @@
-"""From a fused PrimFunc to a scheduled one: which schedule, with which fall-backs."""
+"""From a fused PrimFunc to a scheduled one: which rule writes it, with which fall-backs."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,36 +11,32 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from collage_engine.kernels.choices import has_traces, trace_for
-from collage_engine.kernels.cpu.convolution import writer as conv
-from collage_engine.kernels.cpu.dots import bfloat16
-from collage_engine.kernels.cpu.dots import int8 as quantized
-from collage_engine.kernels.cpu.matmul import writer as matmul
-from collage_engine.kernels.cpu.pointwise.writer import Context
-from collage_engine.kernels.cpu.reductions import row_chains as rows
+from collage_engine.kernels.cpu.writing.context import Context
+from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood
+from collage_engine.kernels.note import decision_of
 from collage_engine.kernels.program import Program, Stage, inline, read_program
+from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import Cpu
 
 SCHEDULE = "collage.schedule"
-"""PrimFunc attribute: which schedule wrote it."""
+"""PrimFunc attribute: the name of the rule that wrote it, or ``UNSCHEDULED``."""
 REASON = "collage.reason"
-"""PrimFunc attribute: why a better schedule was not used."""
+"""PrimFunc attribute: why a more specific rule was not used."""
+UNSCHEDULED = "plain"
+"""The schedule of a kernel that no rule could write: TVM's plain loops, tens of times slower."""
+TRACED = "metaschedule"
+"""The schedule of a kernel that follows a MetaSchedule trace."""
 
-Writer = Callable[[Program, Stage, Context], Any]
-FAMILIES: dict[str, Writer] = {
-    "conv": conv.write,
-    "matmul": matmul.write,
-    "quantized": quantized.write,
-    "bfloat16": bfloat16.write,
-}
+CYCLES_PER_STORE = 1.6
+"""Cycles of one thread for a result of a plain stage. Chosen: eight bytes read and written at the
+five bytes a cycle that one core moves from and to memory at least."""
+WAKING_CYCLES = 80_000
+"""Cycles of work from which other threads are woken for a kernel. Chosen: 25 µs at 3.2 GHz, what
+the operating system takes to wake a sleeping thread, which hardly depends on the processor; threads
+sleep where they must not spin, as in a placement that mixes toolchains."""
 
-
-MACS_PER_US = 50_000
-POINTS_PER_US = 2_000
-"""What one thread does in a microsecond, roughly: multiply-adds of an anchor, other results."""
-WAKING_US = 25.0
-"""Waking the other threads takes about this where they must not spin, as in a placement that
-mixes toolchains: kernels below it are left to the calling thread."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,12 @@ class Kernel:
     """What it was scheduled from: the same computation, slow and beyond doubt."""
     schedule: str
     reason: str = ""
-    """Why a better schedule was not used, when one was tried."""
+    """Why a more specific rule was not used, when one was tried."""
+
+    @property
+    def unscheduled(self) -> bool:
+        """Whether no rule could write it, so that TVM's plain loops run."""
+        return self.schedule == UNSCHEDULED
 
 
 _kernels: dict[tuple[int, Cpu], Kernel] = {}
@@ -87,43 +88,65 @@ def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:
         return None
     from collage_engine.kernels.tuning.metaschedule import by_trace
 
-    return _kernel(function, by_trace(function, trace), "metaschedule", whole=True)
+    return _kernel(function, by_trace(function, trace), TRACED, whole=True)
 
 
-def worth_sharing(program: Program) -> bool:
-    """Whether a kernel takes long enough on one thread for others to be woken."""
-    took = 0.0
+def worth_sharing(program: Program, cpu: Cpu) -> bool:
+    """Whether a kernel takes long enough on one thread for others to be woken.
+
+    A written kernel is taken to start one multiply-add of vectors in a cycle: all that a processor
+    with halved vectors can, and about what kernels reach where two could start.
+    """
+    lanes = cpu.lanes("float32")
+    cycles = 0.0
     for stage in program.stages:
         points = math.prod(stage.extents) * math.prod(stage.reduce_extents)
-        took += points / (MACS_PER_US if stage.note else POINTS_PER_US)
-    return took >= WAKING_US
+        cycles += points / lanes if stage.note else points * CYCLES_PER_STORE
+    return cycles >= WAKING_CYCLES
 
 
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
-    """Tries the anchor's own schedule, then rows and loops, then leaves the plain loops."""
+    """Writes a kernel by the rule that its note names, else by one for whole programs.
+
+    Only ``NotUnderstood`` makes a rule give way to a more general one, and at last to TVM's plain
+    loops; any other error is a defect and is raised.
+    """
     try:
         program = inline(read_program(function))
     except NotUnderstood as error:
-        return _kernel(function, None, "plain", str(error))
+        return _unscheduled(function, str(error))
     reason = ""
-    threads = worth_sharing(program)
-    anchors = [s for s in program.stages if s.note]
+    anchors = [stage for stage in program.stages if stage.note]
     if len(anchors) == 1:
-        family = anchors[0].note["family"]
-        name = " ".join([family, *([anchors[0].note["way"]] if "way" in anchors[0].note else [])])
-        context = Context(cpu, threads=threads, plan=anchors[0].note.get("plan", {}))
         try:
-            body = FAMILIES[family](program, anchors[0], context)
-            return _kernel(function, context.kernel(body), name)
+            return _anchored(function, program, anchors[0], cpu)
         except NotUnderstood as error:
-            reason = f"{name}: {error}"
-    context = Context(cpu, threads=threads)
+            assert anchors[0].note is not None
+            reason = f"{anchors[0].note.rule}: {error}"
+    context = Context(cpu, threads=worth_sharing(program, cpu))
+    decision = RULES.default(program, cpu)
+    if decision is None:
+        return _unscheduled(function, f"{reason}; no rule matches".lstrip("; "))
     try:
-        body = rows.write_program(program, context)
+        body = decision.write(context)
     except NotUnderstood as error:
-        return _kernel(function, None, "plain", f"{reason}; {error}".lstrip("; "))
-    name = "rows" if any(s.is_reduction for s in program.stages) else "pointwise"
-    return _kernel(function, context.kernel(body), name, reason)
+        return _unscheduled(function, f"{reason}; {error}".lstrip("; "))
+    return _kernel(function, context.kernel(body), decision.rule.name, reason)
+
+
+def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu) -> Kernel:
+    """The kernel by the decision that the anchor's note holds."""
+    assert anchor.note is not None
+    decision = decision_of(anchor.note, RULES.rule(anchor.note.rule))
+    context = Context(cpu, threads=worth_sharing(program, cpu))
+    body = surround(program, anchor, context, decision.write)
+    return _kernel(function, context.kernel(body), decision.rule.name)
+
+
+def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
+    """TVM's plain loops, said so: they are tens of times slower than a written kernel."""
+    _log.info("a kernel of %d parameters runs unscheduled: %s", len(function.params), reason)
+    return _kernel(function, None, UNSCHEDULED, reason)
 
 
 def _kernel(
@@ -131,7 +154,12 @@ def _kernel(
 ) -> Kernel:
     """A PrimFunc of the plain one's parameters with this body; without one, its own loops.
 
-    ``whole``: the body is a PrimFunc that is complete.
+    Args:
+        plain: The unscheduled function.
+        body: The loops, or nothing.
+        name: The schedule's name.
+        reason: Why a more specific rule was not used.
+        whole: Whether the body is a PrimFunc that is complete.
     """
     attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, SCHEDULE: name}
     if reason:

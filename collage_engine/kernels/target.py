@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from collage_engine.machine.device import cache_bytes, processor
+from collage_engine.machine.peaks import runs_in_halves
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,6 @@ KNOWN_FEATURES = (
 )
 
 
-HALF_WIDE = ("znver4",)
-"""Processors (LLVM's names) whose 512-bit multiply-adds take both 256-bit units."""
-
-
 def _detected_features() -> set[str]:
     import tvm_ffi
 
@@ -110,23 +107,8 @@ def cpu(threads: int = 1) -> Cpu:
     arm = "aarch64" in str(codegen.llvm_get_system_triple())
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
-    l1, l2 = _cache_bytes(1, 32 << 10), _cache_bytes(2, 512 << 10)
+    l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 512 << 10)
     name = description.get("mcpu", "generic")
-    halves = wide and name in HALF_WIDE
+    known = processor()
+    halves = wide and runs_in_halves(known.model, frozenset(known.flags))
     return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)
-
-
-def _cache_bytes(level: int, default: int) -> int:
-    """Size of the data or unified cache at a level of core 0; the default where unknown."""
-    folder = Path("/sys/devices/system/cpu/cpu0/cache")
-    if not os.path.isdir(folder):
-        return default
-    for entry in sorted(folder.glob("index*")):
-        try:
-            kind = (entry / "type").read_text().strip()
-            if int((entry / "level").read_text()) == level and kind in ("Data", "Unified"):
-                text = (entry / "size").read_text().strip()
-                return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
-        except (OSError, ValueError):
-            continue
-    return default

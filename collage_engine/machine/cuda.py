@@ -24,12 +24,16 @@ DEFAULT_ARCHITECTURE = "sm_90a"
 """What is compiled for where no device says otherwise."""
 
 PROBE_SECONDS = 60.0
+"""Seconds that the driver may take to answer; chosen: it may have to load a kernel module."""
 
 SHARED_BYTES = 48 << 10
-"""Shared memory a block has without asking for more, on every architecture."""
+"""Bytes of shared memory that a block has without asking for more, on every architecture (the
+same guide)."""
 THREADS = 1024
+"""Threads of a block, at most, on every architecture (CUDA C++ Programming Guide, table of
+compute capabilities)."""
 REGISTERS = 65536
-"""Of a block."""
+"""32-bit registers of a block, at most (the same table)."""
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 

@@ -19,6 +19,7 @@ from collage_engine.machine.cuda_runtime import SUCCESS, CudaRuntime
 from collage_engine.records.errors import MeasureError
 
 THREADS = 256
+"""Threads of a block of the speed probe; chosen."""
 STEPS = 20_000
 """Dependent multiply-adds of a thread: some 50 µs on a device at its usual clocks."""
 

@@ -29,7 +29,9 @@ EMULATED = 3
 CACHE_BYTES = 128
 """Of a multiprocessor in a cycle, from the nearest cache: more than any farther one gives."""
 CLOCK_MARGIN = 1.05
+"""Factor above the clock that the driver states, for boosts beyond it; chosen."""
 MEMORY_MARGIN = 1.1
+"""Factor above the bandwidth that clock and bus width give; chosen."""
 
 
 def device_peaks(device: CudaDevice) -> Peaks | None:
@@ -60,6 +62,9 @@ def device_peaks(device: CudaDevice) -> Peaks | None:
 
 
 def _kept(device: CudaDevice) -> int:
-    """Bytes that may stay on the chip from one run to the next: the last-level cache, and what the
-    multiprocessors hold themselves (256 KiB of cache and as much of registers)."""
+    """Bytes that may stay on the chip from one run to the next.
+
+    These are the last-level cache, and what the multiprocessors hold themselves (256 KiB of cache
+    and as much of registers).
+    """
     return device.l2_bytes + device.multiprocessors * (512 << 10)

@@ -17,6 +17,7 @@ from collage_engine.records.reasons import short_reason
 SUCCESS = 0
 NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL = 1
+"""Values of cudaError_t, of cudaStreamNonBlocking and of cudaStreamCaptureMode."""
 FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 719})
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
@@ -48,6 +49,7 @@ class CudaRuntime:
         raise MeasureError(text)
 
     def text(self, status: int) -> str:
+        """What the runtime calls a status."""
         describe = self.library.cudaGetErrorString
         describe.restype = ctypes.c_char_p
         found = describe(status)
@@ -63,14 +65,17 @@ class CudaRuntime:
         return handle
 
     def stream(self) -> ctypes.c_void_p:
+        """A new stream that does not wait for the default one."""
         call = self.library.cudaStreamCreateWithFlags
         return self._handle(call, "creating a stream", ctypes.c_uint(NON_BLOCKING))
 
     def event(self) -> ctypes.c_void_p:
+        """A new event that takes times."""
         call = self.library.cudaEventCreateWithFlags
         return self._handle(call, "creating an event", ctypes.c_uint(0))
 
     def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        """Have the event happen when the stream comes to it."""
         self.check(self.library.cudaEventRecord(event, stream), "recording an event")
 
     def seconds_between(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
@@ -111,7 +116,9 @@ class CudaRuntime:
             self.library.cudaGraphDestroy(graph)
 
     def launch(self, graph: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        """Run a graph on a stream; it returns before the graph is done."""
         self.check(self.library.cudaGraphLaunch(graph, stream), "launching a graph")
 
     def destroy_graph(self, graph: ctypes.c_void_p) -> None:
+        """Free a graph."""
         self.library.cudaGraphExecDestroy(graph)

@@ -12,11 +12,11 @@ from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.records.errors import MeasureError
 
 GRAPH_S = 0.001
-"""A graph holds as many calls as last about this long: launching it then costs nothing."""
+"""Seconds that the calls of a graph last together; chosen: launching it takes microseconds."""
 MOST_CALLS = 64
-"""Of one graph."""
+"""Calls in one graph, at most; chosen: a graph of more takes longer to make than to run."""
 WARM_S = 0.005
-"""Before the first timing: clocks rise when work comes."""
+"""Seconds of work before the first timing, because clocks rise when work comes; chosen."""
 
 
 class DeviceTimer:
@@ -29,9 +29,14 @@ class DeviceTimer:
         use_stream: Callable[[ctypes.c_void_p], Any],
         guard: Guard | None = None,
     ) -> None:
-        """``calls`` do the same work with different copies of the weights, in turns;
-        ``use_stream`` makes a stream the current one for as long as its context lasts; ``guard``
-        has samples taken again while the device's clocks drift."""
+        """Capture the calls in a graph, or note why they cannot be captured.
+
+        Args:
+            calls: They do the same work with different copies of the weights, in turns.
+            cuda: The runtime.
+            use_stream: Makes a stream the current one for as long as its context lasts.
+            guard: Has samples taken again while the device's clocks drift.
+        """
         self._guard = guard
         self._calls = calls
         self._cuda = cuda
@@ -56,6 +61,7 @@ class DeviceTimer:
             cuda.synchronize()
 
     def close(self) -> None:
+        """Free the graph."""
         if self._graph is not None:
             self._cuda.destroy_graph(self._graph)
             self._graph = None

@@ -149,7 +149,7 @@ def target_text(target: dict[str, Any] | None = None) -> str:
 
 
 BUSY_SHARE = 0.15
-"""Others' share of our processors from which timings suffer."""
+"""Share of our processors that others use, from which on timings suffer; chosen."""
 
 
 def busy(window_s: float = 0.3) -> str | None:

@@ -41,7 +41,9 @@ the fingerprint is appended."""
 CLOCK_MARGIN = 1.05
 """Above the fastest of many windows: a clock does not rise by more from one moment to the next."""
 FAR_MARGIN = 1.5
+"""Factor above the measured bandwidth of memory, where neighbours take a share; chosen."""
 WINDOWS = 25
+"""Windows in which a rate is measured, of which the fastest counts; chosen."""
 
 PIPES = {
     # Floating-point operations per cycle of one core by the best instruction set it has; each
@@ -130,8 +132,11 @@ def per_cycle(dtype: str, flags: frozenset[str], halves: bool = False) -> int:
 
 
 def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
-    """Whether a processor has AVX-512 on 256-bit pipes: Zen 4, which is AMD's family 25 (Software
-    Optimization Guide for the AMD Zen 4 Microarchitecture, 2.11: floating-point unit)."""
+    """Whether a processor has AVX-512 on 256-bit pipes.
+
+    That is Zen 4, AMD's family 25 (Software Optimization Guide for the AMD Zen 4 Microarchitecture,
+    2.11: floating-point unit).
+    """
     return "avx512f" in flags and "AuthenticAMD 25 " in model
 
 

@@ -58,6 +58,7 @@ def private_bytes(pid: int) -> int:
 
 
 def kill(pid: int) -> None:
+    """End a process at once; one that is gone, or not ours, is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
@@ -77,6 +78,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def signal_name(number: int) -> str:
+    """``SIGSEGV``, or ``signal 34`` where a signal has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -19,7 +19,7 @@ from collage_engine.records.locks import HeldLock
 PREFIX = "collage-scratch-"
 LOCK = "owner.lock"
 YOUNG_S = 60.0
-"""A folder this young may not have been locked yet."""
+"""Seconds after its creation in which a folder may not have been locked yet; chosen."""
 
 
 class Scratch:
@@ -42,6 +42,7 @@ class Scratch:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
+        """Remove the folder with all that is in it."""
         with self._changing:
             shutil.rmtree(self._root, ignore_errors=True)
             self._lock.release()

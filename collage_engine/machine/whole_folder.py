@@ -21,9 +21,16 @@ _NOT_FROM_OUTSIDE = {errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES, errno.
 
 
 def write_whole(place: Path, fill: Callable[[Path], None], last: str) -> None:
-    """Have ``fill`` fill a new folder and put it at ``place``, whatever is there. Raises OSError;
-    then what was there is still there. ``last``: the entry without which the folder counts for
-    nothing; it arrives after all others."""
+    """Have ``fill`` fill a new folder and put it at ``place``, whatever is there.
+
+    Args:
+        place: The folder's final name.
+        fill: Writes the content into the empty folder that it is given.
+        last: The entry without which the folder counts for nothing; it arrives after all others.
+
+    Raises:
+        OSError: It cannot be written; what was at ``place`` is still there.
+    """
     place = real(place)
     if place.exists() and only_inside(place):
         _write(place, place, fill, last)

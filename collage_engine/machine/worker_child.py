@@ -33,6 +33,7 @@ from collage_engine.machine.processes import kill, kill_descendants
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+"""Options of Linux's prctl (include/uapi/linux/prctl.h)."""
 
 HEADER = struct.Struct("<Q")
 
@@ -126,6 +127,7 @@ def read_message(stream: BinaryIO) -> Any:
 
 
 def pack_message(message: Any) -> bytes:
+    """A message as bytes, its size before it."""
     body = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(body)) + body
 
@@ -156,8 +158,11 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _tell_crashes() -> None:
-    """Python's stack to standard error when a library crashes. Anew for every request: libraries
-    (TVM's among them) put handlers of their own in its place when they are loaded."""
+    """Have Python's stack written to standard error when a library crashes.
+
+    This is asked anew for every request: libraries (TVM's among them) put handlers of their own in
+    its place when they are loaded.
+    """
     faulthandler.disable()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # no standard error
         faulthandler.enable()

@@ -25,6 +25,8 @@ class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The best placement at the stored costs, and how good that answer is."""
+
     placement: Placement | None
     """Estimated, not confirmed."""
     infeasible: dict[str, Any] | None = None
@@ -46,6 +48,8 @@ class NotOffered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a node runs where it does."""
+
     words: tuple[str, ...]
     """Sentences, the decisive one first."""
     candidates: tuple[CandidateRecord, ...] = ()
@@ -58,6 +62,8 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """The distribution of a weight's values."""
+
     name: str
     shape: tuple[int, ...]
     dtype: str
@@ -72,6 +78,8 @@ class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a candidate was compiled to, or what the weights of a node hold."""
+
     relax: str | None = None
     tir: str | None = None
     source: str | None = None

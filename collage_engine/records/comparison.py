@@ -8,6 +8,8 @@ import msgspec
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one operator between two runs."""
+
     node: int
     change: Literal["same", "moved", "regrouped"]
     before: str | None
@@ -16,6 +18,8 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runs side by side; differences are those of ``b`` less those of ``a``."""
+
     a: str
     b: str
     measured_us: tuple[float | None, float | None]

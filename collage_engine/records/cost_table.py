@@ -112,14 +112,9 @@ def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[Candid
 
 def table_of(records: Sequence[CandidateRecord]) -> CostTable:
     """The costs that rows of a document hold."""
-    within = {
-        r.id: InModelCost(r.cost.median_us, r.cost.alone_us, r.cost.in_place)
-        for r in records
-        if r.cost.in_place and r.cost.alone_us and r.cost.median_us is not None
-    }
     return CostTable(
         isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
-        in_model=within,
+        in_model=in_model_costs(records),
         certified_bound_us={
             r.id: r.lower_bound_us for r in records if r.lower_bound_us is not None
         },
@@ -127,6 +122,15 @@ def table_of(records: Sequence[CandidateRecord]) -> CostTable:
             r.id: r.assumed_bound_us for r in records if r.assumed_bound_us is not None
         },
     )
+
+
+def in_model_costs(records: Iterable[CandidateRecord]) -> dict[str, InModelCost]:
+    """The costs within the model that rows of a document hold, by candidate id."""
+    return {
+        r.id: InModelCost(r.cost.median_us, r.cost.alone_us, r.cost.in_place)
+        for r in records
+        if r.cost.in_place and r.cost.alone_us and r.cost.median_us is not None
+    }
 
 
 def candidate_of(record: CandidateRecord) -> Candidate:

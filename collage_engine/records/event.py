@@ -57,6 +57,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+    """A sentence for the user: a remark, a warning or an error."""
+
     level: Literal["info", "warning", "error"] = "info"
     text: str
 

@@ -29,7 +29,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
     Example:
         >>> with atomic_file("report.csv") as new:
-        ...     new.write_text("toolchain,median_us\\n")
+        ...     new.write_text("toolchain,median_us")
     """
     path = Path(path)
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")

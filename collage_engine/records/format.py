@@ -48,6 +48,7 @@ def stored_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 def stored_type(kind: TensorType, name: str) -> TensorType:
+    """The type of a tensor as it lies in memory in a format."""
     return kind if name == PLAIN else TensorType(stored_shape(kind.shape, name), kind.dtype)
 
 
@@ -55,8 +56,10 @@ CONVERSION = "format:"
 
 
 def conversion_constant(kind: TensorType, source: str, target: str) -> str:
-    """Name of the machine constant that says what a conversion takes:
-    ``format:plain:nhwc:float32:1x64x56x56``, in microseconds."""
+    """Name of the machine constant that says what a conversion takes, in microseconds.
+
+    It reads ``format:plain:nhwc:float32:1x64x56x56``.
+    """
     shape = "x".join(map(str, kind.shape))
     return f"{CONVERSION}{source}:{target}:{kind.dtype}:{shape}"
 

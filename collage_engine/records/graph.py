@@ -38,6 +38,7 @@ class TensorType(msgspec.Struct, frozen=True):
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         n = 1
         for extent in self.shape:
             n *= extent
@@ -45,6 +46,7 @@ class TensorType(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
+        """Size in memory, in bytes."""
         size = {
             "bool": 1,
             "int8": 1,
@@ -96,6 +98,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def type(self) -> TensorType:
+        """The type of a node's only value."""
         return self.types[0]
 
 

@@ -96,4 +96,5 @@ def is_reduced(instance: ToolchainInstance) -> bool:
 
 
 def short(precision: str) -> str:
+    """The name that users write: ``bf16`` for ``bfloat16``."""
     return SHORT.get(precision, precision)

@@ -43,6 +43,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return (self.toolchain, self.library) if self.library else (self.toolchain,)
 
     def option(self, name: str, default: str = "") -> str:
+        """The value of one key of the configuration."""
         return dict(self.config).get(name, default)
 
 

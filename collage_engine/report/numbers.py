@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.accuracy import accuracy_words
-from collage_engine.drawing.words import (
+from collage_engine.drawing.accuracy import accuracy_sentences
+from collage_engine.drawing.formatting import (
     MINUS,
     bytes_text,
     counted,
@@ -13,7 +13,7 @@ from collage_engine.drawing.words import (
 )
 
 __all__ = [
-    "accuracy_words",
+    "accuracy_sentences",
     "against_text",
     "bytes_text",
     "counted",
@@ -46,6 +46,6 @@ def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str
 
 
 def instance_text(toolchain: str, config: dict[str, str]) -> str:
-    """``onnxruntime[level=basic]``"""
+    """A toolchain with its configuration: ``onnxruntime[level=basic]``."""
     inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
     return f"{toolchain}[{inside}]" if inside else toolchain

@@ -23,6 +23,7 @@ MOST_SLOWER = 0.01
 MOST_SLOWER_UPPER = 0.03
 """And the upper end of its 95 % interval."""
 CLEARLY_FASTER = 0.05
+"""Relative gain from which a placement is called faster; chosen."""
 
 
 class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
     """Why it has no time, or takes no part in the verdict."""
     same_module: bool = False
     """It is the very module that ours is, byte for byte: its distance from ours is the noise
-    between two processes, no rival."""
+    between two processes, and no comparison."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +84,18 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     toolchains: dict[str, int] = {}
     """Partitions of our placement by toolchain."""
     winner: str = ""
-    """Whose cover was exported: ``collage``, or the baseline's name."""
+    """Whose placement was exported: ``collage``, or the baseline's name."""
     samples: dict[str, list[tuple[float, float]]] = {}
     """Per runtime and round: wall and CPU µs of the median call; NaN is written as −1."""
 
     @property
     def key(self) -> tuple[str, int, str]:
+        """What identifies a measurement among the results: model, threads, precision."""
         return self.model, self.threads, self.precision
 
     @property
     def ours(self) -> PeerTime | None:
+        """The time of Collage's placement, where there is one."""
         return next((p for p in self.peers if p.name == OURS), None)
 
 

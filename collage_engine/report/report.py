@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.drawing.accuracy import accuracy_words, precision_text
+from collage_engine.drawing.accuracy import accuracy_sentences, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import UsageError
@@ -61,6 +61,7 @@ def render(
 
 
 def instance_name(part: Partition) -> str:
+    """The toolchain of a partition with its configuration."""
     return instance_text(part.toolchain, part.config)
 
 
@@ -182,7 +183,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": _headline(run),
-        "accuracy": accuracy_words(run),
+        "accuracy": accuracy_sentences(run),
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
@@ -287,7 +288,7 @@ def _headline(run: Run) -> str:
     placement = run.placement
     if placement is None or placement.measured_us is None:
         return "The placement was not measured end to end."
-    rivals = [
+    baselines = [
         base for base in run.baselines if base.measured_us is not None and base.name != run.winner
     ]
     if run.winner != "collage":
@@ -301,9 +302,9 @@ def _headline(run: Run) -> str:
             f"{run.winner} alone is right for this model: no mixed placement was faster than its "
             f"{time_text(placement.measured_us)}."
         )
-    if not rivals:
+    if not baselines:
         return f"The placement takes {time_text(placement.measured_us)}."
-    best = min(rivals, key=lambda base: base.measured_us or 0.0)
+    best = min(baselines, key=lambda base: base.measured_us or 0.0)
     assert best.measured_us is not None
     share = (best.measured_us / placement.measured_us - 1) * 100
     return (

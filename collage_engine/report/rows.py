@@ -32,8 +32,8 @@ class Row:
 def latency_rows(run: Run) -> list[Row]:
     """Fastest first, the chosen one before its equals, those without a time last.
 
-    A toolchain alone is timed as its users run it; where its artifact takes another time than
-    that, the artifact has a row of its own, which is the chosen one.
+    A whole-model baseline is timed as its users run it; where its artifact takes another time
+    than that, the artifact has a row of its own, which is the chosen one.
     """
     rows = []
     ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)

@@ -24,7 +24,7 @@ from collage_engine.run.memory import memory_use
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.search.problem import Answer
-from collage_engine.trials.accuracy import Kept
+from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.tolerance import accuracy_of
@@ -47,7 +47,7 @@ class DocumentInputs:
     """The covers that were confirmed, in the order of their contenders."""
     further_samples: tuple[Sample, ...]
     tolerance: float
-    kept: Kept | None
+    kept: KeptTolerance | None
     confirmation: Confirmation
     chosen: Placement
     artifact: str | None

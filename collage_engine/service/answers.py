@@ -1,10 +1,14 @@
-"""Requests that are answered from a document's own records, at once: no model file is read and
-nothing is compiled or measured. Each raises UsageError with the sentence to show."""
+"""Requests that are answered from a document's own records, at once.
+
+No model file is read and nothing is compiled or measured. Each raises UsageError with the sentence
+to show.
+"""
 
 from __future__ import annotations
 
 from collage_engine.planning.explain import explain_document
 from collage_engine.planning.problem import search_document
+from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
@@ -14,6 +18,7 @@ from collage_engine.session.compare import compare_runs
 
 
 def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
+    """The document's graph and pins."""
     return p.GraphAnswer(graph=opened.document.graph, pins=tuple(opened.document.pins))
 
 
@@ -37,8 +42,8 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     )
 
 
-def run_search(opened: OpenDocument, params: p.RunSearch) -> p.SearchAnswer:
-    """The best cover at the stored costs under the pins as they are now."""
+def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
+    """The best placement at the stored costs under the pins as they are now."""
     with opened.searching:
         now = opened.snapshot()
         if not now.candidates:
@@ -63,7 +68,8 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
     )
 
 
-def explain(opened: OpenDocument, params: p.Explain) -> p.ExplainAnswer:
+def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
+    """Why an operator runs where it does; UsageError where there is no such operator."""
     operators = opened.document.model.nodes
     if not 0 <= params.node < operators:
         raise UsageError(f"there is no node {params.node}: operators are 0…{operators - 1}")
@@ -76,6 +82,7 @@ def explain(opened: OpenDocument, params: p.Explain) -> p.ExplainAnswer:
 
 
 def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
+    """The document's runs, the oldest first."""
     return p.RunsAnswer(runs=tuple(opened.document.runs))
 
 
@@ -94,6 +101,7 @@ def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
 
 
 def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
+    """Two runs side by side."""
     return compare_runs(opened.run(params.a), opened.run(params.b))
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.planning.problem import search_document
+from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
 from collage_engine.records.event import Done, Event, Measured
@@ -89,6 +90,7 @@ class Engine:
     # -- engine and machine ------------------------------------------------------------
 
     def hello(self, params: p.Hello) -> p.HelloAnswer:
+        """Say which engine and machine this is; ProtocolError to a client of another version."""
         import platform
 
         from collage_engine.machine.device import device
@@ -103,6 +105,7 @@ class Engine:
         )
 
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:
+        """Probe every toolchain; ``anew`` does not trust what was found minutes ago."""
         from collage_engine.toolchains.registry import probe_all
 
         return p.Toolchains(toolchains=tuple(probe_all(anew=anew)))
@@ -110,6 +113,7 @@ class Engine:
     # -- documents ---------------------------------------------------------------------
 
     def model_open(self, params: p.ModelOpen) -> p.ModelAnswer:
+        """Import a model; UsageError or ModelError says what is wrong with it."""
         temporary = None
         if params.content is not None:
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
@@ -142,6 +146,7 @@ class Engine:
         return p.ModelAnswer(document=handle, model=document.model, read_only=read_only, note=note)
 
     def document(self, handle: str) -> OpenDocument:
+        """The open document of this handle; UsageError where there is none."""
         try:
             return self._documents[handle]
         except KeyError:
@@ -157,6 +162,7 @@ class Engine:
         return list(opened.document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
+        """Open a session's file, for reading only if it is of a newer version."""
         from collage_engine.toolchains.registry import described_by_name
 
         document, note = load_session(Path(params.path).expanduser())
@@ -164,6 +170,7 @@ class Engine:
         return self._admit(document, read_only=note is not None, note=note)
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
+        """Write a document to a session's file."""
         opened = self.document(params.document)
         with opened.lock:
             save_session(opened.document, Path(params.path).expanduser())
@@ -171,8 +178,10 @@ class Engine:
 
     # -- runs --------------------------------------------------------------------------
 
-    def run_preflight(self, params: p.RunStart) -> p.PreflightAnswer:
+    def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
+        """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
+        answer: PreflightAnswer
         answer, outcome = self._idle_client().job(
             "preflight", **opened.model_arguments(), settings=params.settings
         )
@@ -181,6 +190,7 @@ class Engine:
         return answer
 
     def run_start(self, params: p.RunStart) -> p.RunStarted:
+        """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
         name = "r" + uuid.uuid4().hex[:8]
@@ -246,6 +256,7 @@ class Engine:
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
+        """Stop a document's run; a ``done`` event follows."""
         running = self.document(params.document).running
         if running is not None:
             self._pipeline.cancel(running)
@@ -256,6 +267,7 @@ class Engine:
         return any(stopped)
 
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
+        """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
         if opened.running is not None:
@@ -277,14 +289,17 @@ class Engine:
         opened.put_measured(fresh)
         return p.CandidatesAnswer(candidates=tuple(fresh), total=len(fresh))
 
-    def inside_get(self, params: p.InsideQuery) -> p.InsideAnswer:
+    def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
+        """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
-        return self._idle_client().job(
+        answer: InsideAnswer = self._idle_client().job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node
         )
+        return answer
 
     def export_artifact(self, params: p.ExportArtifact) -> p.Exported:
+        """Write a run's placement to a folder, or return it as an archive's bytes."""
         opened = self.document(params.document)
         run = opened.run(params.run)
         if run.placement is None:

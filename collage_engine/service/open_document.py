@@ -25,8 +25,11 @@ from collage_engine.session.document import Document
 
 @dataclass
 class OpenDocument:
-    """One document. Runs change it from a thread of their own: what reads or changes several of
-    its parts holds ``lock``."""
+    """One document that is open.
+
+    Runs change it from a thread of their own: what reads or changes several of its parts holds
+    ``lock``.
+    """
 
     handle: str
     document: Document
@@ -99,6 +102,7 @@ class OpenDocument:
     # -- changes -----------------------------------------------------------------------
 
     def replace_candidates(self, candidates: list[CandidateRecord]) -> None:
+        """Hold these candidates instead of those before."""
         with self.lock:
             self.document.candidates = candidates
             self.by_id = {c.id: k for k, c in enumerate(candidates)}
@@ -124,6 +128,7 @@ class OpenDocument:
                 self.document.toolchains = list(outcome.run.toolchains)
 
     def put_cost(self, candidate: str, cost: Cost) -> None:
+        """Give a candidate its cost; one that is not held is left out."""
         with self.lock:
             place = self.by_id.get(candidate)
             if place is not None:
@@ -131,8 +136,10 @@ class OpenDocument:
                 self.document.candidates[place] = msgspec.structs.replace(known, cost=cost)
 
     def put_measured(self, fresh: Sequence[CandidateRecord]) -> None:
-        """Add candidates, or replace those of the same ids, and give equal work their costs:
-        it has one cost, wherever in the model it stands."""
+        """Add candidates, or replace those of the same ids, and give equal work their costs.
+
+        Equal work has one cost, wherever in the model it stands.
+        """
         with self.lock:
             merged = list(self.document.candidates)
             for candidate in fresh:

@@ -39,6 +39,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HelloAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``hello``: which engine, on which machine."""
+
     version: int
     engine: str
     """Version of collage_engine."""
@@ -81,6 +83,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``graph.get``."""
+
     graph: GraphRecord
     pins: tuple[Pin, ...] = ()
 
@@ -93,19 +97,26 @@ class PinsSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``pins.set``."""
+
     verdicts: tuple[PinVerdict, ...]
     """``pending`` until costs are known."""
 
 
 class RunStart(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.start``: the whole pipeline. Answered at once with ``RunStarted``; then notifications
-    ``stage, progress, measured, log`` and finally ``done`` for this document."""
+    """``run.start``: the whole run.
+
+    It is answered at once with ``RunStarted``; then come notifications ``stage, progress, measured,
+    log`` and finally ``done`` for this document.
+    """
 
     document: str
     settings: RunSettings = RunSettings()
 
 
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``run.start``: the id of the run."""
+
     run: str
 
 
@@ -131,6 +142,8 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``candidates.query`` and ``measure.now``."""
+
     candidates: tuple[CandidateRecord, ...]
     regrets: dict[str, float | None] = {}
     total: int = 0
@@ -144,9 +157,11 @@ class Explain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasureNow(msgspec.Struct, frozen=True, kw_only=True):
-    """``measure.now``: measure these operators as one partition on every toolchain (or the ones
-    named), again and ``longer`` if asked. Candidates arrive as ``measured``; answer:
-    ``CandidatesAnswer``."""
+    """``measure.now``: measure these operators as one partition.
+
+    They are measured on every toolchain (or the ones named), again and ``longer`` if asked.
+    Candidates arrive as ``measured``; answer: ``CandidatesAnswer``.
+    """
 
     document: str
     nodes: tuple[int, ...]
@@ -163,6 +178,8 @@ class InsideQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``runs.list`` and ``runs.edit``: the runs, the oldest first."""
+
     runs: tuple[Run, ...]
 
 
@@ -185,8 +202,11 @@ class RunsCompare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``export.artifact``: the run's placement as an artifact folder. By ``path`` of the engine's
-    machine, or, without one, as the bytes of a tar archive."""
+    """``export.artifact``: the run's placement as an artifact folder.
+
+    It goes to ``path`` of the engine's machine, or, without one, it comes as the bytes of a tar
+    archive.
+    """
 
     document: str
     run: str
@@ -204,6 +224,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Answer of what writes a file: where it is, or its content."""
+
     path: str | None = None
     content: bytes | None = None
 

@@ -28,7 +28,7 @@ from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_S = 0.05
-"""At most 20 batches of notifications a second."""
+"""Seconds between batches of notifications, at least; chosen: 20 a second look continuous."""
 
 
 class Notifier:
@@ -45,6 +45,7 @@ class Notifier:
         self._thread.start()
 
     def send(self, document: str, event: Event) -> None:
+        """Queue an event; of ``progress`` only the newest is kept."""
         with self._lock:
             if isinstance(event, Measured):
                 self._costs.setdefault(document, {})[event.candidate] = event.cost
@@ -59,6 +60,7 @@ class Notifier:
         self._wake.set()
 
     def flush(self) -> None:
+        """Write what is queued."""
         with self._lock:
             events, self._events = self._events, []
             costs, self._costs = self._costs, {}
@@ -70,6 +72,7 @@ class Notifier:
             self._notify(data["type"], Notification(document=document, event=data))
 
     def close(self) -> None:
+        """Write what is queued and end the thread."""
         self._closed = True
         self._wake.set()
         self._thread.join(timeout=2)

@@ -9,8 +9,11 @@ from collage_engine.records.placement import Partition, Run
 
 
 def compare_runs(a: Run, b: Run) -> Comparison:
-    """``b`` against ``a``, node by node. A node's delta is its partitions' difference in
-    isolated cost, shared evenly among the partition's nodes, so that deltas add up."""
+    """Compare ``b`` with ``a``, node by node.
+
+    A node's difference is that of its partitions' isolated costs, shared evenly among the
+    partition's nodes, so that the differences of all nodes add up.
+    """
     before = _by_node(a)
     after = _by_node(b)
     changes = []

@@ -1,8 +1,6 @@
-"""Reading and writing ``*.collage``: a SQLite file that any SQLite tool can read.
+"""Reading and writing ``*.collage``: a SQLite file that any SQLite tool can read (``rows``).
 
-Every table has plain columns for people and a ``json`` column that is decoded into records;
-the columns repeat what is in the JSON, so that ``select`` answers without the explorer. A file
-is written beside its final name and renamed, so that it is never half-written.
+A file is written beside its final name and renamed, so that it is never half-written.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 import sqlite_utils
 
-from collage_engine import __version__
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import SessionError
 from collage_engine.records.files import atomic_file
@@ -26,12 +23,9 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
+from collage_engine.session.rows import TABLES
 
 T = TypeVar("T")
-
-
-def _json(record: Any) -> str:
-    return msgspec.json.encode(record).decode()
 
 
 def save_session(document: Document, path: str | Path) -> None:
@@ -45,165 +39,20 @@ def save_session(document: Document, path: str | Path) -> None:
 
 
 def _write(document: Document, path: str) -> None:
-    db = sqlite_utils.Database(path)
+    database = sqlite_utils.Database(path)
     # The file is new and unnamed until the rename: no journal is needed to protect it.
-    db.conn.execute("pragma journal_mode = off")
-    db.conn.execute("pragma synchronous = off")
-    db.table("meta").insert_all(
-        [
-            {"key": "format", "value": str(SESSION_FORMAT)},
-            {"key": "engine", "value": __version__},
-            {"key": "model", "value": _json(document.model)},
-            {"key": "settings", "value": _json(document.settings)},
-            {"key": "constants", "value": _json(document.constants)},
-            {"key": "not_offered", "value": _json(document.not_offered)},
-            {"key": "toolchains", "value": _json(document.toolchains)},
-            {
-                "key": "interface",
-                "value": _json(
-                    {
-                        "inputs": document.graph.inputs,
-                        "outputs": document.graph.outputs,
-                        "input_names": document.graph.input_names,
-                        "output_names": document.graph.output_names,
-                    }
-                ),
-            },
-        ],
-        pk="key",
-    )
-    calls = 0
-    rows = []
-    for node in document.graph.nodes:
-        number = None
-        if node.form == "call":
-            number, calls = calls, calls + 1
-        rows.append(
-            {
-                "index": node.index,
-                "operator": number,
-                "form": node.form,
-                "op": node.op,
-                "name": node.name,
-                "type": ", ".join(map(str, node.types)),
-                "onnx_nodes": ", ".join(node.onnx_nodes),
-                "json": _json(node),
-            }
-        )
-    db.table("nodes").insert_all(rows, pk="index", columns={"operator": int, "json": str})
-    _insert(
-        db,
-        "candidates",
-        "id",
-        [
-            {
-                "id": c.id,
-                "toolchain": c.instance.id,
-                "operators": c.label,
-                "nodes": ",".join(map(str, c.nodes)),
-                "rule": c.rule,
-                "key": c.key,
-                "state": c.cost.state,
-                "median_us": c.cost.median_us,
-                "low_us": c.cost.low_us,
-                "high_us": c.cost.high_us,
-                "reason": c.cost.reason,
-                "json": _json(c),
-            }
-            for c in document.candidates
-        ],
-    )
-    measured = {c.key: c for c in document.candidates if c.key and c.cost.state != "unknown"}
-    _insert(
-        db,
-        "measurements",
-        "key",
-        [
-            {
-                "key": key,
-                "toolchain": c.instance.id,
-                "operators": c.label,
-                "state": c.cost.state,
-                "median_us": c.cost.median_us,
-                "repeats": c.cost.count,
-                "threads": c.cost.threads,
-                "measured_at": c.cost.measured_at,
-                "fingerprint": c.cost.fingerprint,
-                "reason": c.cost.reason,
-            }
-            for key, c in measured.items()
-        ],
-    )
-    _insert(
-        db,
-        "pins",
-        "position",
-        [
-            {
-                "position": position,
-                "kind": pin.kind,
-                "nodes": ",".join(map(str, pin.nodes)),
-                "toolchain": pin.toolchain,
-                "device": pin.device,
-                "text": pin.text,
-                "json": _json(pin),
-            }
-            for position, pin in enumerate(document.pins)
-        ],
-    )
-    _insert(
-        db,
-        "runs",
-        "position",
-        [
-            {
-                "position": position,
-                "id": run.id,
-                "name": run.name,
-                "note": run.note,
-                "started_at": run.started_at,
-                "winner": run.winner,
-                "measured_us": run.placement.measured_us if run.placement else None,
-                "estimated_us": run.placement.estimated_us if run.placement else None,
-                "json": _json(run),
-            }
-            for position, run in enumerate(document.runs)
-        ],
-    )
-    _insert(
-        db,
-        "placements",
-        None,
-        [
-            {
-                "run": run.id,
-                "partition": part.id,
-                "toolchain": part.toolchain,
-                "config": _json(part.config),
-                "nodes": ",".join(map(str, part.nodes)),
-                "onnx_nodes": ", ".join(part.onnx_nodes),
-                "estimated_us": part.estimated_us,
-                "in_place_us": part.in_place_us,
-            }
-            for run in document.runs
-            if run.placement
-            for part in run.placement.partitions
-        ],
-    )
-    db.conn.commit()
-    db.close()
-
-
-def _insert(
-    db: sqlite_utils.Database, table: str, key: str | None, rows: list[dict[str, Any]]
-) -> None:
-    if rows:
-        db.table(table).insert_all(rows, pk=key)
-    else:
-        columns: dict[str, Any] = {"json": str}
-        if key:
-            columns = {key: str, **columns}
-        db.table(table).create(columns, pk=key)
+    database.conn.execute("pragma journal_mode = off")
+    database.conn.execute("pragma synchronous = off")
+    for table in TABLES:
+        rows = list(table.rows(document))
+        if rows:
+            columns = dict(table.columns or {})
+            database.table(table.name).insert_all(rows, pk=table.key, columns=columns)
+        else:
+            empty: dict[str, Any] = {table.key: str} if table.key else {}
+            database.table(table.name).create({**empty, "json": str}, pk=table.key)
+    database.conn.commit()
+    database.close()
 
 
 def load_session(path: str | Path) -> tuple[Document, str | None]:

@@ -1,0 +1,1 @@
+"""Measurements kept across models, runs and days."""

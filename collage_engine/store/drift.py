@@ -18,10 +18,10 @@ from collage_engine.store.store import Store, StoreReader
 _LOG = logging.getLogger(__name__)
 
 KEPT = 24
-"""Sittings remembered, the latest."""
+"""Runs that are remembered, the latest; chosen: enough for a median, and no older than weeks."""
 SITTINGS, ENOUGH = 3, 40
-"""Sittings and candidates measured twice from which on what was learnt stands alone: candidates
-of one sitting have much in common."""
+"""Runs, and candidates measured twice in them, from which on the default is not needed; chosen:
+candidates of one run have much in common, so many of them in one run say little."""
 
 Repeats = Sequence[float]
 
@@ -50,6 +50,7 @@ def recall(store: StoreReader, threads: int) -> list[list[float]]:
 
 
 def enough(known: Sequence[Sequence[float]]) -> bool:
+    """Whether what was learnt stands without the default."""
     return len(known) >= SITTINGS and sum(map(len, known)) >= ENOUGH
 
 

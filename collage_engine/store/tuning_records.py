@@ -42,6 +42,7 @@ class TuningRecords:
         return {w: decode(text, TuneRecord) for w, text in found.items()}
 
     def put(self, record: TuneRecord) -> None:
+        """Keep a record, replacing an older one of the same workload."""
         self._write(
             self._key("record", record.workload),
             record.workload,
@@ -53,12 +54,15 @@ class TuningRecords:
         return self._store.has_tuning(self._context)
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
-        """What candidates have to tune, by measurement key, where it was listed before. What is
-        too large to be kept is left out of the descriptions."""
+        """What candidates have to tune, by measurement key, where it was listed before.
+
+        What is too large to be kept is left out of the descriptions.
+        """
         found = self._read({self._key("tasks", k): k for k in candidate_keys})
         return {k: decode(text, list[TuneTask]) for k, text in found.items()}
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
+        """Keep what a candidate has to tune, without what is too large to be kept."""
         kept = [
             msgspec.structs.replace(t, description={}) if t.kind == "trace" else t for t in tasks
         ]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.records.cost import Cost
+from collage_engine.timing.order_statistics import percentile, sign_test_interval
 
 TimedCall = Callable[[int], float]
 KEPT_REPEATS = 64
@@ -82,30 +83,6 @@ class Timing:
     @property
     def high(self) -> float:
         return percentile(self.samples, 80)
-
-    def interval(self) -> tuple[float, float]:
-        return median_interval(self.samples)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Linear interpolation between order statistics."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """A 95 % interval of the median from order statistics (binomial, normal approximation).
-
-    With fewer than six values it is their range, which holds the median in 94 % of the cases
-    for five and fewer for less.
-    """
-    ordered = sorted(values)
-    count = len(ordered)
-    skip = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2)) if count >= 6 else 0
-    return ordered[skip], ordered[count - 1 - skip]
 
 
 def time_interleaved(
@@ -215,9 +192,9 @@ def keep_calm_samples(timings: Sequence[Timing], unsettled: float) -> None:
 
 def is_precise(timing: Timing, relative: float, absolute: float = 0.0) -> bool:
     """Whether the median's interval is narrow enough."""
-    low, high = timing.interval()
+    interval = sign_test_interval(timing.samples)
     wide = 2 * max(relative * timing.median, absolute)
-    return len(timing.samples) >= 6 and high - low <= wide
+    return len(timing.samples) >= 6 and interval.high - interval.low <= wide
 
 
 def is_contested(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
@@ -235,8 +212,8 @@ def is_contested(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
         differences = [seconds - best[number] for number, seconds in pairs if number in best]
         if len(differences) < 6:
             return True
-        low, high = median_interval(differences)
-        if low <= 0 and high > max(0.01 * ranked[0].median, irrelevant):
+        interval = sign_test_interval(differences)
+        if interval.low <= 0 and interval.high > max(0.01 * ranked[0].median, irrelevant):
             return True
     return False
 

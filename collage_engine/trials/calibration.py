@@ -1,144 +1,358 @@
-"""Looking into covers that run: what every partition takes among the others."""
+"""Calibration: costs are corrected by what partitions take inside whole models.
+
+The best cover, and for every toolchain the best one that favours it, are run and profiled. What
+their partitions take there replaces what they took in isolation; for all others it is predicted
+from these (``trials.in_model_costs``). The search on such costs proposes another cover, which is
+tried in turn, until it proposes one that was, or the time is up. What is predicted too low is tried
+and found out; what was measured stays.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collage_engine.build.built import attribute_kernels
-from collage_engine.control.run_control import RunControl
-from collage_engine.machine.worker import Worker
-from collage_engine.records.candidate import CoverPart
-from collage_engine.records.errors import Cancelled, CollageError
-from collage_engine.trials.contender import Contender, ContenderResult, Sample
-from collage_engine.trials.runner import ConfirmSettings, Field
+import msgspec
+
+from collage_engine.planning.problem import make_placement, with_conversions
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost_table import table_of
+from collage_engine.records.counted import counted
+from collage_engine.records.placement import Placement
+from collage_engine.records.precision import is_reduced
+from collage_engine.search.api import Search, check, k_best
+from collage_engine.search.explain import us
+from collage_engine.search.problem import Answer, Problem
+from collage_engine.trials.baselines import part_of
+from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, moved_bytes
+from collage_engine.trials.proposals import Proposal, Proposer, Trial
 
 if TYPE_CHECKING:
-    from collage_engine.model.importer import ImportedModel
+    from collage_engine.model.dataflow_graph import DataflowGraph
 
-PASSES = 5
-"""Profiles of a cover, in turn with the reference's."""
-RUNS = 5
-"""Of the model, a pass."""
-
-PartKey = tuple[str, tuple[int, ...]]
-"""Instance id and operators."""
-ROUNDED = 1.0
-"""Of a cover in reduced precision only the times are wanted, unless its numbers are nonsense:
-whether it keeps the run's tolerance is found out later, on more samples."""
+CandidateIds = tuple[str, ...]
+"""A cover by its candidates' ids."""
+Found = tuple[Answer, list[Placement]]
+"""The search's answer, and its covers, best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
-    """What a cover took; times in µs."""
+class CalibrationSettings:
+    """What the corrections are learnt from."""
 
-    parts: dict[PartKey, float]
-    between_us: float
-    """Conversions and copies between its partitions."""
+    turns: int = 16
+    """Proposals of the corrected search that are tried at most; chosen."""
+    budget_share: float = 0.25
+    """Share of the measuring budget for calibration; chosen."""
+    least_s: float = 10.0
+    """Seconds for it at least; chosen."""
+    start_share: float = 0.5
+    """Share of that time, at most, for finding covers to begin with; chosen."""
+    avoided_factor: float = 8.0
+    """A cover that favours one toolchain takes others only where they cost so many times less;
+    chosen."""
+    worth_factor: float = 1.6
+    """What takes so many times the best cover's estimate teaches too little; chosen."""
+    piece_share: float = 0.25
+    """Candidates with more than this share of the graph are left out of covers that favour a
+    toolchain: many partitions tell more than few; chosen."""
+    profiles: int = 5
+    """Profiles of a cover, each beside one of the reference; chosen."""
+    runs_per_profile: int = 5
+    """Runs of the model in each profile; chosen."""
+    reduced_tolerance: float = 1.0
+    """Relative error that a cover in reduced precision may have here: only its times are wanted,
+    unless its numbers are nonsense. Whether it keeps the run's tolerance is found out later, on
+    more samples; chosen."""
+
+    def seconds(self, budget_s: float) -> float:
+        """Seconds for calibration in a run with this measuring budget."""
+        return max(self.least_s, self.budget_share * budget_s)
+
+    def proposal(self, candidates: Sequence[CandidateRecord], tolerance: float) -> Proposal:
+        """The trial of a cover of these candidates: its numbers, and the times of its parts."""
+        if any(is_reduced(candidate.instance) for candidate in candidates):
+            tolerance = max(self.reduced_tolerance, tolerance)
+        return Proposal(
+            cover=tuple(map(part_of, candidates)),
+            profiles=self.profiles,
+            runs_per_profile=self.runs_per_profile,
+            tolerance=tolerance,
+        )
 
 
-class RunCovers:
-    """Builds covers and profiles them, each in a child process of its own.
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """What calibration found.
 
-    The first one is the reference: it stays loaded and is profiled in turn with every other one,
-    whose times are told as they were had the machine been as fast as it was for the first. Should
-    it fail, the next cover takes its place.
+    Attributes:
+        records: all candidates, with their costs within the model where a cover could be run.
+        answer: the search's answer on these costs.
+        placements: its covers, best first, and the one that took least when it was run.
+        detail: one phrase for the stage.
+        best_us: the least time of a cover that was run; 0: none could be.
     """
 
-    def __init__(
-        self,
-        model: ImportedModel,
-        sample: Sample,
-        tolerance: float,
-        folder: Path,
-        control: RunControl,
-    ) -> None:
-        self._field = Field(
-            model,
-            sample.inputs,
-            sample.truth,
-            tolerance,
-            folder,
-            ConfirmSettings(),
-            control.cancelled,
-            lambda done, total, now: None,
+    records: list[CandidateRecord]
+    answer: Answer
+    placements: list[Placement]
+    detail: str
+    best_us: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationInput:
+    """What calibration is given.
+
+    Attributes:
+        graph: the model.
+        records: all candidates, with their isolated costs.
+        found: the search's answer on these.
+        search: the same on other costs; None where the graph is too wide to find a cover on them.
+        problem: the search problem of some costs, under the run's pins and limits.
+        percentile: of a cost that a placement states.
+        seconds: how long covers may be proposed.
+        on_cover: called before a trial: covers so far, covers at most, and which one it is.
+        log: takes what needs no action.
+    """
+
+    graph: DataflowGraph
+    records: Sequence[CandidateRecord]
+    found: Found
+    search: Callable[[list[CandidateRecord]], Found | None]
+    problem: Callable[[Sequence[CandidateRecord]], Problem]
+    percentile: int
+    seconds: float
+    on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
+    log: Callable[[str], None] = lambda text: None
+
+
+def calibrate(
+    given: CalibrationInput, settings: CalibrationSettings | None = None
+) -> Proposer[CandidateIds, Calibrated]:
+    """Propose covers whose trials tell what partitions take within the model.
+
+    Where no cover can be run, all stays as it is.
+    """
+    return _Calibration(given, settings or CalibrationSettings()).propose()
+
+
+def is_worthwhile(found: Found, records: Sequence[CandidateRecord]) -> bool:
+    """Whether there is anything to learn: whole models take what they take in isolation."""
+    in_pieces = any(record.cost.usable and record.rule != "whole-model" for record in records)
+    return len(found[1][0].partitions) > 1 or in_pieces
+
+
+class _Calibration:
+    """One calibration: what was tried, and what is known from it."""
+
+    def __init__(self, given: CalibrationInput, settings: CalibrationSettings) -> None:
+        self.given = given
+        self.settings = settings
+        self.isolated = {record.id: record for record in given.records}
+        self.bytes: dict[tuple[int, ...], tuple[int, int]] = {}
+        self.observed: dict[str, list[float]] = {}
+        """By candidate: µs in each cover that was run."""
+        self.tried: set[frozenset[str]] = set()
+        self.failed: set[frozenset[str]] = set()
+        """Those of them that could not be built or run."""
+        self.best_us = 0.0
+        """Least time of a cover so far: its partitions, and what is between them."""
+        self.best: CandidateIds = ()
+        """The cover that had it."""
+        self.most = 0
+        """Covers tried at most, as far as is known."""
+        self.end = time.monotonic() + given.seconds
+
+    def propose(self) -> Proposer[CandidateIds, Calibrated]:
+        """Everything, in its order."""
+        answer, placements = self.given.found
+        records = list(self.given.records)
+        starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
+        self.most = len(starts) + self.settings.turns
+        for number, cover in enumerate(starts):
+            if number and time.monotonic() > self.end:
+                break
+            yield from self.try_cover(cover)
+        if not self.observed:
+            detail = "no cover could be run; costs stay the isolated ones"
+            return Calibrated(records=records, answer=answer, placements=placements, detail=detail)
+        for turn in range(self.settings.turns + 1):  # after the last trial, a search
+            corrected = self.corrected(fit(self.observations()))
+            again = self.given.search(corrected)
+            if again is None:
+                break
+            records, (answer, placements) = corrected, again
+            last = turn == self.settings.turns
+            if last or not (yield from self.try_one_of(placements)):
+                break
+        detail = (
+            f"{counted(len(self.tried - self.failed), 'cover')} run, "
+            f"{counted(len(self.observed), 'candidate')} measured there; "
+            f"the best took {us(self.best_us)} in {counted(len(self.best), 'partition')}"
         )
-        self._tolerance = tolerance
-        self._builder = Worker("collage_engine.build.build_job:BuildJob", name="collage-build")
-        self._count = 0
-        self._reference: ContenderResult | None = None
-        self._reference_us = 0.0
-
-    def __enter__(self) -> RunCovers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._builder.close()
-        self._field.close()
-
-    def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-        """What the cover took; the reason when it cannot be built or run."""
-        self._count += 1
-        outcome = ContenderResult(
-            contender=Contender(name=f"cover {self._count}", kind="collage", cover=cover)
-        )
-        field = self._field
-        field.tolerance = max(ROUNDED, self._tolerance) if outcome.reduced else self._tolerance
-        field.build_one(self._builder, self._count, outcome)
-        if outcome.reason is None:
-            field.open(outcome)
-        if outcome.reason is not None or outcome.built is None:
-            return outcome.reason or "it was not built"
-        try:
-            passes = self._passes(outcome)
-        except Cancelled:
-            raise
-        except CollageError as error:
-            return str(error)
-        finally:
-            if outcome is not self._reference:
-                self._field.leave(outcome)
-        *parts, between = (statistics.median(times) for times in zip(*passes, strict=True))
-        return Looked(
-            parts={
-                (part.instance.id, part.operators): us
-                for part, us in zip(outcome.built.parts, parts, strict=True)
-            },
-            between_us=between,
+        return Calibrated(
+            records=records,
+            answer=answer,
+            placements=self.with_best(placements, records),
+            detail=detail,
+            best_us=self.best_us,
         )
 
-    def _passes(self, outcome: ContenderResult) -> list[list[float]]:
-        """What ``_profile`` says, pass by pass, at the reference's first speed."""
-        passes: list[list[float]] = []
-        while self._reference is not None and len(passes) < PASSES:
-            speed = self._speed(self._reference)
-            if speed is not None:
-                passes.append([us / speed for us in self._profile(outcome)])
-        if self._reference is None:
-            passes = [self._profile(outcome) for _ in range(PASSES)]
-            self._reference = outcome
-            self._reference_us = statistics.median(map(sum, passes))
-        return passes
+    # ------------------------------------------------------------------ covers
 
-    def _speed(self, reference: ContenderResult) -> float | None:
-        """What the reference takes now over what it took first; None: it failed, and is gone."""
-        try:
-            us = sum(self._profile(reference))
-        except Cancelled:
-            raise
-        except CollageError:
-            self._field.leave(reference)
-            self._reference = None
-            return None
-        return us / self._reference_us if us > 0 and self._reference_us > 0 else 1.0
+    def favouring(self, best_us: float | None) -> list[CandidateIds]:
+        """For every toolchain, the best cover of its own pieces, the fastest first.
 
-    def _profile(self, outcome: ContenderResult) -> list[float]:
-        """µs of every partition, and last of what is between them."""
-        built = outcome.built
-        assert built is not None
-        seen = [(kernel.kernel, kernel.us) for kernel in self._field.profile(outcome, RUNS)]
-        taken, outside = attribute_kernels(built.kernels, seen)
-        taken += [0.0] * (len(built.parts) - len(taken))  # the last ones may be views only
-        return [*taken, sum(us for _, us in outside)]
+        It has pieces of others only where this one has none. Several toolchains may have the same.
+        """
+        problem = self.given.problem(self.given.records)
+        limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
+        usable = [one for one in self.isolated.values() if one.cost.usable]
+        names = dict.fromkeys(one.instance.toolchain for one in usable)
+        covers: list[tuple[float, CandidateIds]] = []
+        for name in names:
+            seconds = self.settings.start_share * self.given.seconds / len(names)
+            favoured = self.favouring_problem(problem, name, limit)
+            search = Search(favoured, time_limit_s=seconds)
+            search.solver.deadline = time.monotonic() + seconds
+            for ranked in k_best(favoured, 1, previous=search):
+                cost = check(problem, ranked.cover)
+                limit_us = math.inf if best_us is None else self.settings.worth_factor * best_us
+                if isinstance(cost, float) and cost <= limit_us:
+                    covers.append((cost, tuple(str(identity) for identity in ranked.cover)))
+        return [cover for _, cover in sorted(covers)]
+
+    def favouring_problem(self, problem: Problem, name: str, limit: int) -> Problem:
+        """The problem without candidates above the limit, and with those of others dearer."""
+        candidates = []
+        for candidate in problem.candidates:
+            ours = self.isolated[str(candidate.id)].instance.toolchain == name
+            if len(candidate.nodes) > limit:
+                candidate = msgspec.structs.replace(
+                    candidate, state="invalid", cost_us=None, reason="too large to learn from"
+                )
+            elif not ours and candidate.cost_us is not None:
+                candidate = msgspec.structs.replace(
+                    candidate, cost_us=candidate.cost_us * self.settings.avoided_factor
+                )
+            candidates.append(candidate)
+        return msgspec.structs.replace(problem, candidates=tuple(candidates))
+
+    def try_one_of(self, placements: Sequence[Placement]) -> Proposer[CandidateIds, bool]:
+        """Try the best of these covers; where that cannot be run, the next.
+
+        False when there is nothing left to learn from them, or no time.
+        """
+        for cover in map(ids, placements):
+            if frozenset(cover) in self.failed:
+                continue
+            if frozenset(cover) in self.tried or time.monotonic() > self.end:
+                return False
+            if (yield from self.try_cover(cover)):
+                return True
+        return False
+
+    def try_cover(self, cover: CandidateIds) -> Proposer[CandidateIds, bool]:
+        """Propose a cover, unless it was, and note what its partitions take.
+
+        Returns:
+            Whether it could be run.
+        """
+        key = frozenset(cover)
+        if key in self.tried:
+            return key not in self.failed
+        now = f"cover {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
+        if self.best:
+            now += f" (the best so far took {self.best_us / 1000:.3g} ms)"
+        self.given.on_cover(len(self.tried), self.most, now)
+        self.tried.add(key)
+        trial: Trial = yield cover
+        if trial.failures:
+            self.failed.add(key)
+            self.given.log(f"a cover could not be run: {trial.failure}")
+            return False
+        total = trial.between_us
+        for name in cover:
+            record = self.isolated[name]
+            taken = trial.partitions_us.get((record.instance.id, record.nodes))
+            if taken is not None and taken > 0:
+                self.observed.setdefault(name, []).append(taken)
+                total += taken
+        if not self.best or total < self.best_us:
+            self.best_us, self.best = total, cover
+        return True
+
+    def with_best(
+        self, placements: list[Placement], records: Sequence[CandidateRecord]
+    ) -> list[Placement]:
+        """Also the cover that took least when it was run, for the confirmation to decide.
+
+        The search's own may rest on predictions.
+        """
+        if any(set(ids(placement)) == set(self.best) for placement in placements):
+            return placements
+        problem = self.given.problem(records)
+        estimate = check(problem, self.best)
+        best = make_placement(
+            self.given.graph.record,
+            {record.id: record for record in records},
+            table_of(records),
+            list(self.best),
+            estimate if isinstance(estimate, float) else None,
+            self.given.percentile,
+        )
+        return [*placements, with_conversions(best, problem)]
+
+    # ------------------------------------------------------------------ costs
+
+    def observations(self) -> Iterator[Observation]:
+        """What is known of every candidate that was run within a model."""
+        for name, times in self.observed.items():
+            record = self.isolated[name]
+            weights, values = self.moved(record)
+            yield Observation(
+                toolchain=record.instance.toolchain,
+                isolated_us=record.cost.at(),
+                in_model_us=statistics.median(times),
+                weight_bytes=weights,
+                value_bytes=values,
+                share=self.share(record),
+            )
+
+    def corrected(self, model: InModelCosts) -> list[CandidateRecord]:
+        """All candidates, those measured with their costs within the model."""
+        result = []
+        for record in self.given.records:
+            cost = record.cost
+            if cost.usable and cost.at() > 0:
+                share = self.share(record)
+                if record.id in self.observed:
+                    cost = cost.in_model(statistics.median(self.observed[record.id]), "seen")
+                elif share < 1.0:
+                    weights, values = self.moved(record)
+                    added = model.added_us(
+                        record.instance.toolchain, cost.at(), weights, values, share
+                    )
+                    cost = cost.in_model(cost.at() + added, "predicted")
+            result.append(msgspec.structs.replace(record, cost=cost))
+        return result
+
+    def moved(self, record: CandidateRecord) -> tuple[int, int]:
+        """Bytes of weights and of values across the border, worked out once."""
+        if record.nodes not in self.bytes:
+            self.bytes[record.nodes] = moved_bytes(self.given.graph, record.nodes)
+        return self.bytes[record.nodes]
+
+    def share(self, record: CandidateRecord) -> float:
+        """The candidate's share of the best cover's time, at most 1."""
+        return min(1.0, record.cost.at() / self.best_us) if self.best_us else 0.0
+
+
+def ids(placement: Placement) -> CandidateIds:
+    """The candidates of a placement."""
+    return tuple(part.candidate for part in placement.partitions)

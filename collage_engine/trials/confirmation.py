@@ -1,218 +1,452 @@
-"""Confirmation: the best few covers and all baselines, built whole and timed end to end.
+"""Confirmation: the best few placements and all baselines, built whole and timed end to end.
 
-Every contender is a process of its own with its own environment, so no pool of one spins in
-another's time. Rounds go around the processes: one runs, the others sleep. The winner is chosen
-on one set of rounds; what is reported comes from fresh ones, in fresh processes of those near it,
-so the choice does not flatter itself. Should the fresh rounds contradict the choice, beyond doubt
-or together with the first ones, the choice falls on what they favour, and fresher rounds are taken.
+It is a trial of all contenders at once, on the same ``TrialRunner`` as every other trial: each has
+a process of its own, and rounds go around the processes, one runs while the others sleep. The
+winner is chosen on one set of rounds; what is reported comes from fresh ones, in fresh processes of
+those near it, so that the choice does not flatter itself. Their number is fixed before the first of
+them (as many as the selection took): an interval that is looked at after every round until it says
+something covers less than it states. Should the fresh rounds contradict the
+choice, beyond doubt or together with the first ones, the choice falls on what they favour, and
+fresh rounds are taken again.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from collage_engine.build.built import attribute_kernels
+from collage_engine.machine.cgroups import available_bytes
+from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import WorkerError
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
-from collage_engine.trials.contender import Contender, ContenderResult, Difference, Sample
-from collage_engine.trials.ranking import choose, difference
-from collage_engine.trials.runner import ConfirmSettings, Field, OnProgress, Rounds
+from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.ranking import (
+    RANKING,
+    Difference,
+    RankingSettings,
+    Timed,
+    choose,
+    difference,
+    settled,
+)
+from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
+from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
 
-if TYPE_CHECKING:
-    from collage_engine.model.importer import ImportedModel
+OnProgress = Callable[[int, int, str], None]
+"""Steps done, steps in all, what is at work."""
+
+ProcessRounds = Rounds[PlacementProcess]
 
 
-NEAR_ENOUGH = 1.06
-"""Times the fastest: what is slower by more does not win for having another process."""
-MOST_REOPENED = 4
+@dataclass(frozen=True, kw_only=True)
+class RoomSettings:
+    """How many contenders are loaded at a time: each holds its weights a few times."""
+
+    most_at_once: int | None = None
+    """Contenders loaded at a time; None: what memory holds."""
+    least: int = 4
+    """Contenders loaded at a time at least, whatever memory seems to hold; chosen."""
+    process_bytes: float = 250e6
+    """Of a process without weights; chosen, above what any toolchain was seen to take."""
+    weights_factor: float = 4.0
+    """Memory of a process per byte of weights; chosen: packed copies, and twice at loading."""
+    memory_share: float = 0.6
+    """Share of the memory that is free; chosen."""
+    device_process_bytes: float = 600e6
+    """Of a process's context on a device; chosen."""
+    device_weights_factor: float = 3.0
+    """Device memory per byte of weights; chosen."""
+    device_memory_share: float = 0.8
+    """Share of a device's memory; chosen."""
+
+    def room(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
+        """How many of these fit into the memory there is."""
+        if self.most_at_once is not None:
+            return max(self.least, self.most_at_once)
+        each = self.process_bytes + self.weights_factor * weights_bytes
+        room = max(self.least, int(available_bytes() * self.memory_share / each))
+        if any(part.instance.architecture for one in contenders for part in one.cover):
+            # Each process has a context of its own on the device.
+            memory = min((device.memory_bytes for device in cuda_probe().devices), default=0)
+            each = self.device_process_bytes + self.device_weights_factor * weights_bytes
+            room = min(room, max(self.least, int(memory * self.device_memory_share / each)))
+        return room
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmationSettings:
+    """How long contenders are timed, and who may win."""
+
+    selection_rounds: int = 7
+    """Rounds that choose the winner; chosen: the least whose interval attains 95 % is six."""
+    fresh_rounds: int = 9
+    """Rounds that are reported, more where the selection took more; chosen: from nine on, one bad
+    round widens no interval."""
+    most_rounds: int = 60
+    """Of the selection, while ties are ties for want of rounds and the budget lasts; chosen."""
+    budget_s: float = 40.0
+    """Seconds for all rounds together; the least rounds of each set are run even so; chosen."""
+    selection_share: float = 0.45
+    """Share of the budget for the selection; chosen."""
+    fresh_share: float = 0.55
+    """Share for the fresh rounds; chosen."""
+    again_share: float = 0.3
+    """Share, beyond the budget, for fresh rounds of another winner; chosen."""
+    near_factor: float = 1.06
+    """Times the fastest: what is slower by more does not win for having another process; chosen,
+    the several percent that the place of a process's memory was seen to make."""
+    most_reloaded: int = 4
+    """Contenders that are loaded again at most, in another process; chosen."""
+    profile_runs: int = 9
+    """Runs of the model in the winner's profile; chosen."""
+    withdrawal: WithdrawalSettings = field(default_factory=WithdrawalSettings)
+    ranking: RankingSettings = RANKING
+    room: RoomSettings = field(default_factory=RoomSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What was confirmed. ``winner`` is exported; ``named`` is what the user hears won."""
+    """What was confirmed.
+
+    Attributes:
+        outcomes: one per contender given, in their order; equal covers share times.
+        winner: what is exported.
+        named: ``collage``, or the name of the baseline that won: what the user hears.
+        tied: names of the contenders that the selection could not tell from the fastest.
+        differences: the winner less each other contender, on the fresh rounds.
+        in_place_us: µs of each partition (execution order) inside the real run.
+        residual: kernels outside every partition.
+    """
 
     outcomes: tuple[ContenderResult, ...]
-    """One per contender given, in their order; equal covers share times."""
     winner: ContenderResult
     named: str
-    """``collage``, or the name of the baseline that won."""
     tied: tuple[str, ...]
-    """Names of the contenders that the selection could not tell from the fastest."""
     differences: dict[str, Difference]
-    """Winner less each other contender, on the fresh rounds."""
     in_place_us: tuple[float, ...]
-    """Time of each partition (execution order) inside the real run."""
     residual: tuple[KernelTime, ...]
-    """Kernels outside every partition."""
 
 
 def confirm(
-    model: ImportedModel,
+    runner: TrialRunner,
     contenders: Sequence[Contender],
     *,
-    inputs: Mapping[str, np.ndarray],
-    truth: Mapping[str, np.ndarray],
-    tolerance: float,
-    folder: Path,
-    settings: ConfirmSettings | None = None,
-    cancel: threading.Event | None = None,
+    settings: ConfirmationSettings | None = None,
     on_progress: OnProgress | None = None,
-    more: Sequence[Sample] = (),
 ) -> Confirmation:
     """Build, check and time the contenders; choose one.
 
-    ``truth`` is what the user's own file computes (``reference.original_outputs``); ``folder``
-    is empty scratch space that must outlive the result, since the winner's module lies in it.
-    ``more``: further samples on which every contender must keep the tolerance.
-    Raises ``ToolchainError`` when no cover could be built with right numbers, ``Cancelled``.
+    Args:
+        runner: runs them; its folder must outlive the result, since the winner's module lies in it.
+        contenders: placements and baselines.
+        settings: how long they are timed.
+        on_progress: called before each step.
+
+    Raises:
+        ToolchainError: no placement could be built with right numbers.
+        Cancelled: the user stopped it.
     """
-    settings = settings or ConfirmSettings()
-    field = Field(
-        model,
-        inputs,
-        truth,
-        tolerance,
-        folder,
-        settings,
-        cancel,
-        on_progress or (lambda done, total, now: None),
-        more,
-    )
-    try:
-        return _confirm(field, contenders, settings)
-    finally:
-        field.close()
+    settings = settings or ConfirmationSettings()
+    progress = _Progress(on_progress or (lambda done, total, now: None))
+    return _Confirming(runner, contenders, settings, progress).run()
 
 
-def _confirm(
-    field: Field, contenders: Sequence[Contender], settings: ConfirmSettings
-) -> Confirmation:
-    distinct = _distinct(contenders)
-    outcomes = list(distinct.values())
-    field.total = 2 * len(outcomes) + settings.selection_rounds + settings.fresh_rounds + 1
-    field.build([o for o in outcomes if not o.contender.python_session])
-    field.gather(outcomes)
-    if not any(o.exportable for o in outcomes):
-        reasons = "; ".join(f"{o.contender.name}: {o.reason}" for o in outcomes)
-        raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
+@dataclass
+class _Progress:
+    """Steps done and steps in all, as far as they can be told."""
 
-    rounds = field.rounds(outcomes, settings.selection_rounds, settings.budget_s * 0.45)
-    for outcome in outcomes:
-        outcome.selection_us = _medians(rounds, outcome)
-    winner, tied = _select(outcomes, rounds)
-    first = rounds
-    field.reopen(_near(outcomes))
-    rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.55)
-    favoured, among = _select(outcomes, rounds)
-    apart = difference(_medians(rounds, winner), _medians(rounds, favoured))
-    misled = apart is not None and apart.low_us > 0
-    if not misled and winner.reason is None and favoured is not winner:
+    tell: OnProgress
+    total: int = 0
+    done: int = 0
+
+    def step(self, now: str) -> None:
+        self.tell(self.done, max(self.total, self.done), now)
+        self.done += 1
+
+
+class _Confirming:
+    """One confirmation under way."""
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        contenders: Sequence[Contender],
+        settings: ConfirmationSettings,
+        progress: _Progress,
+    ) -> None:
+        self.runner = runner
+        self.settings = settings
+        self.progress = progress
+        self.contenders = contenders
+        self.entered = {key: runner.process(one) for key, one in distinct(contenders).items()}
+        self.processes = list(self.entered.values())
+        self.left_early: ProcessRounds = {}
+        """Rounds of those that memory did not hold to the end."""
+
+    def run(self) -> Confirmation:
+        """Everything, in its order."""
+        self.build_and_load()
+        settings = self.settings
+        selection = self.rounds(
+            settings.selection_rounds, settings.selection_share, settings.most_rounds
+        )
+        winner, tied = self.choose(selection)
+        self.reload(near(self.processes, selection, settings))
+        fresh_rounds = max(settings.fresh_rounds, *map(len, selection.values()))
+        self.progress.total += fresh_rounds - settings.fresh_rounds
+        fresh = self.rounds(fresh_rounds, settings.fresh_share)
+        better = self.contradicted(winner, selection, fresh)
+        if better is not None:
+            winner, tied = better
+            fresh = self.rounds(fresh_rounds, settings.again_share)
+            if winner.failure is not None:
+                name = winner.contender.name
+                raise ToolchainError(f"{name} failed while timed: {winner.failure}")
+        self.ask_memory()
+        in_place, residual = self.profile(winner)
+        results = {
+            process: result_of(process, selection.get(process, ()), fresh.get(process, ()))
+            for process in self.processes
+        }
+        return Confirmation(
+            outcomes=tuple(self.result_for(one, results) for one in self.contenders),
+            winner=results[winner],
+            named=name_of(winner.contender, self.contenders),
+            tied=tuple(one.contender.name for one in tied if one is not winner),
+            differences=self.differences(winner, fresh),
+            in_place_us=tuple(in_place),
+            residual=tuple(residual),
+        )
+
+    # ------------------------------------------------------------------ building and loading
+
+    def build_and_load(self) -> None:
+        """Build every contender and load it in its own process, which checks its numbers."""
+        settings = self.settings
+        self.progress.total = (
+            2 * len(self.processes) + settings.selection_rounds + settings.fresh_rounds + 1
+        )
+        self.runner.build(
+            [one for one in self.processes if not one.contender.python_session],
+            lambda one: self.progress.step(f"building {one.contender.name}"),
+        )
+        waiting = [one for one in self.processes if one.failure is None]
+        self.progress.done += len(self.processes) - len(waiting)
+        contenders = [one.contender for one in self.processes]
+        room = settings.room.room(contenders, self.runner.files.model.weights_bytes)
+        at_once = self.runner.settings.loaders
+        while waiting:
+            batch, waiting = waiting[:at_once], waiting[at_once:]
+            if len(self.loaded()) + len(batch) > room:
+                self.make_room(room - len(batch))
+            self.load(batch)
+        if not any(one.can_win for one in self.processes):
+            reasons = "; ".join(f"{one.contender.name}: {one.failure}" for one in self.processes)
+            raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
+
+    def loaded(self) -> list[PlacementProcess]:
+        """Those that are in a process and have not failed."""
+        return [one for one in self.processes if one.loaded and one.failure is None]
+
+    def load(self, processes: Sequence[PlacementProcess]) -> None:
+        """Load these, or load them again in another process."""
+        self.runner.load(
+            processes, lambda one: self.progress.step(f"checking {one.contender.name}")
+        )
+
+    def make_room(self, places: int) -> None:
+        """A few rounds among those loaded; all but the fastest ``places`` leave for good.
+
+        Their times are those of these rounds; they cannot be exported.
+        """
+        present = self.loaded()
+        rounds = self.interleaved(present).run(self.settings.withdrawal.least_rounds, 0.0)
+        for process in sorted(rounds, key=lambda one: median_of(rounds[one]))[places:]:
+            self.left_early[process] = rounds[process]
+            with contextlib.suppress(WorkerError, ToolchainError):
+                process.ask_memory()
+            process.discard()
+
+    def reload(self, processes: Sequence[PlacementProcess]) -> None:
+        """Load these again, some at a time, in other processes."""
+        self.progress.total += len(processes)
+        at_once = self.runner.settings.loaders
+        for start in range(0, len(processes), at_once):
+            self.load(processes[start : start + at_once])
+
+    # ------------------------------------------------------------------ timing
+
+    def interleaved(
+        self, processes: Sequence[PlacementProcess]
+    ) -> InterleavedRounds[PlacementProcess]:
+        """Rounds of these that are yet to be run."""
+        return InterleavedRounds(
+            processes,
+            self.runner.timed_round,
+            lambda one: one.can_win,
+            self.settings.withdrawal,
+        )
+
+    def rounds(self, count: int, share: float, most: int | None = None) -> ProcessRounds:
+        """Rounds over all that are loaded, and the earlier ones of those that left early.
+
+        Args:
+            count: how many.
+            share: of the budget.
+            most: how many while the verdict is not settled; None: ``count``.
+        """
+        started = 0
+
+        def on_round(number: int, racing: int) -> None:
+            nonlocal started
+            started = number + 1
+            self.progress.total += number >= count
+            rounds = f"round {started} of {max(count, started)}"
+            self.progress.step(f"{rounds}, {counted(racing, 'contender')}")
+
+        taken = self.interleaved(self.loaded()).run(
+            count,
+            self.settings.budget_s * share,
+            most=most,
+            settled=self.is_settled,
+            on_round=on_round,
+        )
+        self.progress.done += max(0, count - started)
+        return taken | self.left_early
+
+    def is_settled(self, rounds: Mapping[PlacementProcess, Sequence[float]]) -> bool:
+        """Whether more rounds would hardly change who wins."""
+        timed = [Timed(one.contender, us) for one, us in rounds.items() if one.can_win]
+        return not timed or settled(timed, self.settings.ranking)
+
+    def choose(self, rounds: ProcessRounds) -> tuple[PlacementProcess, list[PlacementProcess]]:
+        """The winner of some rounds among what can be exported, and all that are tied with it."""
+        by_key = {one.contender.key: one for one in rounds if one.can_win}
+        timed = [Timed(one.contender, rounds[one]) for one in by_key.values()]
+        if not timed:
+            raise ToolchainError("every placement failed while it was timed")
+        tied = [by_key[entry.contender.key] for entry in choose(timed, self.settings.ranking)]
+        return tied[0], tied
+
+    def contradicted(
+        self, winner: PlacementProcess, selection: ProcessRounds, fresh: ProcessRounds
+    ) -> tuple[PlacementProcess, list[PlacementProcess]] | None:
+        """Whom the fresh rounds favour, and who is tied with it; None: the winner stays."""
+        favoured, tied = self.choose(fresh)
+        if winner.failure is not None:
+            return favoured, tied
+        if favoured is winner:
+            return None
+        apart = difference(fresh[winner], fresh[favoured], self.settings.ranking)
+        if apart is not None and apart.low_us > 0:
+            return favoured, tied
         # Not beyond doubt by the fresh rounds alone: what do all of them say?
-        favoured, among = _select(outcomes, _joined(first, rounds))
-        misled = favoured is not winner
-    if winner.reason is not None or misled:
-        winner, tied = favoured, among  # noise misled the selection
-        rounds = field.rounds(outcomes, settings.fresh_rounds, settings.budget_s * 0.3)
-        if winner.reason is not None:
-            raise ToolchainError(f"{winner.contender.name} failed while timed: {winner.reason}")
-    for outcome in outcomes:
-        outcome.rounds_us = _medians(rounds, outcome)
-        outcome.calls_us = [call for _, calls in rounds.get(id(outcome), ()) for call in calls]
-    field.peak_memory(outcomes)
+        favoured, tied = self.choose(joined(selection, fresh))
+        return None if favoured is winner else (favoured, tied)
 
-    field.step("profiling the winner")
-    in_place: list[float] = []
-    residual: list[KernelTime] = []
-    if winner.built is not None:
+    # ------------------------------------------------------------------ what is told
+
+    def ask_memory(self) -> None:
+        """Ask every process that is there for its sizes."""
+        for process in self.loaded():
+            # One that has just died keeps its times: its memory is not known.
+            with contextlib.suppress(WorkerError, ToolchainError):
+                process.ask_memory()
+
+    def profile(self, winner: PlacementProcess) -> tuple[list[float], list[KernelTime]]:
+        """µs of the winner's partitions inside the real run, and kernels outside of them."""
+        self.progress.step("profiling the winner")
+        if winner.built is None:
+            return [], []
         try:
-            seen = [(kernel.kernel, kernel.us) for kernel in field.profile(winner)]
+            taken, outside = winner.partition_times(self.settings.profile_runs)
         except (WorkerError, ToolchainError):
-            seen = []  # what was timed stands; where in it the time goes is not known
-        if seen:
-            in_place, outside = attribute_kernels(winner.built.kernels, seen)
-            residual = [KernelTime(kernel=name, us=us) for name, us in outside]
-    return Confirmation(
-        outcomes=tuple(_for_contender(contender, distinct) for contender in contenders),
-        winner=winner,
-        named=_name(winner, contenders),
-        tied=tuple(o.contender.name for o in tied if o is not winner),
-        differences={
-            o.contender.name: apart
-            for o in outcomes
-            if o is not winner and (apart := difference(winner.rounds_us, o.rounds_us)) is not None
-        },
-        in_place_us=tuple(in_place),
-        residual=tuple(residual),
-    )
+            return [], []  # what was timed stands; where in it the time goes is not known
+        return (taken, outside) if any(taken) or outside else ([], [])
+
+    def differences(self, winner: PlacementProcess, fresh: ProcessRounds) -> dict[str, Difference]:
+        """The winner less each other one, by name."""
+        found: dict[str, Difference] = {}
+        for process, rounds in fresh.items():
+            if process is not winner and process.failure is None:
+                apart = difference(fresh[winner], rounds, self.settings.ranking)
+                if apart is not None:
+                    found[process.contender.name] = apart
+        return found
+
+    def result_for(
+        self, contender: Contender, results: Mapping[PlacementProcess, ContenderResult]
+    ) -> ContenderResult:
+        """A contender's result: that of the module that it shares with its equals."""
+        if contender.reason is not None:
+            return ContenderResult(contender=contender, reason=contender.reason)
+        return replace(results[self.entered[contender.key]], contender=contender)
 
 
-def _distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], ContenderResult]:
-    """One outcome per different module, in the contenders' order.
+def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Contender]:
+    """One contender per different module, in their order.
 
     A baseline timed in its toolchain's Python session brings its twin along: the same cover in
     our own module, which is what would be exported if it won.
     """
-    distinct: dict[tuple[object, ...], ContenderResult] = {}
+    found: dict[tuple[object, ...], Contender] = {}
     for contender in contenders:
         if contender.reason is None:
-            distinct.setdefault(contender.key, ContenderResult(contender=contender))
+            found.setdefault(contender.key, contender)
     for contender in contenders:
         if contender.reason is None and contender.python_session:
             twin = replace(contender, name=f"{contender.name} (artifact)", python_session=False)
-            distinct.setdefault(twin.key, ContenderResult(contender=twin))
-    return distinct
+            found.setdefault(twin.key, twin)
+    return found
 
 
-def _for_contender(
-    contender: Contender, distinct: Mapping[tuple[object, ...], ContenderResult]
-) -> ContenderResult:
-    if contender.reason is not None:
-        return ContenderResult(contender=contender, reason=contender.reason)
-    return replace(distinct[contender.key], contender=contender)
-
-
-def _name(winner: ContenderResult, contenders: Sequence[Contender]) -> str:
+def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
     """The baseline whose cover the winner has, else ``collage``."""
-    cover = winner.contender.key
     for contender in contenders:
-        if contender.kind != "collage" and replace(contender, python_session=False).key == cover:
+        module = replace(contender, python_session=False)
+        if contender.kind != "collage" and module.key == winner.key:
             return contender.name
     return "collage"
 
 
-def _joined(first: Rounds, second: Rounds) -> Rounds:
+def joined(first: ProcessRounds, second: ProcessRounds) -> ProcessRounds:
     """Both sets of rounds of those that are in both."""
-    return {key: [*first[key], *taken] for key, taken in second.items() if key in first}
+    return {one: [*first[one], *taken] for one, taken in second.items() if one in first}
 
 
-def _medians(rounds: Rounds, outcome: ContenderResult) -> list[float]:
-    return [median for median, _ in rounds.get(id(outcome), ())]
+def near(
+    processes: Sequence[PlacementProcess],
+    selection: ProcessRounds,
+    settings: ConfirmationSettings,
+) -> list[PlacementProcess]:
+    """Those that may still win, the fastest first; none where there is nothing to choose from."""
+    medians = {
+        one: median_of(selection[one]) for one in processes if one.can_win and one in selection
+    }
+    timed = sorted(
+        (one for one in medians if not math.isnan(medians[one])), key=medians.__getitem__
+    )
+    close = [one for one in timed if medians[one] <= medians[timed[0]] * settings.near_factor]
+    return close[: settings.most_reloaded] if len(close) > 1 else []
 
 
-def _near(outcomes: Sequence[ContenderResult]) -> list[ContenderResult]:
-    """Those that may still win, the fastest first. There is nothing to choose from one."""
-    medians = [
-        (float(np.nanmedian(o.selection_us)), o)
-        for o in outcomes
-        if o.exportable and not np.isnan(o.selection_us).all()
-    ]
-    medians.sort(key=lambda each: each[0])
-    near = [o for median, o in medians if median <= medians[0][0] * NEAR_ENOUGH]
-    return near[:MOST_REOPENED] if len(near) > 1 else []
-
-
-def _select(
-    outcomes: Sequence[ContenderResult], rounds: Rounds
-) -> tuple[ContenderResult, list[ContenderResult]]:
-    """The winner of some rounds among what can be exported, and what is tied with it."""
-    fit = [(o, _medians(rounds, o)) for o in outcomes if o.exportable]
-    if not fit:
-        raise ToolchainError("every placement failed while it was timed")
-    return choose(fit)
+def result_of(
+    process: PlacementProcess, selection: Sequence[float], fresh: Sequence[float]
+) -> ContenderResult:
+    """What was found out about the contender of a process."""
+    return ContenderResult(
+        contender=process.contender,
+        reason=process.failure,
+        selection_us=tuple(selection),
+        rounds_us=tuple(fresh),
+        max_abs_error=process.max_abs_error,
+        max_rel_error=process.max_rel_error,
+        memory=process.memory,
+        folder=process.folder,
+        built=process.built,
+    )

@@ -1,10 +1,11 @@
-"""What is confirmed against what, and what came of it."""
+"""What takes part in a confirmation, and what came of it."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,21 +31,28 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A cover, or a baseline, to be timed end to end."""
+    """A placement or a baseline, to be timed end to end.
+
+    Attributes:
+        name: by which the user knows it.
+        kind: ``collage`` for a placement of the search, else the kind of baseline.
+        cover: its partitions.
+        order: settles ties after the number of partitions: the user's order, smaller first.
+        python_session: timed as the toolchain's users run it: its Python session on the user's
+            own file.
+        reason: why it cannot be built at all; it is listed, not timed.
+        eligible: whether it may win: a baseline that breaks a pin is timed but not exported.
+        barred: which deployment constraint it breaks; then it is not eligible.
+    """
 
     name: str
     kind: ContenderKind
     cover: tuple[CoverPart, ...] = ()
     order: int = 0
-    """Settles ties after the number of partitions: the user's order, smaller first."""
     python_session: bool = False
-    """Timed as the toolchain's users run it: its Python session on the user's own file."""
     reason: str | None = None
-    """Why it cannot be built at all; it is listed, not timed."""
     eligible: bool = True
-    """Whether it may win: a baseline that breaks a pin is timed but not exported."""
     barred: str | None = None
-    """Which deployment constraint it breaks; then it is not eligible."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -62,45 +70,48 @@ class Contender:
         )
         return (self.python_session, *parts)
 
+    @property
+    def reduced(self) -> bool:
+        """Whether a part of it computes in less than float32 values have."""
+        return any(is_reduced(part.instance) for part in self.cover)
 
-@dataclass(kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ContenderResult:
-    """A contender's confirmation."""
+    """What a confirmation found out about one contender.
+
+    Attributes:
+        contender: who it is.
+        reason: why it has no time: refused by a toolchain, crashed, wrong numbers.
+        selection_us: median call of each selection round; NaN where it had withdrawn.
+        rounds_us: the same of each fresh round; what is reported comes from these.
+        max_abs_error: largest absolute error of its outputs on all samples.
+        max_rel_error: largest relative one.
+        memory: what its process was seen to take.
+        folder: where its module lies, with ``built.json``; None: it cannot be exported.
+        built: what the builder says of the module.
+    """
 
     contender: Contender
     reason: str | None = None
-    """Why it has no time: refused by a toolchain, crashed, wrong numbers."""
-    selection_us: list[float] = field(default_factory=list)
-    """Median call of each selection round; NaN where it sat out."""
-    rounds_us: list[float] = field(default_factory=list)
-    """Median call of each fresh round (NaN: sat out); what is reported comes from these."""
-    calls_us: list[float] = field(default_factory=list)
-    """Single calls of the fresh rounds."""
+    selection_us: tuple[float, ...] = ()
+    rounds_us: tuple[float, ...] = ()
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     memory: MemorySeen | None = None
-    """Of its process."""
     folder: Path | None = None
-    """Where its module lies, with ``built.json``."""
     built: BuiltModule | None = None
-    build_s: float = 0.0
-    heat: list[tuple[float, list[float]]] = field(default_factory=list)
-    """Rounds of the heat it left in, where memory did not hold all contenders at once."""
-
-    @property
-    def exportable(self) -> bool:
-        return self.reason is None and self.folder is not None and self.contender.eligible
 
     @property
     def measured_us(self) -> float | None:
         """Median of the fresh rounds' medians."""
-        known = [us for us in self.rounds_us if us == us]
+        known = [us for us in self.rounds_us if not math.isnan(us)]
         return statistics.median(known) if known else None
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
         """20th and 80th percentile of the fresh rounds' medians, which ``measured_us`` is of."""
-        known = sorted(us for us in self.rounds_us if us == us)
+        known = sorted(us for us in self.rounds_us if not math.isnan(us))
         if not known:
             return None
         last = len(known) - 1
@@ -112,23 +123,6 @@ class ContenderResult:
         return None if self.memory is None else self.memory.peak_bytes
 
     @property
-    def partitions(self) -> int:
-        return len(self.contender.cover)
-
-    @property
     def reduced(self) -> bool:
         """Whether a part of it computes in less than float32 values have."""
-        return any(is_reduced(part.instance) for part in self.contender.cover)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Paired difference ``a − b`` in µs over the rounds both took part in, 95 % interval."""
-
-    us: float
-    low_us: float
-    high_us: float
-
-    @property
-    def tied(self) -> bool:
-        return self.low_us <= 0.0 <= self.high_us
+        return self.contender.reduced

@@ -1,22 +1,23 @@
-"""What a partition takes within a whole model, learnt from covers that were run and looked into.
+"""What a partition takes within a whole model, learnt from covers that were run and profiled.
 
-Timed alone and repeated at once, a partition finds its weights, its code and its page tables in
-the nearest cache; within a model everything else ran in between. Measured on two cores of an AMD
+Timed in isolation and repeated at once, a partition finds its weights, its code and its page tables
+in the nearest cache; within a model everything else ran in between. Measured on two cores of an AMD
 Zen 4, one thread: MobileNetV2's partitions take 1.1 to 1.3 times as long there, a small call of
 an external runtime 5 µs instead of 1.5, a matrix product whose 5 MB of weights come from memory
-four times as long. Costs alone favour covers of many small calls, wrongly.
+four times as long. Isolated costs favour covers of many small calls, wrongly.
 
-The time above that alone is modelled per toolchain as
+The time above the isolated one is modelled per toolchain as
 
-    (1 − share) · (call + relative · alone + per_weight · weights + per_value · values)
+    (1 − share) · (call + relative · isolated + per_weight · weights + per_value · values)
 
 with coefficients of at least nothing, fitted to the partitions of the covers that were run.
 ``share`` is the candidate's share of the whole run: nothing runs between two calls of the whole
-model, and it takes what it takes alone.
+model, and it takes what it takes in isolation.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,23 +27,33 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.records.numbering import OperatorNumber
 
-FLOOR_US = 5.0
-"""Errors of partitions shorter than this count no more than theirs would."""
-SWEEPS = 200
-"""Of coordinate descent; some ten coefficients settle in fewer."""
-REWEIGHTED = 4
-"""Turns in which what fits badly gets less weight: a sample of a slow moment teaches little."""
-FEW = 4
-"""A toolchain seen in fewer partitions than this is described as all of them together."""
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How the coefficients are fitted."""
+
+    floor_us: float = 5.0
+    """Errors of shorter partitions, in µs, count no more than those of one that takes this long;
+    chosen, a few times what a call of an external runtime takes."""
+    outlier_factor: float = 2.0
+    """Errors of more than this many times the median error count in proportion, not squared: a
+    sample of a slow moment teaches little; chosen."""
+    least_error: float = 1e-3
+    """Relative error that the median error is taken to be at least; chosen."""
+    least_observations: int = 4
+    """A toolchain observed in fewer partitions is described as all of them together; chosen."""
+
+
+FIT = FitSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A partition as it was seen within a whole model; times in µs."""
+class Observation:
+    """A partition as it was measured within a whole model; times in µs."""
 
     toolchain: str
-    alone_us: float
-    in_place_us: float
+    isolated_us: float
+    in_model_us: float
     weight_bytes: int
     value_bytes: int
     """Inputs and outputs across the border."""
@@ -51,39 +62,38 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class InPlace:
-    """The fitted model."""
+class InModelCosts:
+    """The fitted coefficients."""
 
     toolchains: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Per toolchain: µs a call, and the share of its time alone that is added."""
+    """Per toolchain: µs a call, and the share of its isolated time that is added."""
     others: tuple[float, float] = (0.0, 0.0)
-    """The same for a toolchain that was hardly seen."""
+    """The same for a toolchain with too few observations."""
     per_weight: float = 0.0
     """µs per byte of weights."""
     per_value: float = 0.0
     """µs per byte across the border."""
 
     def added_us(
-        self, toolchain: str, alone_us: float, weight_bytes: int, value_bytes: int, share: float
+        self, toolchain: str, isolated_us: float, weight_bytes: int, value_bytes: int, share: float
     ) -> float:
-        """What a partition takes more than alone, at least nothing."""
+        """What a partition takes more than in isolation, in µs: at least nothing."""
         call, relative = self.toolchains.get(toolchain, self.others)
-        added = call + relative * alone_us
+        added = call + relative * isolated_us
         added += self.per_weight * weight_bytes + self.per_value * value_bytes
         return max(0.0, 1.0 - share) * added
 
 
-def fit(seen: Sequence[Seen]) -> InPlace:
-    """The coefficients that explain best what was seen, relative to each partition's time."""
-    if not seen:
-        return InPlace()
-    counts: dict[str, int] = {}
-    for one in seen:
-        counts[one.toolchain] = counts.get(one.toolchain, 0) + 1
-    known = sorted(name for name, count in counts.items() if count >= FEW)
-    pooled = _solve(seen, ("",))
-    separate = _solve(seen, (*known, "")) if known else pooled
-    return InPlace(
+def fit(observations: Iterable[Observation], settings: FitSettings = FIT) -> InModelCosts:
+    """The coefficients that explain best what was observed, relative to each partition's time."""
+    observed = list(observations)
+    if not observed:
+        return InModelCosts()
+    counts = Counter(one.toolchain for one in observed)
+    known = sorted(name for name, count in counts.items() if count >= settings.least_observations)
+    pooled = _solve(observed, ("",), settings)
+    separate = _solve(observed, (*known, ""), settings) if known else pooled
+    return InModelCosts(
         toolchains={name: separate.toolchains[name] for name in known},
         others=pooled.toolchains[""],
         per_weight=separate.per_weight,
@@ -91,28 +101,23 @@ def fit(seen: Sequence[Seen]) -> InPlace:
     )
 
 
-def _solve(seen: Sequence[Seen], names: tuple[str, ...]) -> InPlace:
-    """The last name stands for all toolchains that are not named."""
+def _solve(
+    observed: Sequence[Observation], names: tuple[str, ...], settings: FitSettings
+) -> InModelCosts:
+    """Fit; the last name stands for all toolchains that are not named."""
     place = {name: at for at, name in enumerate(names)}
-    rows = np.zeros((len(seen), 2 * len(names) + 2))
-    wanted = np.empty(len(seen))
-    weight = np.empty(len(seen))
-    for row, one in enumerate(seen):
+    rows = np.zeros((len(observed), 2 * len(names) + 2))
+    wanted = np.empty(len(observed))
+    for row, one in enumerate(observed):
         at = 2 * place.get(one.toolchain, len(names) - 1)
         rest = max(0.0, 1.0 - one.share)
-        rows[row, at : at + 2] = rest, rest * one.alone_us
+        rows[row, at : at + 2] = rest, rest * one.isolated_us
         rows[row, -2:] = rest * one.weight_bytes, rest * one.value_bytes
-        wanted[row] = one.in_place_us - one.alone_us
-        weight[row] = 1.0 / max(FLOOR_US, one.alone_us)
-    trust = np.ones(len(seen))
-    found = np.zeros(rows.shape[1])
-    for _ in range(REWEIGHTED):
-        scale = weight * np.sqrt(trust)
-        found = nonnegative_least_squares(rows * scale[:, None], wanted * scale)
-        off = np.abs(wanted - rows @ found) * weight
-        typical = max(float(np.median(off)), 1e-3)
-        trust = 1.0 / np.maximum(1.0, off / (2.0 * typical))
-    return InPlace(
+        relative = 1.0 / max(settings.floor_us, one.isolated_us)
+        rows[row] *= relative
+        wanted[row] = (one.in_model_us - one.isolated_us) * relative
+    found = robust_nonnegative(rows, wanted, settings)
+    return InModelCosts(
         toolchains={
             name: (float(found[2 * at]), float(found[2 * at + 1])) for name, at in place.items()
         },
@@ -121,24 +126,41 @@ def _solve(seen: Sequence[Seen], names: tuple[str, ...]) -> InPlace:
     )
 
 
-def nonnegative_least_squares(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The x of at least 0 with the least |rows·x − wanted|² (coordinate descent).
+def robust_nonnegative(
+    rows: np.ndarray, wanted: np.ndarray, settings: FitSettings = FIT
+) -> np.ndarray:
+    """The x of at least 0 that fits ``rows · x`` to ``wanted`` where most of it is right.
 
-    A column of zeros, or one that others make up for, stays at 0.
+    Non-negative least squares say how large errors usually are; least squares whose loss grows in
+    proportion beyond that (``soft_l1``) start from there.
+
+    Args:
+        rows: (observations, coefficients).
+        wanted: (observations,), relative times.
+        settings: how large the error of an outlier is.
+
+    Returns:
+        The coefficients; that of a column of zeros is 0.
     """
+    from scipy.optimize import least_squares, nnls  # takes 0.5 s to import
+
     size = np.sqrt((rows**2).sum(axis=0))
     used = np.flatnonzero(size > 0)
-    columns = rows[:, used] / size[used]
-    gram, target = columns.T @ columns, columns.T @ wanted
-    x = np.zeros(len(used))
-    for _ in range(SWEEPS):
-        before = x.copy()
-        for at in range(len(used)):
-            x[at] = max(0.0, x[at] + target[at] - gram[at] @ x)
-        if np.abs(x - before).max(initial=0.0) <= 1e-9 * max(1.0, np.abs(x).max(initial=0.0)):
-            break
     found = np.zeros(rows.shape[1])
-    found[used] = x / size[used]
+    if not len(used):
+        return found
+    columns = rows[:, used] / size[used]
+    start, _ = nnls(columns, wanted)
+    typical = max(float(np.median(np.abs(columns @ start - wanted))), settings.least_error)
+    robust = least_squares(
+        lambda x: columns @ x - wanted,
+        start,
+        jac=lambda x: columns,
+        bounds=(0.0, np.inf),
+        loss="soft_l1",
+        f_scale=settings.outlier_factor * typical,
+    )
+    found[used] = robust.x / size[used]
     return found
 
 

@@ -8,81 +8,144 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.trials.contender import ContenderResult, Difference
-
-RESAMPLES = 2000
-NEAR = 0.01
-"""Medians within this share of the fastest are as fast, where the rounds cannot tell either."""
+from collage_engine.timing.order_statistics import CONFIDENCE, sign_test_interval
+from collage_engine.trials.contender import Contender
 
 
-def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Difference | None:
-    """Median of ``a[k] − b[k]`` and its 95 % bootstrap interval; None below 3 common rounds.
+@dataclass(frozen=True, kw_only=True)
+class RankingSettings:
+    """When two contenders count as equally fast."""
 
-    Rounds in which either sat out (NaN, or past the shorter list) do not count. Efron's
-    percentile bootstrap of the median, with a fixed seed: equal data, equal verdict.
+    confidence: float = CONFIDENCE
+    """Coverage that intervals of a difference aim at; chosen, the usual one."""
+    least_rounds: int = 3
+    """Common rounds below which nothing is said of a difference; chosen. The interval of three
+    covers 75 %, and says so."""
+    near: float = 0.01
+    """Medians within this share of the fastest are as fast, where the rounds cannot tell either;
+    chosen: medians of one module in different processes differ by more."""
+    precise: float = 0.01
+    """Ties are settled when their intervals are narrower than this share of the fastest to either
+    side; chosen, as ``near``."""
+
+
+RANKING = RankingSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Median of the paired differences ``a − b``, with the sign test's interval.
+
+    Attributes:
+        us: the median, in µs.
+        low_us: lower end of its interval.
+        high_us: upper end.
+        coverage: how often such an interval holds the true median, if rounds are independent and
+            their number does not depend on them (``tests/unit/test_interval_coverage.py``).
+        rounds: how many rounds both took part in.
+    """
+
+    us: float
+    low_us: float
+    high_us: float
+    coverage: float
+    rounds: int
+
+    @property
+    def tied(self) -> bool:
+        """Whether the interval holds 0."""
+        return self.low_us <= 0.0 <= self.high_us
+
+
+def difference(
+    a: Sequence[float], b: Sequence[float], settings: RankingSettings = RANKING
+) -> Difference | None:
+    """How much longer ``a`` took than ``b``, round by round.
+
+    Args:
+        a: median call of every round, in µs; NaN where it took no part.
+        b: the same of the other contender, in the same rounds.
+        settings: the coverage aimed at, and how few rounds are too few.
+
+    Returns:
+        The difference; None below ``settings.least_rounds`` common rounds.
     """
     pairs = [x - y for x, y in zip(a, b, strict=False) if not math.isnan(x - y)]
-    if len(pairs) < 3:
+    if len(pairs) < settings.least_rounds:
         return None
-    deltas = np.asarray(pairs)
-    draws = np.random.default_rng(seed).integers(0, len(deltas), (RESAMPLES, len(deltas)))
-    medians = np.median(deltas[draws], axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return Difference(us=float(np.median(deltas)), low_us=float(low), high_us=float(high))
+    interval = sign_test_interval(pairs, settings.confidence)
+    return Difference(
+        us=float(np.median(pairs)),
+        low_us=interval.low,
+        high_us=interval.high,
+        coverage=interval.coverage,
+        rounds=len(pairs),
+    )
 
 
-def choose(
-    rounds: Sequence[tuple[ContenderResult, Sequence[float]]],
-) -> tuple[ContenderResult, list[ContenderResult]]:
-    """The winner of some rounds, and all that are tied with the fastest (the winner first).
+@dataclass(frozen=True)
+class Timed:
+    """A contender and the median call of every round, in µs; NaN where it took no part."""
 
-    Tied covers: fewer partitions first, then the user's order, then the smaller median; but what
-    comes first in that order has to be as fast for it, within ``NEAR``, not only too noisy to be
-    told apart.
-    One that sat rounds out was clearly slower; too few rounds cannot make it a tie again.
-    Raises ``ValueError`` when nothing was timed.
+    contender: Contender
+    rounds_us: Sequence[float]
+
+    @property
+    def median_us(self) -> float:
+        """Median of the rounds it took part in; NaN when there are none."""
+        known = [us for us in self.rounds_us if not math.isnan(us)]
+        return float(np.median(known)) if known else math.nan
+
+
+def choose(entries: Sequence[Timed], settings: RankingSettings = RANKING) -> list[Timed]:
+    """All that are tied with the fastest, the winner first.
+
+    Of tied contenders the one with the fewest partitions wins, then the first in the user's order,
+    then the one with the smallest median; but what wins by order has to be as fast for it, within
+    ``settings.near``, not only too noisy to be told apart. One that withdrew was clearly slower;
+    too few rounds cannot make it a tie again.
+
+    Raises:
+        ValueError: nothing was timed.
     """
-    timed = [(o, r, _median(r)) for o, r in rounds if not math.isnan(_median(r))]
+    timed = [entry for entry in entries if not math.isnan(entry.median_us)]
     if not timed:
         raise ValueError("no contender was timed")
-    _, best_rounds, best = min(timed, key=lambda entry: entry[2])
-    tied = []
-    for outcome, times, median in timed:
-        apart = None if any(map(math.isnan, times)) else difference(times, best_rounds)
-        if median <= best or (apart is not None and apart.tied):
-            tied.append((outcome, median))
-    tied.sort(
+    best = min(timed, key=lambda entry: entry.median_us)
+
+    def is_tied(entry: Timed) -> bool:
+        if entry.median_us <= best.median_us:
+            return True
+        if any(map(math.isnan, entry.rounds_us)):
+            return False
+        apart = difference(entry.rounds_us, best.rounds_us, settings)
+        return apart is not None and apart.tied
+
+    return sorted(
+        filter(is_tied, timed),
         key=lambda entry: (
-            entry[0].partitions,
-            entry[1] > best * (1 + NEAR),
-            entry[0].contender.order,
-            entry[1],
-        )
+            len(entry.contender.cover),
+            entry.median_us > best.median_us * (1 + settings.near),
+            entry.contender.order,
+            entry.median_us,
+        ),
     )
-    return tied[0][0], [outcome for outcome, _ in tied]
 
 
-def settled(
-    rounds: Sequence[tuple[ContenderResult, Sequence[float]]], precise: float = 0.01
-) -> bool:
+def settled(entries: Sequence[Timed], settings: RankingSettings = RANKING) -> bool:
     """Whether more rounds would hardly change the verdict.
 
-    Every tie is then a tie within ``precise`` of the fastest, not one for want of rounds.
+    Every tie is then a tie within ``settings.precise`` of the fastest, not one for want of rounds.
     """
-    _, tied = choose(rounds)
-    times = {id(outcome): taken for outcome, taken in rounds}
-    fastest = min(tied, key=lambda outcome: _median(times[id(outcome)]))
-    near = _median(times[id(fastest)]) * precise
-    for outcome in tied:
-        apart = difference(times[id(outcome)], times[id(fastest)])
-        if outcome is not fastest and apart is not None and apart.high_us - apart.low_us > 2 * near:
+    tied = choose(entries, settings)
+    fastest = min(tied, key=lambda entry: entry.median_us)
+    widest = 2 * fastest.median_us * settings.precise
+    for entry in tied:
+        apart = difference(entry.rounds_us, fastest.rounds_us, settings)
+        if entry is not fastest and apart is not None and apart.high_us - apart.low_us > widest:
             return False
     return True
-
-
-def _median(times: Sequence[float]) -> float:
-    known = [t for t in times if not math.isnan(t)]
-    return float(np.median(known)) if known else math.nan

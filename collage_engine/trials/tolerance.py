@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.sensitivity import carried
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.counted import counted
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import FLOAT32, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.trials.accuracy import TRIES, Kept, Tried, Wider, keep_tolerance
+from collage_engine.trials.accuracy import (
+    ACCURACY,
+    KeptTolerance,
+    TriedCover,
+    WiderProblem,
+    keep_tolerance,
+)
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import products_of
-from collage_engine.trials.refinement import EndToEnd
+from collage_engine.trials.proposals import Proposer, Trial
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -67,75 +70,91 @@ def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample
     return tuple(found)
 
 
-def covers_within(
-    model: ImportedModel,
-    problem: Problem,
-    records: Sequence[CandidateRecord],
-    samples: Sequence[Sample],
-    tolerance: float,
-    folder: Path,
-    control: RunControl,
-    report: StageReport,
-    widened: Callable[[], Sequence[CandidateRecord]],
-    mixed: Mixed,
-) -> Kept:
-    """Covers of the problem within the tolerance on all samples, the fastest of them among them.
+@dataclass(frozen=True, kw_only=True)
+class ToleranceInput:
+    """What keeping the tolerance is given.
 
-    Asked when the fastest cover breaks the tolerance: ``widened`` measures what lazy measuring had
-    left out; ``mixed`` adds candidates in two precisions and gives the problem of all.
+    Attributes:
+        model: the model.
+        problem: the search's.
+        records: all candidates.
+        samples: on all of them the tolerance must be kept.
+        tolerance: on the largest relative error of the model's outputs.
+        widened: measures what lazy measuring had left out; asked when the fastest cover breaks the
+            tolerance.
+        mixed: adds candidates in two precisions and gives the problem of all; asked then, too.
+        control: of the run: ends the following of errors through the model, and takes warnings.
+        on_step: called before each step: covers so far, covers at most, and what is at work.
     """
-    by_id = {record.id: record for record in records}
-    scratch = Path(tempfile.mkdtemp(prefix="accuracy-", dir=folder))
-    whole = EndToEnd(
-        model,
-        lambda cover: tuple(part_of(by_id[str(name)]) for name in cover),
-        samples[0].inputs,
-        samples[0].truth,
-        tolerance,
-        scratch,
-        control,
-        samples[1:],
-    )
+
+    model: ImportedModel
+    problem: Problem
+    records: Sequence[CandidateRecord]
+    samples: Sequence[Sample]
+    tolerance: float
+    widened: Callable[[], Sequence[CandidateRecord]]
+    mixed: Mixed
+    control: RunControl
+    on_step: Callable[[int, int, str], None] = lambda done, total, now: None
+
+
+Parts = tuple[CoverPart, ...]
+
+
+def covers_within(given: ToleranceInput) -> Proposer[Parts, KeptTolerance]:
+    """Propose covers until the fastest within the tolerance on all samples is found."""
+    by_id = {record.id: record for record in given.records}
+    errors: dict[tuple[str, ...], float] = {}
     done = 0
-    found: dict[tuple[str, ...], float] = {}
 
-    def measure(cover: Sequence[CandidateId]) -> float | str:
-        nonlocal done
-        control.check()
-        report.progress(done, max(TRIES, done + 1), "the error of a cover, end to end")
-        done += 1
-        error = whole.error(tuple(cover))
-        if isinstance(error, float):
-            found[tuple(map(str, cover))] = error
-        return error
+    def step(now: str) -> None:
+        given.on_step(done, max(ACCURACY.tries, done + 1), now)
 
-    def weigh() -> Wider:
-        report.progress(done, max(TRIES, done + 1), "what was left unmeasured")
-        wider = widened()
-        report.progress(done, max(TRIES, done + 1), "how far errors are carried")
-        factors = factors_of(model, wider, [sample.inputs for sample in samples], control)
-        report.progress(done, max(TRIES, done + 1), "partitions in two precisions")
-        problem, all_records = mixed(wider, factors, found)
-        by_id.update({record.id: record for record in all_records})
-        return Wider(
+    def weigh() -> WiderProblem:
+        step("what was left unmeasured")
+        wider = given.widened()
+        step("how far errors are carried")
+        factors = factors_of(
+            given.model, wider, [sample.inputs for sample in given.samples], given.control
+        )
+        step("partitions in two precisions")
+        problem, records = given.mixed(wider, factors, errors)
+        by_id.update({record.id: record for record in records})
+        return WiderProblem(
             problem=problem,
-            errors=isolated(all_records),
-            reduced=reduced_of(all_records),
-            arriving=weighed(model.graph, all_records, factors),
+            errors=isolated(records),
+            reduced=reduced_of(records),
+            arriving=weighed(given.model.graph, records, factors),
         )
 
-    try:
-        kept = keep_tolerance(
-            problem, isolated(records), reduced_of(records), tolerance, measure, weigh=weigh
-        )
-    finally:
-        whole.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+    procedure = keep_tolerance(
+        given.problem,
+        isolated(given.records),
+        reduced_of(given.records),
+        given.tolerance,
+        weigh,
+    )
+    trial: Trial | None = None
+    while True:
+        try:
+            cover = next(procedure) if trial is None else procedure.send(trial)
+        except StopIteration as finished:
+            kept: KeptTolerance = finished.value
+            return kept
+        step("the error of a cover, end to end")
+        done += 1
+        trial = yield tuple(part_of(by_id[str(name)]) for name in cover)
+        if trial.max_rel_error is not None:
+            errors[tuple(map(str, cover))] = trial.max_rel_error
+
+
+def summary_of(kept: KeptTolerance, tolerance: float) -> str:
+    """What was found, in one phrase."""
+    text = f"{counted(len(kept.tried), 'cover')} run for their error"
     best = kept.within[0] if kept.within else None
-    report.detail = f"{counted(len(kept.tried), 'cover')} run for their error"
     if best is not None and best.max_rel_error is not None:
-        report.detail += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
-    return kept
+        text += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"
+    return text
 
 
 def isolated(records: Sequence[CandidateRecord]) -> dict[CandidateId, float]:
@@ -222,7 +241,7 @@ def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, f
     return found
 
 
-def chosen_covers(kept: Kept) -> list[Tried]:
+def chosen_covers(kept: KeptTolerance) -> list[TriedCover]:
     """What is confirmed: the fastest within the tolerance, and the one in float32."""
     found = list(kept.within[:COVERS])
     if kept.full is not None and kept.full in kept.within and kept.full not in found:
@@ -234,7 +253,7 @@ def accuracy_of(
     settings: RunSettings,
     tolerance: float,
     samples: int,
-    kept: Kept | None,
+    kept: KeptTolerance | None,
     confirmation: Confirmation,
     instances: Mapping[str, ToolchainInstance],
 ) -> Accuracy | None:

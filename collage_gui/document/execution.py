@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.drawing.words import counted
+from collage_engine.drawing.formatting import counted
 from collage_engine.records.answers import PreflightAnswer, SearchAnswer
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.limit import LimitVerdict

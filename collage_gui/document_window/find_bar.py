@@ -1,4 +1,4 @@
-"""Find in the graph: text or regular expression over names, operators and shapes."""
+"""Finds operators by text or regular expression over names, operators and shapes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QToolButton
 
+from collage_engine.drawing.formatting import node_shapes
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.words import node_shapes
 
 
 def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
-    """Operator numbers whose name, operator or shape matches. Raises re.error."""
+    """Find operators by name, operator or shape.
+
+    Args:
+        graph: The graph.
+        text: What to find; nothing finds nothing.
+        regular: Whether ``text`` is a regular expression; upper and lower case are the same.
+
+    Returns:
+        Operator numbers, ascending.
+
+    Raises:
+        re.error: The text is no regular expression.
+    """
     if not text:
         return []
     if regular:
@@ -34,7 +46,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
 
 
 class FindBar(QFrame):
-    """Above the graph; Enter and Shift+Enter go on, Escape closes."""
+    """The line above the graph; Enter and Shift+Enter step through results, Escape closes."""
 
     results = Signal(object)
     """List of operator numbers."""

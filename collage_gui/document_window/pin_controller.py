@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
+from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind

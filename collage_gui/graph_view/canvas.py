@@ -69,8 +69,6 @@ class Canvas(QAbstractScrollArea):
         self.offset = QPointF(0, 0)
         """Scene point at the viewport's top left."""
         self.message = ""
-        self.frame_s = 0.0
-        """How long the last frame took."""
         self.sharp_s = 0.0
         self._theme: PaintTheme | None = None
         self._gesture: Gesture | None = None
@@ -249,7 +247,6 @@ class Canvas(QAbstractScrollArea):
         """Paints the sharp picture, or the last one scaled while a gesture lasts."""
         if self._theme is None:
             return
-        begin = time.perf_counter()
         painter = QPainter(self.viewport())
         painter.setFont(self.font())
         canvas = QColor(self._theme.colours.canvas)
@@ -267,7 +264,6 @@ class Canvas(QAbstractScrollArea):
         if self.marks.stale:
             self._stale_badge(painter)
         painter.end()
-        self.frame_s = time.perf_counter() - begin
 
     def _sharp_frame(self, painter: QPainter) -> None:
         assert self.picture is not None and self._theme is not None

@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
-from collage_engine.drawing.words import counted
+from collage_engine.drawing.formatting import counted
 from collage_gui.graph_view.painter import BRUSHES, PaintTheme
 
 ROW = 22

@@ -50,13 +50,9 @@ class Picture:
         self.left, self.top = places[:, 0], places[:, 1]
         self.rectangles = [QRectF(x, y, BOX_WIDTH, BOX_HEIGHT) for x, y in scene.layout.places]
         segments: list[tuple[float, float, float, float]] = []
-        owner: list[int] = []
-        for edge, route in enumerate(scene.layout.routes):
-            for a, b in itertools.pairwise(route):
-                segments.append((*a, *b))
-                owner.append(edge)
+        for route in scene.layout.routes:
+            segments.extend((*a, *b) for a, b in itertools.pairwise(route))
         array = np.asarray(segments, dtype=float).reshape(-1, 4)
-        self.segment_edge = np.asarray(owner, dtype=int)
         self.segment_left = np.minimum(array[:, 0], array[:, 2])
         self.segment_right = np.maximum(array[:, 0], array[:, 2])
         self.segment_top = np.minimum(array[:, 1], array[:, 3])

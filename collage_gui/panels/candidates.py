@@ -13,8 +13,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import DASH, counted, duration_text, significant
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_gui.document.document import Document

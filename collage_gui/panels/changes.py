@@ -7,8 +7,8 @@ from collections import Counter
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import DASH, signed_time
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.panels.references import fill_references

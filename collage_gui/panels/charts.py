@@ -17,7 +17,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
-from collage_engine.drawing.words import elide, time_text
+from collage_engine.drawing.formatting import elide, time_text
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 

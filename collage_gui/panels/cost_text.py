@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.words import DASH, counted, time_text
+from collage_engine.drawing.formatting import DASH, counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
 

@@ -1,4 +1,4 @@
-"""What is to be known of the shown run beside its times, and of the run it is compared with."""
+"""Shows what is known of the shown run beside its times, next to the reference run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collage_engine.drawing.facts import (
     placement_facts,
     run_facts,
 )
-from collage_engine.drawing.words import DASH
+from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
 
 
 class FactsTable(QTreeWidget):
-    """Limits, pins, accuracy, memory, formats, tuning; what differs from the other run is bold."""
+    """Lists limits, pins, accuracy, memory, formats and tuning; differences are bold."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class FactsTable(QTreeWidget):
         self.copying = Copying(self)
 
     def show_facts(self, run: Run | None) -> None:
-        """Of the placement in the picture: of its run, or what a search says without one."""
+        """Show the facts of a run, or of a search when the shown placement comes from one."""
         document = self.document
         shown = document.placement.shown
         other: Run | None = None

@@ -1,4 +1,4 @@
-"""The partitions of the shown placement as they ran in the model, and what ran beside them."""
+"""Shows how long the partitions took in the confirmed run, and what ran beside them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Row:
 
 
 class InModelTable(Table):
-    """Estimated costs and in-model times, the largest difference first."""
+    """Compares estimated costs with in-model times, the largest difference first."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         self.document = document
@@ -59,7 +59,11 @@ class InModelTable(Table):
         self.selectionModel().selectionChanged.connect(self._select)
 
     def refresh(self, run: Run | None) -> None:
-        """``run``: where it is the shown one, its kernels outside every partition are rows too."""
+        """Show the partitions of the shown placement.
+
+        Args:
+            run: A run; if it is the shown one, its kernels outside every partition are rows too.
+        """
         shown = self.document.placement.shown
         rows: list[_Row] = []
         if shown is not None:

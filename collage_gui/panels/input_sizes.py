@@ -1,10 +1,20 @@
-"""Sizes of a model's inputs, as people write them."""
+"""Reads the sizes of a model's inputs as people write them."""
 
 from __future__ import annotations
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """``input=1,3,224,224; mask=1,128``. Raises ValueError with a sentence."""
+    """Read sizes of inputs.
+
+    Args:
+        text: E.g. ``input=1,3,224,224; mask=1,128``.
+
+    Returns:
+        Input name → sizes.
+
+    Raises:
+        ValueError: One sentence about the first part that cannot be read.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for part in text.replace("\n", ";").split(";"):
         if not part.strip():

@@ -1,4 +1,4 @@
-"""What is inside a node (attributes, types, weights) and a partition (Relax, TIR, source, plan)."""
+"""Shows what is inside a node (attributes, types, weights) and a partition (code, plan)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.words import bytes_text, significant
+from collage_engine.drawing.formatting import bytes_text, significant
 from collage_gui.document.document import Document
 from collage_gui.panels.charts import Histogram
 from collage_gui.panels.copying import Copying
@@ -24,7 +24,7 @@ from collage_gui.theme import Theme
 
 
 class InsidePanel(QWidget):
-    """Asks the engine when it becomes visible: code is text of several hundred kilobytes."""
+    """Asks the engine only when it is visible, since code may be several hundred kilobytes."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class InsidePanel(QWidget):
         text = self.texts["relax"]
         if graph is None or at is None or not text.toPlainText():
             return
-        from collage_engine.drawing.words import short_operator
+        from collage_engine.drawing.formatting import short_operator
 
         cursor = text.document().find(short_operator(graph.calls[at].op))
         if not cursor.isNull():

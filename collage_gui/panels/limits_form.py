@@ -1,4 +1,4 @@
-"""Limits on what is deployed: which runtimes, how many, how large, under which licences."""
+"""Edits the limits on what is deployed: runtimes, their number, size and licences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANY = "any of the toolchains above"
 
 
 class LimitsForm(QWidget):
-    """Fields of ``RunSettings`` that the search keeps to, each with a verdict and its price."""
+    """The fields of ``RunSettings`` that limit the search; each gets a verdict and a price."""
 
     changed = Signal()
 
@@ -71,7 +71,7 @@ class LimitsForm(QWidget):
         self._show_licences(())
 
     def show_states(self, states: Sequence[ToolchainState]) -> None:
-        """Offer the toolchains that are here."""
+        """List the toolchains that are available."""
         self._menu.clear()
         for state in states:
             if state.available:
@@ -94,7 +94,7 @@ class LimitsForm(QWidget):
         )
 
     def settings(self) -> dict[str, Any]:
-        """The fields of ``RunSettings`` that these are."""
+        """The limits as fields of ``RunSettings``."""
         licences = (text.strip() for text in self.licences.text().split(","))
         return {
             "allow_runtimes": self._allowed,
@@ -104,7 +104,7 @@ class LimitsForm(QWidget):
         }
 
     def restore(self, settings: RunSettings) -> None:
-        """Show what settings say."""
+        """Show the limits of some settings."""
         self._allow(settings.allow_runtimes)
         for action in self._menu.actions():
             action.blockSignals(True)

@@ -1,4 +1,4 @@
-"""What the engine and the window report, newest last."""
+"""Shows what the engine and the window report, newest last."""
 
 from __future__ import annotations
 

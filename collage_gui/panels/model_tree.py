@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
+from collage_engine.drawing.formatting import counted, node_shapes, short_operator
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import counted, node_shapes, short_operator
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import toolchain_icon
@@ -16,7 +16,7 @@ MOST_SHOWN = 400
 
 
 class ModelTree(QTreeWidget):
-    """Scopes and operators with the same selection as the graph."""
+    """Shows scopes and operators, with the same selection as the graph."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class ModelTree(QTreeWidget):
             parent.addChild(item)
 
     def _fill(self, item: QTreeWidgetItem) -> None:
-        """Children are made when their scope is opened: 10,000 items are never needed at once."""
+        """Make the children of a scope when it is opened: 10,000 items are never needed at once."""
         entry = item.data(0, Qt.ItemDataRole.UserRole)
         if not isinstance(entry, str) or item.childCount():
             return

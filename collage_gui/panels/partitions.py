@@ -1,4 +1,4 @@
-"""All partitions as a table, and the graph as a tree for the keyboard and screen readers."""
+"""Shows all partitions of the shown placement as a table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.accuracy import precision_text
+from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import counted, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
@@ -23,8 +23,6 @@ from collage_gui.theme import Theme
 
 PRECISION, FORMATS = 4, 5
 """Columns that are shown where a partition differs from the plain float32 ones."""
-LAZY = 400
-"""Children of a tree item are made when it is opened, beyond this many."""
 
 
 class PartitionsPanel(QWidget):

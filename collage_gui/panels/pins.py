@@ -1,11 +1,11 @@
-"""Pins, what became of each, and what it costs."""
+"""Shows the pins, what became of each, and what it costs."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from collage_engine.drawing.words import gain_text, signed_time, time_text
+from collage_engine.drawing.formatting import gain_text, signed_time, time_text
 from collage_engine.records.pin import Pin
 from collage_gui.document.document import Document
 from collage_gui.panels.pin_text import MARKS, pin_demand

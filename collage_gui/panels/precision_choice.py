@@ -1,4 +1,4 @@
-"""The lowest precision candidates may compute in: those that mean something for the target."""
+"""Chooses the lowest precision that candidates may compute in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEANINGS = {
 
 
 class PrecisionChoice(QComboBox):
-    """A list of the precisions that mean something for the target."""
+    """Lists the precisions that mean something for the target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class PrecisionChoice(QComboBox):
         self.show_target("cpu")
 
     def show_target(self, kind: str) -> None:
-        """Offer what is for a kind of device, cpu or cuda; what was chosen stays if it is."""
+        """List the precisions for a kind of device, cpu or cuda; keep the choice if possible."""
         chosen = self.precision()
         offered = [p for p in MEANINGS if kind == "cuda" or p not in DEVICE_ONLY]
         if offered == [self.itemData(at) for at in range(self.count())]:
@@ -53,5 +53,5 @@ class PrecisionChoice(QComboBox):
         return self.currentData() or FLOAT32
 
     def choose(self, precision: str) -> None:
-        """Take a precision; float32 where it is not offered."""
+        """Choose a precision; float32 where it is not listed."""
         self.setCurrentIndex(max(0, self.findData(precision)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
-from collage_engine.drawing.words import STAGE_TITLES, duration_text
+from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_gui.document.execution import Execution
 
 

@@ -1,9 +1,9 @@
-"""The bars of the runs panel: runs and baselines, how fast each is."""
+"""Makes the bars of the runs panel: how fast each run and each baseline is."""
 
 from __future__ import annotations
 
+from collage_engine.drawing.formatting import gain_text
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import gain_text
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.document.document import Document
 from collage_gui.panels.charts import Bar
@@ -25,10 +25,13 @@ def baseline_title(baseline: Baseline) -> str:
 
 
 def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
-    """An estimate that is shown without a run, the latest runs, the baselines of ``run``.
+    """The bars of an estimate, of the latest runs, and of a run's baselines.
 
-    ``own_colour`` is that of the run in the picture; the others are grey, and each toolchain's
-    baseline has its colour and pattern.
+    Args:
+        document: The document; what it shows without a run is an estimate.
+        run: The run whose baselines are shown.
+        own_colour: Colour of the shown run. Other runs are grey, and each toolchain's baseline has
+            the colour and pattern of the toolchain.
     """
     _, against = document.comparison.reference_time()
     return [

@@ -1,9 +1,9 @@
-"""What the runs panel says of the placement in the picture: its time, and what belongs to it."""
+"""Says in one line how fast the shown placement is, and in a second what belongs to it."""
 
 from __future__ import annotations
 
-from collage_engine.drawing.accuracy import accuracy_words
-from collage_engine.drawing.words import counted, gain_text, signed_time, time_text
+from collage_engine.drawing.accuracy import accuracy_sentences
+from collage_engine.drawing.formatting import counted, gain_text, signed_time, time_text
 from collage_engine.records.placement import Placement, Run
 from collage_gui.document.document import Document
 from collage_gui.panels.run_bars import baseline_title
@@ -60,7 +60,7 @@ def _run_words(run: Run) -> list[str]:
         parts.append(f"the winner is {name}: it is what is exported")
     if run.lower_bound_us is not None:
         parts.append(f"no placement is estimated below {time_text(run.lower_bound_us)}")
-    parts += accuracy_words(run)[1:]
+    parts += accuracy_sentences(run)[1:]
     if run.candidates.skipped:
         parts.append(f"{counted(run.candidates.skipped, 'candidate')} left unmeasured")
     parts += [limit.reason or limit.text for limit in run.limits]

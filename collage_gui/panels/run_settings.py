@@ -1,4 +1,4 @@
-"""What a run will do: toolchains and their order, threads, budget, sizes, inputs, pre-flight."""
+"""Edits what a run will do: toolchains, threads, budgets, sizes, inputs, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.words import counted, duration_text
+from collage_engine.drawing.formatting import counted, duration_text
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
@@ -175,7 +175,7 @@ class RunSettingsPanel(QWidget):
     # -- toolchains --------------------------------------------------------------------
 
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
-        """The probed toolchains; missing ones say what installs them."""
+        """List the engine's toolchains; missing ones say what installs them."""
         self._states = states
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
         self.limits.show_states(states)
@@ -185,7 +185,7 @@ class RunSettingsPanel(QWidget):
         self.device.setText(text)
 
     def _show_target(self, text: str) -> None:
-        """What has nothing for the target cannot be chosen; half-typed names change nothing."""
+        """List what there is for a target; names that are half typed change nothing."""
         kind = {"llvm": "cpu"}.get(name := text.strip().partition(":")[0], name)
         if kind in ("cpu", "cuda"):
             self.toolchains.show_target(kind)
@@ -223,7 +223,7 @@ class RunSettingsPanel(QWidget):
         )
 
     def choose(self, toolchains: tuple[str, ...]) -> list[str]:
-        """Check exactly these toolchains; returns the names that are unknown or missing."""
+        """Check exactly these toolchains; return the names that are unknown or missing."""
         return self.toolchains.choose(toolchains)
 
     def _opened(self) -> None:
@@ -232,7 +232,7 @@ class RunSettingsPanel(QWidget):
         self._enable()
 
     def _restored(self) -> None:
-        """Show the settings of an opened session; threads and budget as near as fields allow."""
+        """Show the settings of an opened session, as near as the fields allow."""
         settings = self.document.execution.settings
         self.target.setText(settings.target)  # before what depends on it
         self.show_toolchains(self._states)

@@ -1,4 +1,4 @@
-"""Runs and baselines: bars, the name and note of a run, and pages that tell more of it."""
+"""Shows runs and baselines as bars, the name and note of a run, and pages about it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from collage_gui.theme import Theme
 
 
 class RunsPanel(QWidget):
-    """The shown run beside all runs and baselines, and pages that tell more of it."""
+    """Compares the shown run with all runs and baselines, and tells more of it on pages."""
 
     changes_wanted = Signal()
     """Show the differences with the reference in the graph."""

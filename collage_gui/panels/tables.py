@@ -32,8 +32,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
-from collage_engine.drawing.words import DASH, MINUS, significant
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
@@ -44,7 +44,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 @dataclass(frozen=True)
 class Column:
-    """``value`` gives what is sorted by; ``text`` what is shown (default: the value)."""
+    """What a column shows: ``value`` is sorted by, ``text`` is shown (by default the value)."""
 
     title: str
     value: Callable[[Any], Any]
@@ -59,7 +59,7 @@ class Column:
 
 
 class RowsModel(QAbstractTableModel):
-    """Rows under an index array: ``order[i]`` is the row shown at place ``i``."""
+    """Rows under an index array: ``order[i]`` is the number of the row at place ``i``."""
 
     def __init__(self, columns: Sequence[Column], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -84,7 +84,7 @@ class RowsModel(QAbstractTableModel):
         self.endResetModel()
 
     def refresh(self) -> None:
-        """Values of the same rows changed."""
+        """Show new values of the same rows."""
         self.layoutAboutToBeChanged.emit()
         shown = [self.rows[at] for at in self.order.tolist()]
         persistent = self.persistentIndexList()
@@ -99,7 +99,12 @@ class RowsModel(QAbstractTableModel):
         self.layoutChanged.emit()
 
     def set_filter(self, text: str, keep: Callable[[Any], bool] | None = None) -> None:
-        """Rows whose shown text contains every word of ``text``, and that ``keep`` accepts."""
+        """Show only some rows.
+
+        Args:
+            text: Words that the shown text of a row must contain.
+            keep: Whether a row is shown at all.
+        """
         self.beginResetModel()
         self._filter, self._keep = text.strip().lower(), keep
         self._reorder()
@@ -247,7 +252,7 @@ class RowsModel(QAbstractTableModel):
         self.refresh()
 
     def as_csv(self) -> str:
-        """What is shown, in its order, with numbers in µs and not shortened."""
+        """What is shown, in its order, as CSV with numbers in µs that are not shortened."""
         out = io.StringIO()
         writer = csv.writer(out)
         writer.writerow(
@@ -353,7 +358,7 @@ class Table(QTableView):
         return sorted({at for part in parts for at in range(part.top(), part.bottom() + 1)})
 
     def show_row(self, place: int) -> None:
-        """Choose this row alone; cells of it that are selected already stay as they are."""
+        """Choose one row; cells of it that are selected stay as they are."""
         if self.chosen_places() != [place]:
             # ``selectRow`` would add to the selection while the user holds Shift.
             flags = QItemSelectionModel.SelectionFlag

@@ -1,4 +1,4 @@
-"""The toolchains of a run: which are used, and in which order."""
+"""Chooses the toolchains of a run and their order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEVICES = {"cpu": "processors", "cuda": "NVIDIA devices"}
 
 
 class ToolchainList(QListWidget):
-    """Checked ones are used, from top to bottom; missing ones say what installs them.
+    """Lists all toolchains; the checked ones are used, from top to bottom.
 
-    One without its device can be checked, for a run that only compiles (``--target cuda``). One
-    that has nothing for the run's target cannot, and is none of the run's; its check comes back
-    with the target.
+    Missing ones say what installs them. One without its device can be checked, for a run that
+    only compiles. One that has nothing for the run's target cannot be checked and is not used;
+    its check comes back with the target.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,12 @@ class ToolchainList(QListWidget):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     def show_states(self, states: tuple[ToolchainState, ...], chosen: tuple[str, ...]) -> None:
-        """The probed toolchains: those that are here first, in the chosen order."""
+        """List toolchains, available ones first, in the chosen order.
+
+        Args:
+            states: What the engine says of each toolchain.
+            chosen: The toolchains of the settings; none means all that are available.
+        """
         self._states = {state.name: state for state in states}
         self.blockSignals(True)
         self.clear()
@@ -98,7 +103,7 @@ class ToolchainList(QListWidget):
         self.setFixedHeight(min(300, lines * metrics + len(self._states) * 10 + 8))
 
     def names(self) -> tuple[str, ...]:
-        """The checked ones, in order."""
+        """The checked toolchains, in order."""
         return tuple(
             item.data(NAME)
             for item in self._checkable()
@@ -106,7 +111,7 @@ class ToolchainList(QListWidget):
         )
 
     def choose(self, toolchains: tuple[str, ...]) -> list[str]:
-        """Check exactly these toolchains; returns the names that are unknown or missing."""
+        """Check exactly these toolchains; return the names that are unknown or missing."""
         wanted = list(toolchains)
         for item in self._checkable():
             name = item.data(NAME)

@@ -1,4 +1,4 @@
-"""How many values toolchains hand on to each other, as a matrix."""
+"""Shows how many values pass from toolchain to toolchain."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.words import counted
 from collage_engine.records.placement import Placement
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
@@ -25,7 +25,15 @@ from collage_gui.panels.tables import toolchain_icon
 
 
 def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str, str]]:
-    """How many values pass from a partition of one toolchain to a partition of another."""
+    """Count the values that pass between partitions.
+
+    Args:
+        graph: The operators.
+        placement: The partitions.
+
+    Returns:
+        (toolchain that computes, toolchain that reads) → values.
+    """
     owner = {n: p for p in placement.partitions for n in p.nodes}
     seen: set[tuple[int, str]] = set()
     found: Counter[tuple[str, str]] = Counter()
@@ -39,7 +47,7 @@ def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str
 
 
 class TransitionMatrix(QTableWidget):
-    """From the row's toolchain to the column's; within one: between two of its partitions."""
+    """Rows compute and columns read; on the diagonal, both are of one toolchain."""
 
     def __init__(self, icon_size: QSize) -> None:
         super().__init__()
@@ -50,7 +58,7 @@ class TransitionMatrix(QTableWidget):
         self.copying = Copying(self)
 
     def show_transitions(self, graph: OperatorGraph | None, placement: Placement | None) -> None:
-        """Those of a placement; nothing where there is none."""
+        """Show the hand-overs of a placement; without one the matrix is empty."""
         self.clear()
         if graph is None or placement is None:
             self.setRowCount(0)
@@ -77,7 +85,7 @@ class TransitionMatrix(QTableWidget):
 
 
 class TransitionsPage(QWidget):
-    """The matrix of the placement in the picture, and what its numbers are."""
+    """The matrix of the shown placement, with an explanation of its numbers."""
 
     def __init__(self, document: Document, icon_size: QSize) -> None:
         super().__init__()

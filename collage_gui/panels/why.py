@@ -1,4 +1,4 @@
-"""Why a node runs where it does, which toolchains have no candidate for it, the runner-up."""
+"""Says why a node runs where it does, and which toolchains have no candidate for it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from html import escape
 from PySide6.QtCore import QSize, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
+from collage_engine.drawing.formatting import (
+    counted,
+    gain_text,
+    node_shapes,
+    signed_time,
+    time_text,
+)
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
-from collage_engine.drawing.words import counted, gain_text, node_shapes, signed_time, time_text
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_gui.document.document import Document
@@ -17,7 +23,7 @@ from collage_gui.theme import Theme
 
 
 class WhyPanel(QWidget):
-    """Only what the engine says; nothing is invented here."""
+    """Shows only what the engine says; nothing is invented here."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()

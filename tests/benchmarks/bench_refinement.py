@@ -34,7 +34,7 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.planning.problem import make_problem
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.needed import Needed
@@ -46,7 +46,10 @@ from collage_engine.search.refine import CoverProposer, refine
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import part_of
-from collage_engine.trials.refinement import EndToEnd
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.refinement import CoverTrials
+from collage_engine.trials.runner import TrialRunner
 from tests.benchmarks.place import model_file
 from tests.support.evolution import Evolution
 
@@ -104,15 +107,17 @@ def compare(
         same: dict[CandidateId, str] = {r.id: r.key for r in records}
         model = workspace.model
         inputs = representative_inputs(model, settings)
-        whole = EndToEnd(
-            model,
-            lambda cover: tuple(part_of(by_id[str(c)]) for c in cover),
-            inputs,
-            original_outputs(model, inputs),
+        runner = TrialRunner(
+            TrialModel.of(model),
+            [Sample(inputs, original_outputs(model, inputs))],
             model_tolerance(model, settings),
             built,
-            RunControl(),
         )
+
+        def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
+            return tuple(part_of(by_id[str(c)]) for c in cover)
+
+        whole = CoverTrials(runner.run, parts_of)
         known: dict[frozenset[str], Cost] = {}
 
         def measuring() -> Callable[[Cover], Cost]:
@@ -150,9 +155,10 @@ def compare(
                     )
                     winners[label, trials].append(found.cover)
             every = {cover_key(c): c for c in (start, *itertools.chain(*winners.values()))}
-            taken = dict(zip(every, whole.together(list(every.values()), ROUNDS), strict=True))
+            rounds = together(runner, [parts_of(cover) for cover in every.values()])
+            taken = dict(zip(every, rounds, strict=True))
         finally:
-            whole.close()
+            runner.close()
         for trials in budgets:
             ours = {label: winners[label, trials] for label in methods}
             tell(name, trials, taken, cover_key(start), ours)
@@ -163,6 +169,23 @@ def compare(
     finally:
         shutil.rmtree(built, ignore_errors=True)
         workspace.close()
+
+
+def together(runner: TrialRunner, covers: Sequence[tuple[CoverPart, ...]]) -> list[list[float]]:
+    """Medians of ``ROUNDS`` rounds of these covers, in µs, in turn; all of them loaded at once."""
+    processes = [
+        runner.process(Contender(name="again", kind="collage", cover=cover)) for cover in covers
+    ]
+    runner.build(processes)
+    runner.load(processes)
+    taken: list[list[float]] = [[] for _ in processes]
+    for _ in range(ROUNDS):
+        for process, times in zip(processes, taken, strict=True):
+            calls = runner.timed_round(process)
+            if calls is None:
+                raise SystemExit(f"a cover cannot be timed again: {process.failure}")
+            times.append(median(calls))
+    return taken
 
 
 def tell(

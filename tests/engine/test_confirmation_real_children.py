@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
@@ -12,16 +14,29 @@ from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.trials.confirmation import confirm
-from collage_engine.trials.contender import Contender
+from collage_engine.trials.confirmation import ConfirmationSettings, confirm
+from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.memory import MemoryWatch
-from collage_engine.trials.runner import ConfirmSettings, Field
+from collage_engine.trials.placement_process import (
+    TRIAL_JOB,
+    PlacementProcess,
+    RoundSettings,
+    TrialModel,
+)
+from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
 DNN = ToolchainInstance(toolchain="onednn", threads=1)
-QUICK = ConfirmSettings(selection_rounds=3, fresh_rounds=3, round_s=0.005, builders=1)
+QUICK = ConfirmationSettings(selection_rounds=3, fresh_rounds=3)
+
+
+def quick_runner(model, inputs, truth, folder, **more):
+    settings = TrialSettings(round=RoundSettings(seconds=0.005), builders=1)
+    return TrialRunner(
+        TrialModel.of(model), [Sample(inputs, truth)], 1e-4, folder, settings=settings, **more
+    )
 
 
 def test_a_mixed_cover_and_its_baselines(tmp_path):
@@ -47,16 +62,13 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
         Contender(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
     ]
     told = []
-    done = confirm(
-        model,
-        contenders,
-        inputs=inputs,
-        truth=truth,
-        tolerance=1e-4,
-        folder=tmp_path / "work",
-        settings=QUICK,
-        on_progress=lambda d, t, now: told.append((d, t, now)),
-    )
+    with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
+        done = confirm(
+            runner,
+            contenders,
+            settings=QUICK,
+            on_progress=lambda d, t, now: told.append((d, t, now)),
+        )
     collage, ort, tvm, broken = done.outcomes
     assert collage.reason is None and collage.measured_us > 0 and collage.max_rel_error < 1e-5
     assert ort.measured_us > 0 and ort.folder is None  # the Python session is no artifact
@@ -82,22 +94,19 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
 
 def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
     """In another its memory lies elsewhere. What is much slower keeps its own."""
-    processes: dict[str, set[int]] = {}
-    ask = Field.rounds
+    loads: dict[str, int] = {}
+    load, timed_round = PlacementProcess.load, PlacementProcess.timed_round
 
-    def rounds(self, outcomes, *more):
-        for outcome in outcomes:
-            worker = self.workers.get(id(outcome))
-            if worker is not None:
-                processes.setdefault(outcome.contender.name, set()).add(worker.pid)
-        found = ask(self, outcomes, *more)
-        if not any(o.selection_us for o in outcomes):
-            slow = next(o for o in outcomes if o.contender.name == "slow")
-            found[id(slow)] = [(9 * median, calls) for median, calls in found[id(slow)]]
-        return found
+    def counting(self):
+        loads[self.contender.name] = loads.get(self.contender.name, 0) + 1
+        load(self)
 
-    monkeypatch.setattr(Field, "rounds", rounds)
-    monkeypatch.setattr("collage_engine.trials.confirmation.NEAR_ENOUGH", 5.0)
+    def slowed(self, settings):
+        factor = 9 if self.contender.name == "slow" else 1
+        return [factor * us for us in timed_round(self, settings)]
+
+    monkeypatch.setattr(PlacementProcess, "load", counting)
+    monkeypatch.setattr(PlacementProcess, "timed_round", slowed)
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
@@ -107,17 +116,10 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
         Contender(name="cut", kind="collage", cover=cut, order=1),
         Contender(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
     ]
-    done = confirm(
-        model,
-        contenders,
-        inputs=inputs,
-        truth=original_outputs(model, inputs),
-        tolerance=1e-4,
-        folder=tmp_path / "work",
-        settings=QUICK,
-    )
-    counts = {name: len(found) for name, found in processes.items()}
-    assert counts == {"whole": 2, "cut": 2, "slow": 1}
+    truth = original_outputs(model, inputs)
+    with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
+        done = confirm(runner, contenders, settings=replace(QUICK, near_factor=5.0))
+    assert loads == {"whole": 2, "cut": 2, "slow": 1}
     assert all(o.measured_us > 0 for o in done.outcomes)
 
 
@@ -126,30 +128,21 @@ def test_a_child_that_was_not_opened_says_so():
         TrialJob()(RunRound(warm_s=0, seconds=0, least=1))
 
 
-def test_a_module_that_kills_its_process_is_a_reason(tmp_path, monkeypatch):
-    from collage_engine.trials import runner as field_module
+def test_a_module_that_kills_its_process_is_a_reason(tmp_path):
+    def start_worker(target, **more):
+        crashing = "tests.support.trial_targets:CrashesOnLoad"
+        return Worker(crashing if target == TRIAL_JOB else target, **more)
 
-    monkeypatch.setattr(
-        field_module,
-        "Worker",
-        lambda target, **more: Worker(
-            "tests.support.trial_targets:Suicidal" if "trial_job" in target else target,
-            **more,
-        ),
-    )
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
-    with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
-        confirm(
-            model,
-            [Contender(name="x", kind="collage", cover=(CoverPart(DNN, everything),))],
-            inputs=inputs,
-            truth=original_outputs(model, inputs),
-            tolerance=1e-4,
-            folder=tmp_path,
-            settings=QUICK,
-        )
+    truth = original_outputs(model, inputs)
+    alone = [Contender(name="x", kind="collage", cover=(CoverPart(DNN, everything),))]
+    with (
+        quick_runner(model, inputs, truth, tmp_path, start_worker=start_worker) as runner,
+        pytest.raises(ToolchainError, match="killed by SIGSEGV"),
+    ):
+        confirm(runner, alone, settings=QUICK)
 
 
 def test_loading_and_running_have_peaks_of_their_own():

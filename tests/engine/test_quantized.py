@@ -220,7 +220,7 @@ def test_tvm_multiplies_integers() -> None:
     assert text.count("quantized_conv2d") >= 7
     kernels = [f for f in module.functions.values() if "collage.schedule" in (f.attrs or {})]
     written = [str(f.attrs["collage.schedule"]) for f in kernels]
-    assert "quantized conv" in written and "plain" not in written
+    assert "int8 dots" in written and "plain" not in written
     assert not any(w.startswith(("conv", "matmul")) for w in written), written
 
 

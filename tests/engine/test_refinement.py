@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CoverPart
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search import refine
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.problem_json import problem_from
-from collage_engine.trials.refinement import EndToEnd, refine_covers
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.refinement import CoverTrials, refine_covers
+from collage_engine.trials.runner import TrialRunner
 from tests.support.artifact_cases import MNIST
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
@@ -52,25 +53,25 @@ def problem() -> Problem:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> EndToEnd:
+def runner(tmp_path: Path) -> Iterator[TrialRunner]:
     model = import_model(MNIST)
     assert len(model.graph.operators) == len(WHOLE)
     inputs = model.random_inputs(0)
+    sample = Sample(inputs, original_outputs(model, inputs))
+    with TrialRunner(TrialModel.of(model), [sample], 1e-4, tmp_path) as runner:
+        yield runner
 
-    def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
-        return tuple(PARTS[str(name)] for name in cover)
 
-    return EndToEnd(
-        model, parts_of, inputs, original_outputs(model, inputs), 1e-4, tmp_path, RunControl()
-    )
+def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
+    return tuple(PARTS[str(name)] for name in cover)
 
 
 def test_refinement_measures_whole_covers_and_looks_inside(
-    whole: EndToEnd, monkeypatch: pytest.MonkeyPatch
+    runner: TrialRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refine, "CONTENDERS", 1)  # to save time
+    monkeypatch.setattr(refine, "CONFIRMED_COVERS", 1)  # to save time
     start = ("ort-front", "ort-back")
-    found = refine_covers(problem(), [start], whole, 600.0, lambda trial: None, None, RunControl())
+    found = refine_covers(problem(), [start], CoverTrials(runner.run, parts_of), 600.0)
     tried = {frozenset(map(str, t.cover)) for t in found.trials}
     assert tried == {
         frozenset((a, b)) for a in ("ort-front", "dnn-front") for b in ("ort-back", "dnn-back")
@@ -84,13 +85,20 @@ def test_refinement_measures_whole_covers_and_looks_inside(
     assert found.us is not None and found.start_us is not None and found.us <= found.start_us
 
 
-def test_covers_are_timed_in_the_same_rounds(whole: EndToEnd) -> None:
-    try:
-        both = whole.together([("dnn-front", "dnn-back"), ("ort-front", "dnn-back")], 4)
-        assert [len(rounds) for rounds in both] == [4, 4]
-        assert all(us > 0 for rounds in both for us in rounds)
-        assert whole.measure(("none",)).state == "invalid"
-        with pytest.raises(MeasureError, match="cannot be timed again"):
-            whole.together([("none",)], 1)
-    finally:
-        whole.close()
+def test_a_cover_that_cannot_be_built_is_invalid_with_its_reason(runner: TrialRunner) -> None:
+    cost = CoverTrials(runner.run, parts_of).measure(("none",))
+    assert cost.state == "invalid" and "no partition covers operators 0" in (cost.reason or "")
+
+
+def test_processes_are_timed_round_by_round(runner: TrialRunner) -> None:
+    covers = [("dnn-front", "dnn-back"), ("ort-front", "dnn-back")]
+    both = [
+        runner.process(Contender(name="x", kind="collage", cover=parts_of(cover)))
+        for cover in covers
+    ]
+    runner.build(both)
+    runner.load(both)
+    for process in both:
+        assert process.failure is None and process.loaded and process.can_win
+        calls = runner.timed_round(process)
+        assert calls is not None and all(us > 0 for us in calls)

@@ -16,12 +16,11 @@ import onnx
 import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
-from collage_engine.kernels.cpu.convolution.problem import Geometry
+from collage_engine.kernels.old_plans import upgraded
+from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.scheduler import SCHEDULE, kernel_for
 from collage_engine.kernels.target import cpu
-from collage_engine.kernels.tuning.hill_climbing import name_of
-from collage_engine.kernels.tuning.kernel_bench import AnchorBench
-from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
+from collage_engine.kernels.tuning.kernel_bench import KernelBench
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
@@ -72,6 +71,19 @@ DESCRIPTIONS = {
     "packed": {"family": "packed", "rows": 37, "depth": 96, "columns": 100},
     "one row": {"family": "packed", "rows": 1, "depth": 100, "columns": 70},
     "runtime": {"family": "runtime", "left": [3, 40, 24], "right": [3, 24, 50], "out": [3, 40, 50]},
+    "int8": {
+        "family": "dots",
+        "element": "int8",
+        "data": [1, 13, 11, 20],
+        "out": [1, 13, 11, 40],
+        "weight": [40, 20, 3, 3],
+        "groups": 1,
+        "strides": [1, 1],
+        "padding": [1, 1, 1, 1],
+        "dilation": [1, 1],
+        "zero": 3,
+        "signed": False,
+    },
 }
 
 
@@ -81,43 +93,126 @@ DESCRIPTIONS = {
 )
 def test_plans_next_to_the_start_compute_the_same(name: str, threads: int) -> None:
     """A few of them: compiling takes longer than running."""
-    description, machine = DESCRIPTIONS[name], cpu(threads)
-    bench = AnchorBench(description, machine)
-    bench.make({})  # the default: checked against the unscheduled loops
-    start = start_of(description, machine)
-    bench.make(start)
-    plans = {name_of(p): p for p in neighbours_of(description, machine, start)}
-    plans.pop(name_of(start), None)
-    assert len(plans) >= 4
-    for chosen in random.Random(name).sample(sorted(plans), 4):
-        bench.make(plans[chosen])  # raises when its numbers are wrong or it has no schedule
+    problem, machine = RULES.problem(DESCRIPTIONS[name]), cpu(threads)
+    bench = KernelBench(problem, machine)
+    bench.make(bench.default)  # checked against the unscheduled loops
+    near = {d.name: d for d in RULES.neighbours(bench.default, machine)}
+    near.pop(bench.default.name, None)
+    assert len(near) >= 4
+    for decision in near.values():
+        assert RULES.decide(problem, machine, decision.to_record()) == decision
+    for chosen in random.Random(name).sample(sorted(near), 4):
+        bench.make(near[chosen])  # raises when its numbers are wrong or it has no schedule
 
 
 def test_a_plan_is_followed() -> None:
-    bench = AnchorBench(DESCRIPTIONS["conv3x3"], cpu(1))
+    problem = RULES.problem(DESCRIPTIONS["conv3x3"])
+    bench = KernelBench(problem, cpu(1))
     texts = set()
-    for plan, way in (
-        ({}, "winograd"),
-        ({"way": "winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3}, "winograd"),
-        ({"way": "channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5}, "channels"),
-        ({"way": "spatial", "block": 5}, "spatial"),
+    for record in (
+        {},
+        {"rule": "conv winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
+        {"rule": "conv channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5},
+        {"rule": "conv spatial", "block": 5},
     ):
-        function, operand = bench.program(plan)
+        decision = RULES.decide(problem, cpu(1), record)
+        assert decision is not None
+        function, operand = bench.program(decision)
         kernel = kernel_for(function, cpu(1))
-        assert kernel.schedule == f"conv {way}"
+        assert kernel.schedule == record.get("rule", "conv winograd") == decision.rule.name
         texts.add(kernel.function.script())
-        if plan:
-            assert operand.shape[-1] == (5 if way == "spatial" else 16)
+        if record:
+            assert operand.shape[-1] == (5 if "spatial" in kernel.schedule else 16)
     assert len(texts) == 4
 
 
+@pytest.mark.parametrize(
+    "record, reason",
+    [
+        ({"block": 9, "chunk": 33, "rows": 1, "columns": 5}, "blocks of 9 vectors"),
+        ({"block": 1, "chunk": 5, "rows": 1, "columns": 5}, "chunks of 5 channels"),
+        ({"block": 1, "chunk": 33, "rows": 14, "columns": 11}, "tiles of 14"),
+        ({"block": 1, "chunk": 33, "rows": 2, "columns": 5}, "not whole"),
+        ({"block": 3, "chunk": 33, "rows": 11, "columns": 11}, "do not fit"),
+        ({"block": 1, "chunk": 33, "rows": 1, "column": 5}, "no parameter column"),
+    ],
+)
+def test_a_plan_that_does_not_suit_the_convolution_is_an_error(record: dict, reason: str) -> None:
+    problem = RULES.problem(DESCRIPTIONS["conv3x3"])
+    with (
+        using(Choices({problem.workload(cpu(1)): {"rule": "conv channels", **record}})),
+        pytest.raises(ToolchainError, match=reason),
+    ):
+        decide(problem, cpu(1))
+
+
+@pytest.mark.parametrize(
+    "name, old, new",
+    [
+        (
+            "conv3x3",
+            {"way": "channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5, "inside": 1},
+            {"rule": "conv channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5}
+            | {"inside": True},
+        ),
+        (
+            "conv3x3",
+            {"way": "winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
+            {"rule": "conv winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
+        ),
+        (
+            "conv few channels",
+            {"way": "spatial", "block": 5, "vectors": 2, "band": 24576},
+            {"rule": "conv spatial", "block": 5, "vectors": 2, "band": 24576},
+        ),
+        # Rows of 37 have three vectors: as the old writer did, the fourth is left out.
+        (
+            "depthwise",
+            {"way": "depthwise", "vectors": 4, "rows": 1, "planes": 8},
+            {"rule": "conv depthwise", "rows": 1, "planes": 8},
+        ),
+        (
+            "depthwise last",
+            {"way": "depthwise", "vectors": 1, "columns": 5},
+            {"rule": "conv depthwise last", "vectors": 1, "columns": 5},
+        ),
+        (
+            "packed",
+            {"block": 2, "chunk": 48, "rows": 5, "columns": 1},
+            {"rule": "matmul packed", "block": 2, "chunk": 48, "rows": 5, "columns": 1},
+        ),
+        ("one row", {"block": 3}, {"rule": "matmul row", "block": 3}),
+        (
+            "runtime",
+            {"block": 2, "rows": 5, "pack": 1},
+            {"rule": "matmul runtime", "block": 2, "rows": 5, "pack": True},
+        ),
+    ],
+)
+def test_a_choice_of_the_old_form_gives_its_kernel(name: str, old: dict, new: dict) -> None:
+    """Tables that sessions and artifacts name were written before plans had types."""
+    problem, machine = RULES.problem(DESCRIPTIONS[name]), cpu(1)
+    default = RULES.default(problem, machine)
+    assert default is not None
+    record = upgraded(old, default, RULES, machine)
+    assert record.items() >= new.items()
+    assert upgraded(record, default, RULES, machine) == record
+    with using(Choices({problem.workload(machine): old})):
+        found = decide(problem, machine)
+    assert found is not None and found.to_record() == record
+    KernelBench(problem, machine).make(found)
+
+
 def test_wrong_numbers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = AnchorBench(DESCRIPTIONS["conv1x1"], cpu(1))
-    bench.make({})
-    pack = Geometry.pack
-    monkeypatch.setattr(Geometry, "pack", lambda *a: pack(*a) * np.float32(1.01))
+    bench = KernelBench(RULES.problem(DESCRIPTIONS["conv1x1"]), cpu(1))
+    bench.make(bench.default)
+    rule = type(bench.default.rule)
+    pack = rule.pack
+    monkeypatch.setattr(rule, "pack", lambda *a: pack(*a) * np.float32(1.01))
+    other = next(d for d in RULES.neighbours(bench.default, cpu(1)) if d.name != bench.default.name)
+    assert other.rule is bench.default.rule
     with pytest.raises(ToolchainError, match="wrong numbers"):
-        bench.make({"block": 1})
+        bench.make(other)
 
 
 def model() -> onnx.ModelProto:
@@ -171,10 +266,16 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     assert len(tried) > len(records)
     assert set(first.tried) <= set(again.tried), "a resumed search goes on"
     # Whether or not the defaults are the best here: choices are followed in another process.
-    table = {t.workload: dict(start_of(t.description, cpu(1))) for t in tasks}
-    for choice in table.values():
-        choice["block"] = 2 if choice["block"] == 1 else 1
-        choice.pop("rows"), choice.pop("columns", None)
+    table = {}
+    for task in tasks:
+        default = RULES.default(RULES.problem(task.description), cpu(1))
+        assert default is not None
+        other = next(
+            d
+            for d in RULES.neighbours(default, cpu(1))
+            if d.rule is default.rule and d.plan.block != default.plan.block
+        )
+        table[task.workload] = other.to_record()
     digest = write_table(table)
     data = tmp_path / "x.npy"
     x = np.random.default_rng(0).standard_normal((1, 32, 14, 14)).astype(np.float32)

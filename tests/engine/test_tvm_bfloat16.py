@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded
-from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
@@ -94,7 +94,7 @@ def test_convolutions_multiply_rounded_numbers(
         lambda x: relax.op.nn.conv2d(x, kernel, strides=stride, padding=padding, groups=groups),
     )
     run, kernels = lowered(module)
-    assert "bfloat16 conv" in {k.schedule for k in kernels.values()}
+    assert "bfloat16 dots" in {k.schedule for k in kernels.values()}
     assert not any(k.reason for k in kernels.values())
     x = random.standard_normal(data).astype(np.float32)
     want = convolved(in_bfloat16(x), w, stride, padding, groups)
@@ -200,7 +200,7 @@ def test_products_that_gain_nothing_stay_in_float32(monkeypatch: pytest.MonkeyPa
     """Narrow ones, and 3 × 3 ones that Winograd's method saves more, as its estimate says."""
     assert not multiplied_in_bfloat16((4, 32, 1, 1), (1, 32, 9, 9))
     for better in (True, False):
-        monkeypatch.setattr(winograd_plan, "beats_bfloat16", lambda *_, better=better: better)
+        monkeypatch.setattr(winograd, "beats_bfloat16", lambda *_, better=better: better)
         assert multiplied_in_bfloat16((32, 32, 3, 3), (1, 32, 12, 12)) is not better
 
 

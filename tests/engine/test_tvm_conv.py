@@ -15,7 +15,17 @@ from tvm import relax
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
-from tests.support.tvm_cases import TOLERANCE, check, constant, conv, error_of, function, kernels
+from tests.support.tvm_cases import (
+    TOLERANCE,
+    check,
+    check_all,
+    constant,
+    conv,
+    error_of,
+    function,
+    kernels,
+    kernels_by,
+)
 
 SHAPES = [
     # data, weight, stride, padding, dilation, groups
@@ -47,16 +57,11 @@ def test_equals_its_plain_self(case: tuple, layout: str) -> None:
     check(conv(data, weight, stride, padding, dilation, groups, layout))
 
 
-@pytest.mark.parametrize("way", ["channels", "spatial"])
+@pytest.mark.parametrize("rule", ["conv channels", "conv spatial"])
 @pytest.mark.parametrize("case", SHAPES[:9:2], ids=str)
-def test_both_ways_of_channels_first(
-    case: tuple, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The choice between the ways is about speed only."""
-    from collage_engine.kernels.cpu.convolution.problem import Geometry
-
-    monkeypatch.setattr(Geometry, "way", lambda self, cpu, plan=None: way)
-    check(conv(*case), f"conv {way}")
+def test_both_rules_for_channels_first(case: tuple, rule: str) -> None:
+    """The choice between them is about speed only."""
+    check_all(kernels_by(rule, conv(*case)), rule)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -76,7 +81,7 @@ def test_depthwise(layout, channels, size, kernel, stride, padding, dilation, mu
     data = (1, channels, *size) if layout == "NCHW" else (1, *size, channels)
     weight = (channels * multiplier, 1, kernel, kernel)
     module = conv(data, weight, stride, padding, dilation, channels, layout)
-    own = "conv depthwise"
+    own = "conv depthwise" if layout == "NCHW" else "conv depthwise last"
     check(module, own if multiplier == 1 or layout == "NCHW" else "conv channels")
 
 
@@ -88,7 +93,7 @@ def test_depthwise(layout, channels, size, kernel, stride, padding, dilation, mu
         ((48, 64, 5, 5), "conv channels"),
         ((48, 64, 3, 3), "conv winograd"),
         ((40, 272, 1, 1), "conv channels"),
-        ((64, 1, 3, 3), "conv depthwise"),
+        ((64, 1, 3, 3), "conv depthwise"),  # or that for channels last
     ],
     ids=str,
 )
@@ -99,7 +104,8 @@ def test_what_follows_is_fused(
     channels = weight[1] if weight[1] > 1 else weight[0]
     data = (1, channels, 9, 13) if layout == "NCHW" else (1, 9, 13, channels)
     groups = 1 if weight[1] > 1 else channels
-    check(conv(data, weight, 1, weight[2] // 2, 1, groups, layout, tail), schedule)
+    own = f"{schedule} last" if "depthwise" in schedule and layout == "NHWC" else schedule
+    check(conv(data, weight, 1, weight[2] // 2, 1, groups, layout, tail), own)
 
 
 @pytest.mark.parametrize("layout", ["NCW", "NWC", "NCDHW", "NDHWC"])

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import tvm
 
-from collage_engine.kernels.cpu.convolution import problem as legalize
-from collage_engine.kernels.cpu.convolution.problem import Geometry
-from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.winograd import cost
+from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import build
-from tests.support.tvm_cases import TOLERANCE, conv, error_of, kernels
+from tests.support.tvm_cases import TOLERANCE, changed, conv, error_of, kernels_by
 
 CASES = [
     # data, weight, padding
@@ -28,23 +28,18 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch):
-    """Kernels of a convolution by a plan, its image in a layout."""
-
-    def make(plan, data, weight, padding, layout="NCHW", tail="relu", processor: Cpu | None = None):
-        monkeypatch.setattr(legalize, "plan_for", lambda *_: {"way": "winograd", **plan})
-        if layout == "NHWC":
-            data = (data[0], *data[2:], data[1])
-        return kernels(conv(data, weight, 1, padding, 1, 1, layout, tail), processor or cpu(1))
-
-    return make
+def planned(plan, data, weight, padding, layout="NCHW", tail="relu", processor: Cpu | None = None):
+    """Kernels of a convolution by a changed plan, its image in a layout."""
+    if layout == "NHWC":
+        data = (data[0], *data[2:], data[1])
+    module = conv(data, weight, 1, padding, 1, 1, layout, tail)
+    return kernels_by("conv winograd", module, processor or cpu(1), **plan)
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_equals_its_plain_self(planned, case, layout: str, outputs: int) -> None:
+def test_equals_its_plain_self(case, layout: str, outputs: int) -> None:
     tail = ["relu", "residual", "silu", "none"][CASES.index(case) % 4]
     for kernel in planned({"outputs": outputs}, *case, layout, tail):
         assert kernel.schedule == "conv winograd" and not kernel.reason
@@ -53,17 +48,17 @@ def test_equals_its_plain_self(planned, case, layout: str, outputs: int) -> None
 
 @pytest.mark.parametrize(
     "plan",
-    [{"group": 1}, {"group": 2, "rows": 3}, {"group": 9, "block": 3}, {"block": 1, "rows": 28}],
+    [{"group": 1}, {"group": 2, "rows": 3}, {"group": 6, "block": 3}, {"block": 1, "rows": 28}],
     ids=str,
 )
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_every_cut_gives_the_same(planned, plan, layout: str) -> None:
+def test_every_cut_gives_the_same(plan, layout: str) -> None:
     (kernel,) = planned({"outputs": 2, **plan}, (1, 24, 11, 13), (70, 24, 3, 3), 1, layout)
     assert error_of(kernel) <= TOLERANCE
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
-def test_threads_share_groups_or_blocks(planned, threads: int) -> None:
+def test_threads_share_groups_or_blocks(threads: int) -> None:
     """Small images have fewer groups than there are threads."""
     for size in (40, 8):
         (kernel,) = planned(
@@ -78,7 +73,7 @@ def test_threads_share_groups_or_blocks(planned, threads: int) -> None:
 
 
 @pytest.mark.parametrize("vector_bytes, registers", [(32, 16), (16, 32)])
-def test_for_processors_with_other_vectors(planned, vector_bytes: int, registers: int) -> None:
+def test_for_processors_with_other_vectors(vector_bytes: int, registers: int) -> None:
     processor = replace(cpu(1), vector_bytes=vector_bytes, registers=registers, halves=False)
     for layout in ("NCHW", "NHWC"):
         (kernel,) = planned({"outputs": 4}, *CASES[1], layout, processor=processor)
@@ -86,14 +81,15 @@ def test_for_processors_with_other_vectors(planned, vector_bytes: int, registers
 
 
 @pytest.mark.parametrize("outputs, most", [(2, 2e-6), (4, 2e-5)])
-def test_rounding(planned, outputs: int, most: float) -> None:
+def test_rounding(outputs: int, most: float) -> None:
     """Against the convolution in double precision, 512 channels deep."""
     random = np.random.default_rng(0)
     data = np.maximum(random.standard_normal((1, 512, 10, 10)), 0).astype(np.float32)
     weight = random.standard_normal((16, 512, 3, 3)).astype(np.float32) / 68
     (kernel,) = planned({"outputs": outputs}, data.shape, weight.shape, 0, tail="none")
-    geometry = Geometry(False, data.shape, (1, 16, 8, 8), weight.shape, 1, [1, 1], [0] * 4, [1, 1])
-    packed = geometry.pack(weight, "winograd", cpu(1), {"outputs": outputs})
+    problem = problem_of(data.shape, weight.shape, (1, 16, 8, 8))
+    plan = changed(Winograd(), problem, cpu(1), {"outputs": outputs})
+    packed = Winograd().pack(problem, plan, cpu(1), weight)
     result = tvm.runtime.tensor(np.zeros((1, 16, 8, 8), np.float32))
     build(kernel.function)["kernel"](tvm.runtime.tensor(data), tvm.runtime.tensor(packed), result)
     windows = np.lib.stride_tricks.sliding_window_view(data.astype(np.float64), (3, 3), (2, 3))
@@ -102,32 +98,28 @@ def test_rounding(planned, outputs: int, most: float) -> None:
     assert error <= most
 
 
+def problem_of(data: tuple, weight: tuple, out: tuple) -> ConvProblem:
+    """A channels-first convolution without padding."""
+    return ConvProblem(False, data, out, weight, 1, (1, 1), (0,) * 4, (1, 1))
+
+
 def test_what_is_taken() -> None:
-    one = cpu(1)
-    taken = {
-        "kernel": (3, 3),
-        "strides": (1, 1),
-        "dilation": (1, 1),
-        "groups": 1,
-        "channels": (64, 64),
-        "cpu": one,
-    }
-    assert winograd_plan.takes(**taken)
+    taken = problem_of((1, 64, 9, 9), (64, 64, 3, 3), (1, 64, 7, 7))
+    assert Winograd().matches(taken, cpu(1))
     for other in (
-        {"kernel": (5, 5)},
-        {"kernel": (1, 3)},
+        {"weight": (64, 64, 5, 5)},
+        {"weight": (64, 64, 1, 3)},
         {"strides": (2, 2)},
         {"dilation": (2, 2)},
-        {"groups": 2},
-        {"channels": (3, 64)},
+        {"weight": (64, 32, 3, 3), "groups": 2},
+        {"weight": (64, 3, 3, 3), "data": (1, 3, 9, 9)},
     ):
-        assert not winograd_plan.takes(**taken | other)
+        assert not Winograd().matches(replace(taken, **other), cpu(1))
 
 
 def test_chosen_where_it_saves_time() -> None:
     """Many channels and positions; not where the image is hardly larger than the kernel."""
     one = cpu(1)
-    assert winograd_plan.worthwhile(one, 64, 64, (56, 56))
-    assert not winograd_plan.worthwhile(one, 512, 512, (1, 1))
-    assert winograd_plan.outputs_of(one, 64, 64, (56, 56)) == 4
-    assert winograd_plan.outputs_of(one, 64, 64, (56, 56), {"outputs": 2}) == 2
+    assert cost.worthwhile(one, 64, 64, (56, 56))
+    assert not cost.worthwhile(one, 512, 512, (1, 1))
+    assert cost.outputs_of(one, 64, 64, (56, 56)) == 4

@@ -12,9 +12,9 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
+from collage_engine.drawing.formatting import DASH
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.drawing.svg import render
-from collage_engine.drawing.words import DASH
 from collage_gui.graph_view.painter import paint
 from collage_gui.graph_view.picture import Marks
 from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
-from collage_engine.drawing.words import DASH
+from collage_engine.drawing.formatting import DASH
 from collage_gui.document.comparison import Reference
 from collage_gui.panels.charts import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes

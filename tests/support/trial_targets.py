@@ -1,4 +1,4 @@
-"""Contenders for tests of confirmation, importable without TVM's compiler."""
+"""Trial jobs for tests of confirmation, importable without TVM's compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from collage_engine.trials.trial_job import OpenPlacement, TrialJob
 
 
-class Suicidal(TrialJob):
+class CrashesOnLoad(TrialJob):
     """Dies of what a library may do when it loads."""
 
     def __call__(self, request):

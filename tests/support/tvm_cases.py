@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.choices import Choices, using
 from collage_engine.kernels.cpu.winograd import reference as winograd
+from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.rule import Decision
 from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import random_arguments, verify
@@ -54,6 +58,39 @@ def kernels(module: tvm.IRModule, processor: Cpu | None = None) -> list[Kernel]:
     ]
 
 
+class ByRule(Choices):
+    """A table that has every problem written by one rule, its default plan changed."""
+
+    def __init__(self, name: str, processor: Cpu, changes: dict[str, Any]) -> None:
+        super().__init__()
+        self.rule, self.processor, self.changes = RULES.rule(name), processor, changes
+
+    def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
+        problem = RULES.problem(description)
+        if not isinstance(problem, self.rule.problem_type):
+            return {}
+        plan = changed(self.rule, problem, self.processor, self.changes)
+        return Decision(self.rule, problem, plan).to_record()
+
+
+def changed(rule: Any, problem: Any, processor: Cpu, changes: dict[str, Any]) -> Any:
+    """The rule's default plan with changes; the first one with what suits it beside."""
+    plans = [rule.default(problem, processor)]
+    plans += rule.neighbours(problem, plans[0], processor)
+    for name, value in list(changes.items())[:1]:
+        plans = [plan for plan in plans if getattr(plan, name) == value] or plans
+    return replace(plans[0], **changes)
+
+
+def kernels_by(
+    name: str, module: tvm.IRModule, processor: Cpu | None = None, **changes: Any
+) -> list[Kernel]:
+    """The kernels of a module whose anchors this rule writes, by its default plan with changes."""
+    processor = processor or cpu(2)
+    with using(ByRule(name, processor, changes)):
+        return kernels(module, processor)
+
+
 def arguments(kernel: Kernel) -> list[np.ndarray]:
     """Random values for a kernel's parameters; a transformed weight is one of some weight."""
     values = random_arguments(kernel.plain, 0)
@@ -74,11 +111,15 @@ def check(module: tvm.IRModule, *expected: str, processor: Cpu | None = None) ->
 
     ``expected``: the schedules that wrote them, in any order, where that matters.
     """
-    found = kernels(module, processor)
+    check_all(kernels(module, processor), *expected)
+
+
+def check_all(found: list[Kernel], *expected: str) -> None:
+    """The same of kernels that were written already."""
     for kernel in found:
         error = error_of(kernel)
         assert error <= TOLERANCE, f"{kernel.schedule}: {error}\n{kernel.function.script()}"
-        assert kernel.schedule != "plain" and not kernel.reason, kernel.reason
+        assert not kernel.unscheduled and not kernel.reason, kernel.reason
     assert not expected or sorted(k.schedule for k in found) == sorted(expected)
 
 

@@ -1,36 +1,38 @@
-"""Settling on costs within the model: what is looked into, what is believed, when it ends."""
+"""Calibration inside the model: which covers are tried, what is believed, when it ends."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import pytest
 
-from collage_engine.control.progress import StageReport
-from collage_engine.control.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.planning.problem import best_placements, make_problem
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import Cancelled, InfeasibleError
-from collage_engine.records.event import Log
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.cost_table import table_of
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.problem_data import ProblemData, candidates_of
-from collage_engine.run.stages import calibrate as stage
-from collage_engine.run.stages.calibrate import CalibrateResult, Calibration
-from collage_engine.run.stages.search import SearchResult, find_covers
-from collage_engine.search.api import check
-from collage_engine.trials.calibration import Looked
-from collage_engine.trials.in_model_costs import InPlace
-from tests.support.candidates import data_of, row
+from collage_engine.search.api import check, reuse, solve
+from collage_engine.search.problem import Problem
+from collage_engine.trials import calibration
+from collage_engine.trials.calibration import (
+    Calibrated,
+    CalibrationInput,
+    CalibrationSettings,
+    Found,
+    calibrate,
+    ids,
+)
+from collage_engine.trials.in_model_costs import InModelCosts
+from collage_engine.trials.proposals import Trial, run_proposals
+from tests.support.candidates import row
 from tests.support.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -41,9 +43,7 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 
 
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
-    made = make_candidate(
-        GRAPH, ToolchainInstance(toolchain=name), tuple(map(OperatorNumber, nodes)), rule="region"
-    )
+    made = make_candidate(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
     repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
     cost = Cost(
         state="measured",
@@ -56,6 +56,30 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
     return row(made, cost, key=made.id)
 
 
+@dataclass
+class Case:
+    """A model's candidates, and how covers of them are searched."""
+
+    records: list[CandidateRecord]
+    pins: tuple[Pin, ...] = ()
+    settings: RunSettings = field(default_factory=RunSettings)
+    logged: list[str] = field(default_factory=list)
+    searches: int = 0
+
+    def problem(self, records: Sequence[CandidateRecord]) -> Problem:
+        return make_problem(GRAPH.record, records, table_of(records), self.pins, {}, self.settings)
+
+    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+        self.searches += 1
+        problem = self.problem(records)
+        searched = reuse(problem, None)
+        answer = solve(problem, previous=searched)
+        by_id = {record.id: record for record in records}
+        costs = table_of(records)
+        found = best_placements(GRAPH.record, by_id, costs, problem, searched, self.settings)
+        return answer, found
+
+
 class Covers:
     """Covers that run: every candidate takes what it truly takes within the model."""
 
@@ -65,57 +89,61 @@ class Covers:
         self.seen: list[frozenset[Work]] = []
         self.refused: Callable[[frozenset[Work]], bool] = lambda _: False
 
-    def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-        parts = frozenset((part.instance.id, part.operators) for part in cover)
+    def run(self, parts: frozenset[Work]) -> Trial:
         self.seen.append(parts)
         if self.refused(parts):
-            return "it crashed"
-        return Looked(parts={p: self.truth[p] for p in parts}, between_us=self.between_us)
+            return Trial(failures=("it crashed",))
+        times = {part: self.truth[part] for part in parts}
+        return Trial(partitions_us=times, between_us=self.between_us)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """What the stage made of a run's data."""
+    """A calibration's result, beside what it started from."""
 
-    first: SearchResult
-    result: CalibrateResult
-    detail: str
-    calibration: Calibration
-    logged: list[str]
+    first: Found
+    calibrated: Calibrated
 
     @property
-    def placements(self) -> tuple[Placement, ...]:
-        return self.result.placements
+    def records(self) -> list[CandidateRecord]:
+        return self.calibrated.records
 
-    def costs(self) -> dict[Work, Cost]:
-        data = self.result.data
-        return {(c.instance.id, tuple(c.nodes)): data.costs.cost(c.id) for c in data.candidates}
+    @property
+    def placements(self) -> list[Placement]:
+        return self.calibrated.placements
+
+    @property
+    def detail(self) -> str:
+        return self.calibrated.detail
 
 
-def calibrate(
-    data: ProblemData, covers: Covers, control: RunControl | None = None, **more: Any
+def settle(
+    case: Case, covers: Covers, settings: CalibrationSettings | None = None, seconds: float = 30.0
 ) -> Outcome:
-    logged: list[str] = []
+    """Calibrate, every trial from the table of true times."""
+    found = case.search(case.records)
+    assert found is not None
+    case.searches = 0
+    by_id = {record.id: record for record in case.records}
+    given = CalibrationInput(
+        graph=GRAPH,
+        records=case.records,
+        found=found,
+        search=case.search,
+        problem=case.problem,
+        percentile=case.settings.percentile,
+        seconds=seconds,
+        log=case.logged.append,
+    )
 
-    def emit(event: object) -> None:
-        if isinstance(event, Log):
-            logged.append(event.text)
+    def run(cover: tuple[str, ...]) -> Trial:
+        return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
 
-    first = find_covers(data, {})
-    control = control or RunControl(emit)
-    calibration = Calibration(GRAPH, data, {}, covers, control, **more)
-    report = StageReport("in-place", lambda _: None)
-    result = calibration.run(first, report)
-    return Outcome(first, result, report.detail, calibration, logged)
+    return Outcome(found, run_proposals(calibrate(given, settings), run))
 
 
-def data(
-    alone: Mapping[Work, float],
-    pins: tuple[Pin, ...] = (),
-    settings: RunSettings | None = None,
-) -> ProblemData:
-    rows = [record(name, nodes, us) for (name, nodes), us in alone.items()]
-    return data_of(GRAPH, rows, pins, settings)
+def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
+    return [record(name, nodes, us) for (name, nodes), us in alone.items()]
 
 
 def every_cover(names: Mapping[Work, float]) -> Iterator[list[Work]]:
@@ -132,7 +160,7 @@ def every_cover(names: Mapping[Work, float]) -> Iterator[list[Work]]:
     return after(0)
 
 
-def cover_of(placement: Any) -> set[Work]:
+def cover_of(placement: Placement) -> set[Work]:
     return {(part.toolchain, part.nodes) for part in placement.partitions}
 
 
@@ -143,28 +171,30 @@ ALONE: dict[Work, float] = {("lib", one): 1.0 for one in SINGLES} | {
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
-    found = calibrate(data(ALONE), Covers(truth, between_us=0.5))
-    assert cover_of(found.first.placements[0]) == {("lib", one) for one in SINGLES}
+    case = Case(offers(ALONE))
+    found = settle(case, Covers(truth, between_us=0.5))
+    assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
     assert found.placements[0].estimated_us == pytest.approx(6.5)
-    for work, cost in found.costs().items():
-        if work[1] != (1, 2):
-            assert cost.in_place == "seen" and cost.alone_us is not None
-            assert cost.median_us == pytest.approx(truth[work])
-            assert cost.isolated().median_us == pytest.approx(ALONE[work])
+    for one in found.records:
+        if one.nodes != (1, 2):
+            assert one.cost.in_place == "seen" and one.cost.alone_us is not None
+            assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
+            assert one.cost.isolated().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
         else:
-            assert cost.in_place == "predicted"
+            assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
-    assert found.calibration.best_us == pytest.approx(7.0)
-    assert found.detail.startswith("2 covers run, 6 candidates seen there; the best took 7 µs")
+    assert found.calibrated.best_us == pytest.approx(7.0)
+    assert found.detail.startswith("2 covers run, 6 candidates measured there; the best took 7 µs")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_predicted_too_low_is_looked_into_and_found_out(
-    seed: int,
+def test_what_is_predicted_too_low_is_tried_and_found_out(
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is predicted to take more than alone, and all does: so the cover that truly takes
     least is reached, one disappointment after the other."""
+    monkeypatch.setattr(calibration, "fit", lambda _: InModelCosts())
     draw = random.Random(seed)
     every = [*SINGLES, *PAIRS, (0, 1, 2), (1, 2, 3)]
     alone: dict[Work, float] = {
@@ -172,45 +202,49 @@ def test_what_is_predicted_too_low_is_looked_into_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = calibrate(data(alone), covers, fit_model=lambda _: InPlace(), turns=500)
+    found = settle(Case(offers(alone)), covers, CalibrationSettings(turns=500))
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
     assert len(covers.seen) == len(set(covers.seen))
 
 
-def test_a_cover_is_looked_into_once_and_a_proposal_that_was_ends_it() -> None:
+def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:
     covers = Covers(ALONE)
-    found = calibrate(data(ALONE), covers)
+    found = settle(Case(offers(ALONE)), covers)
     assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
     assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
 
 
-def test_nothing_changes_where_no_cover_can_be_looked_into() -> None:
-    before = data(ALONE)
+def test_nothing_changes_where_no_cover_can_be_tried() -> None:
+    case = Case(offers(ALONE))
+    before = list(case.records)
     covers = Covers(ALONE)
     covers.refused = lambda _: True
-    found = calibrate(before, covers)
-    assert found.result.answer == found.first.answer
-    assert found.placements == found.first.placements
-    assert found.result.data == before and "no cover could be run" in found.detail
-    assert found.logged == ["a cover could not be run: it crashed"] * 2
+    found = settle(case, covers)
+    assert (found.calibrated.answer, found.placements) == found.first
+    assert found.records == before and "no cover could be run" in found.detail
+    assert case.logged == ["a cover could not be run: it crashed"] * 2
 
 
-def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into() -> None:
+def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibration, "fit", lambda _: InModelCosts())
     one, other = ("lib", PAIRS[0]), ("lib", PAIRS[2])
     pairs = {one, other}
     alone = ALONE | {one: 2.4, other: 2.5}
     truth = {key: 4.0 if len(key[1]) == 1 else 9.0 for key in alone} | {one: 7.5, other: 2.5}
     covers = Covers(truth)
     covers.refused = pairs.issuperset
-    found = calibrate(data(alone), covers, fit_model=lambda _: InPlace())
+    case = Case(offers(alone))
+    found = settle(case, covers)
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
     # The second best in its place; and when the same is proposed again, what is next then.
     single = [("lib", nodes) for nodes in SINGLES]
     assert {one, *single[2:]} in run and {*single[:2], other} in run
-    assert len(found.calibration.failed) == 1
+    assert len(case.logged) == 1
     assert found.detail.startswith(f"{len(run)} covers run")
     # The best of those that ran is confirmed beside the search's own.
     assert any(
@@ -218,61 +252,58 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_looked_into() -> None:
     )
 
 
-def test_after_the_last_look_the_search_knows_it() -> None:
+def test_after_the_last_trial_the_search_knows_it() -> None:
     alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
     truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
     truth |= {("tvm", two): 20.0 for two in PAIRS}
+    case = Case(offers(alone))
     covers = Covers(truth)
-    found = calibrate(data(alone), covers, turns=1)
+    found = settle(case, covers, CalibrationSettings(turns=1))
     assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
-    for work, cost in found.costs().items():
-        if any(work in parts for parts in covers.seen):
-            assert cost.median_us == pytest.approx(truth[work])
+    for one in found.records:
+        if any((one.instance.id, one.nodes) in parts for parts in covers.seen):
+            assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
 
 
-def test_a_search_that_finds_nothing_later_leaves_what_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = data(ALONE)
-    asked: list[CostTable] = []
-    first = find_covers(before, {})
+class TooWide(Case):
+    """Only the first search finds a cover."""
 
-    def find(corrected: ProblemData, not_offered: object) -> SearchResult:
-        if corrected is before:
-            return first
-        asked.append(corrected.costs)
-        raise InfeasibleError("no placement was found: too wide", {})
+    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+        found = super().search(records)
+        return None if any(record.cost.in_place for record in records) else found
 
-    monkeypatch.setattr(stage, "find_covers", find)
+
+def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
+    case = TooWide(offers(ALONE))
+    before = list(case.records)
     truth = {key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()}
-    found = calibrate(before, Covers(truth))
-    assert len(asked) == 1 and found.result.data == before
-    assert found.placements[0] == first.placements[0]
+    found = settle(case, Covers(truth))
+    assert case.searches == 1 and found.records == before
+    assert found.placements[0] == found.first[1][0]
     # The cover that ran fastest is known all the same.
     assert cover_of(found.placements[-1]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
 
 
 def test_cancelling_ends_it_before_the_next_cover() -> None:
-    control = RunControl()
-
     class Stopped(Covers):
-        def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            control.cancelled.set()
-            return super().look(cover)
+        def run(self, parts: frozenset[Work]) -> Trial:
+            super().run(parts)
+            raise Cancelled("stopped by the user")
 
+    case = Case(offers(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
-        calibrate(data(ALONE), covers, control)
+        settle(case, covers)
     assert len(covers.seen) == 1
 
 
-def checked(given: ProblemData, covers: Covers) -> Sequence[set[str]]:
-    """Candidates of every cover that was looked into, each a cover under the pins."""
-    by_work = {(c.instance.id, tuple(c.nodes)): c.id for c in given.candidates}
+def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
+    """Candidates of every cover that was tried, each a cover under the pins."""
+    by_work = {(one.instance.id, one.nodes): one.id for one in case.records}
     found = []
     for parts in covers.seen:
         cover = [by_work[part] for part in sorted(parts, key=lambda p: p[1])]
-        assert isinstance(check(given.problem(), cover), float)
+        assert isinstance(check(case.problem(case.records), cover), float)
         found.append(set(cover))
     return found
 
@@ -287,47 +318,44 @@ def checked(given: ProblemData, covers: Covers) -> Sequence[set[str]]:
     ],
     ids=lambda pin: pin.kind,
 )
-def test_only_covers_under_the_pins_are_looked_into(pin: Pin) -> None:
+def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
-    given = data(alone, pins=(pin,))
+    case = Case(offers(alone), pins=(pin,))
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = calibrate(given, covers)
-    assert checked(given, covers)
+    found = settle(case, covers)
+    assert checked(case, covers)
     for placement in found.placements:
-        cover = candidates_of(placement)
-        assert isinstance(check(found.result.data.problem(), cover), float)
+        assert isinstance(check(case.problem(case.records), ids(placement)), float)
 
 
 def test_limits_on_runtimes_are_kept() -> None:
     alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
     settings = RunSettings(allow_runtimes=("tvm",))
-    given = data(alone, settings=settings)
+    case = Case(offers(alone), settings=settings)
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = calibrate(given, covers)
-    assert checked(given, covers)
+    found = settle(case, covers)
+    assert checked(case, covers)
     assert {name for p in found.placements for name, _ in cover_of(p)} == {"tvm"}
 
 
 def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    given = data(ALONE, settings=RunSettings(percentile=80))
+    case = Case(offers(ALONE), settings=RunSettings(percentile=80))
     truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
-    found = calibrate(given, Covers(truth))
-    seen = found.costs()["tvm", (0, 1)]
+    found = settle(case, Covers(truth))
+    seen = next(one.cost for one in found.records if one.nodes == (0, 1))
     assert seen.at(80) == pytest.approx(3.5 * record("tvm", (0, 1), 1.0).cost.at(80))
     assert found.placements[0].estimated_us == pytest.approx(2 * seen.at(80))
 
 
-def test_no_look_begins_after_the_time_is_up() -> None:
-    later = [0.0]
-
+def test_no_trial_begins_after_the_time_is_up() -> None:
     class Slow(Covers):
-        def look(self, cover: tuple[CoverPart, ...]) -> Looked | str:
-            later[0] += 1e4
-            return super().look(cover)
+        def run(self, parts: frozenset[Work]) -> Trial:
+            time.sleep(0.6)
+            return super().run(parts)
 
     covers = Slow({key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()})
-    found = calibrate(data(ALONE), covers, clock=lambda: time.monotonic() + later[0])
+    found = settle(Case(offers(ALONE)), covers, seconds=0.5)
     assert covers.seen == [frozenset(("lib", one) for one in SINGLES)]
-    # One look is always had, and the search knows it.
+    # One trial is always had, and the search knows it.
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
-    assert all(cost.in_place for cost in found.costs().values())
+    assert all(one.cost.in_place for one in found.records)

@@ -8,35 +8,45 @@ import pytest
 
 from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.trials.contender import Contender, ContenderResult
-from collage_engine.trials.ranking import choose, difference, settled
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.ranking import Timed, choose, difference, settled
 
 TVM = ToolchainInstance(toolchain="tvm")
 
 
-def outcome(name: str, partitions: int, order: int = 0) -> ContenderResult:
+def contender(name: str, partitions: int, order: int = 0) -> Contender:
     cover = tuple(CoverPart(TVM, (number,)) for number in range(partitions))
-    return ContenderResult(contender=Contender(name=name, kind="collage", cover=cover, order=order))
+    return Contender(name=name, kind="collage", cover=cover, order=order)
+
+
+def chosen(rounds: list[tuple[Contender, list[float]]]) -> tuple[Contender, list[Contender]]:
+    """The winner, and all that are tied, the winner first."""
+    tied = [entry.contender for entry in choose([Timed(*one) for one in rounds])]
+    return tied[0], tied
+
+
+def is_settled(*rounds: tuple[Contender, list[float]]) -> bool:
+    return settled([Timed(*one) for one in rounds])
 
 
 def test_the_clearly_faster_wins_however_many_partitions():
-    slow, fast = outcome("slow", 1), outcome("fast", 5)
-    winner, tied = choose([(slow, [10, 11, 10, 10.5, 10]), (fast, [8, 8.2, 8.1, 8, 8.3])])
+    slow, fast = contender("slow", 1), contender("fast", 5)
+    winner, tied = chosen([(slow, [10, 11, 10, 10.5, 10]), (fast, [8, 8.2, 8.1, 8, 8.3])])
     assert winner is fast
     assert tied == [fast]
 
 
 def test_a_tie_goes_to_fewer_partitions_then_to_the_users_order():
     noisy = [10.0, 10.4, 9.8, 10.2, 9.9]
-    many, few, later = outcome("many", 5), outcome("few", 2, 1), outcome("later", 2, 2)
+    many, few, later = contender("many", 5), contender("few", 2, 1), contender("later", 2, 2)
     rounds = [
         (many, [9.9, 10.3, 9.9, 10.1, 10.0]),
         (later, [10.0, 10.3, 9.9, 10.1, 10.0]),
         (few, noisy),
     ]
-    winner, tied = choose(rounds)
+    winner, tied = chosen(rounds)
     assert winner is few
-    assert [o.contender.name for o in tied] == ["few", "later", "many"]
+    assert [o.name for o in tied] == ["few", "later", "many"]
 
 
 def test_a_slow_stretch_that_hits_both_cancels_in_the_difference():
@@ -53,8 +63,8 @@ def test_rounds_that_one_sat_out_do_not_count():
     assert difference([1.0, 1.0, nan, 1.0], [2.0, nan, 2.0, 2.0]) is None
     apart = difference([1.0, 1.0, nan, 1.0], [2.0, 2.0, 9.0, 2.0, 2.0])
     assert apart is not None and apart.us == -1.0
-    winner, _ = choose([(outcome("a", 1), [1.0, nan]), (outcome("b", 1), [2.0, 2.0])])
-    assert winner.contender.name == "a"
+    winner, _ = chosen([(contender("a", 1), [1.0, nan]), (contender("b", 1), [2.0, 2.0])])
+    assert winner.name == "a"
 
 
 def test_equal_data_gives_an_equal_verdict():
@@ -64,24 +74,24 @@ def test_equal_data_gives_an_equal_verdict():
 
 def test_nothing_timed_is_an_error():
     with pytest.raises(ValueError):
-        choose([(outcome("a", 1), [])])
+        choose([Timed(contender("a", 1), [])])
 
 
 def test_one_that_sat_out_is_no_tie_for_want_of_rounds():
     nan = math.nan
-    slow, fast = outcome("slow", 1), outcome("fast", 5)
+    slow, fast = contender("slow", 1), contender("fast", 5)
     # One bad round of the fast one would otherwise leave zero within the interval.
     rounds = [(slow, [13.0, 13.0, 13.0, nan, nan]), (fast, [10.0, 10.0, 14.0, 10.0, 10.0])]
-    winner, tied = choose(rounds)
+    winner, tied = chosen(rounds)
     assert winner is fast and tied == [fast]
 
 
 def test_a_wide_tie_is_not_settled_and_a_narrow_one_is():
-    a, b = outcome("a", 1), outcome("b", 1)
+    a, b = contender("a", 1), contender("b", 1)
     best = [10.0] * 7
-    assert settled([(a, best), (b, [10.05, 9.97, 10.02, 9.96, 10.04, 9.98, 10.01])])
-    assert not settled([(a, best), (b, [12.0, 9.0, 11.5, 9.2, 11.0, 9.1, 10.2])])
-    assert settled([(a, best), (b, [12.0, 12.2, 11.9, 12.0, 12.1, 12.0, 12.0])])
+    assert is_settled((a, best), (b, [10.05, 9.97, 10.02, 9.96, 10.04, 9.98, 10.01]))
+    assert not is_settled((a, best), (b, [12.0, 9.0, 11.5, 9.2, 11.0, 9.1, 10.2]))
+    assert is_settled((a, best), (b, [12.0, 12.2, 11.9, 12.0, 12.1, 12.0, 12.0]))
 
 
 WIDE = [10.0, 12.0, 10.0, 12.0, 10.0]
@@ -90,13 +100,13 @@ WIDE_MIRRORED = [12.0, 10.0, 12.0, 10.0, 12.0]
 
 
 def test_a_wide_tie_still_goes_to_fewer_partitions():
-    mixed, alone = outcome("mixed", 2, 0), outcome("alone", 1, 5)
-    winner, tied = choose([(mixed, WIDE), (alone, WIDE_MIRRORED)])
+    mixed, alone = contender("mixed", 2, 0), contender("alone", 1, 5)
+    winner, tied = chosen([(mixed, WIDE), (alone, WIDE_MIRRORED)])
     assert winner is alone and len(tied) == 2
 
 
 def test_among_equals_the_users_order_holds_only_within_a_percent():
-    first, faster = outcome("first", 1, 0), outcome("faster", 1, 1)
-    assert choose([(first, WIDE_MIRRORED), (faster, WIDE)])[0] is faster
+    first, faster = contender("first", 1, 0), contender("faster", 1, 1)
+    assert chosen([(first, WIDE_MIRRORED), (faster, WIDE)])[0] is faster
     near = [10.05, 11.9, 10.05, 12.0, 10.0]
-    assert choose([(first, near), (faster, WIDE)])[0] is first
+    assert chosen([(first, near), (faster, WIDE)])[0] is first

@@ -10,7 +10,7 @@ import pytest
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.options import settings_from, size
 from collage_engine.cli.parser import build_parser
-from collage_engine.drawing.words import memory_text
+from collage_engine.drawing.formatting import memory_text
 from collage_engine.planning import limits
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.candidate import CoverPart

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 
 from canned import World
 
-from collage_engine.drawing import words
+from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
 from collage_engine.drawing.groups import (
@@ -199,15 +199,15 @@ def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
     ],
 )
 def test_times_have_three_significant_digits(us, text) -> None:
-    assert words.time_text(us) == text
+    assert formatting.time_text(us) == text
 
 
 def test_gains_are_signed_percentages_with_an_arrow() -> None:
-    assert words.gain_text(90.0, 100.0) == "▼ \N{MINUS SIGN}10.0 %"
-    assert words.gain_text(101.1, 100.0) == "▲ +1.1 %"
-    assert words.gain_text(None, 100.0) == "–"
-    assert words.gain_text(12_700.0, 22.9) == "▲ ×555"
-    assert [words.counted(n, "partition") for n in (0, 1, 2)] == [
+    assert formatting.gain_text(90.0, 100.0) == "▼ \N{MINUS SIGN}10.0 %"
+    assert formatting.gain_text(101.1, 100.0) == "▲ +1.1 %"
+    assert formatting.gain_text(None, 100.0) == "–"
+    assert formatting.gain_text(12_700.0, 22.9) == "▲ ×555"
+    assert [formatting.counted(n, "partition") for n in (0, 1, 2)] == [
         "0 partitions",
         "1 partition",
         "2 partitions",

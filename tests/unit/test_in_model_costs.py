@@ -1,4 +1,4 @@
-"""What partitions take within a model: the fit, and costs told as they are there."""
+"""What partitions take within a model: the fit, and costs as they are there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.trials.in_model_costs import InPlace, Seen, fit, nonnegative_least_squares
+from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, robust_nonnegative
 
 
 def true_time(toolchain: str, alone: float, weights: int, values: int, share: float) -> float:
@@ -16,7 +16,7 @@ def true_time(toolchain: str, alone: float, weights: int, values: int, share: fl
     return alone + (1 - share) * (call + relative * alone + 4e-5 * weights + 2e-5 * values)
 
 
-def sightings(count: int = 60, noise: float = 0.0) -> list[Seen]:
+def observations(count: int = 60, noise: float = 0.0) -> list[Observation]:
     draw = random.Random(3)
     found = []
     for number in range(count):
@@ -26,10 +26,10 @@ def sightings(count: int = 60, noise: float = 0.0) -> list[Seen]:
         share = alone / 20_000
         us = true_time(name, alone, weights, values, share) * (1 + draw.uniform(-noise, noise))
         found.append(
-            Seen(
+            Observation(
                 toolchain=name,
-                alone_us=alone,
-                in_place_us=us,
+                isolated_us=alone,
+                in_model_us=us,
                 weight_bytes=weights,
                 value_bytes=values,
                 share=share,
@@ -39,7 +39,7 @@ def sightings(count: int = 60, noise: float = 0.0) -> list[Seen]:
 
 
 def test_the_coefficients_come_back():
-    model = fit(sightings())
+    model = fit(observations())
     assert model.toolchains["onednn"] == pytest.approx((4.0, 0.15), rel=0.05)
     assert model.toolchains["tvm"] == pytest.approx((0.2, 0.05), rel=0.2)
     assert model.per_weight == pytest.approx(4e-5, rel=0.02)
@@ -47,12 +47,12 @@ def test_the_coefficients_come_back():
 
 
 def test_one_slow_moment_teaches_little():
-    seen = sightings(noise=0.02)
+    seen = observations(noise=0.02)
     spoilt = [
-        Seen(
+        Observation(
             toolchain=s.toolchain,
-            alone_us=s.alone_us,
-            in_place_us=s.in_place_us * 9,
+            isolated_us=s.isolated_us,
+            in_model_us=s.in_model_us * 9,
             weight_bytes=s.weight_bytes,
             value_bytes=s.value_bytes,
             share=s.share,
@@ -63,18 +63,18 @@ def test_one_slow_moment_teaches_little():
     ]
     model = fit(spoilt)
     for s in seen:
-        told = s.alone_us + model.added_us(
-            s.toolchain, s.alone_us, s.weight_bytes, s.value_bytes, s.share
+        told = s.isolated_us + model.added_us(
+            s.toolchain, s.isolated_us, s.weight_bytes, s.value_bytes, s.share
         )
-        assert told == pytest.approx(s.in_place_us, rel=0.25, abs=4)
+        assert told == pytest.approx(s.in_model_us, rel=0.25, abs=4)
 
 
 def test_a_toolchain_hardly_seen_is_as_the_others_are():
-    few = [s for s in sightings() if s.toolchain == "tvm"] + [
-        Seen(
+    few = [s for s in observations() if s.toolchain == "tvm"] + [
+        Observation(
             toolchain="openvino",
-            alone_us=10,
-            in_place_us=11,
+            isolated_us=10,
+            in_model_us=11,
             weight_bytes=0,
             value_bytes=9,
             share=0.0,
@@ -86,23 +86,23 @@ def test_a_toolchain_hardly_seen_is_as_the_others_are():
 
 
 def test_nothing_runs_between_two_calls_of_the_whole_model():
-    model = fit(sightings())
+    model = fit(observations())
     assert model.added_us("onednn", 20_000, 9_000_000, 600_000, 1.0) == 0.0
     assert model.added_us("onednn", 10, 0, 0, 0.0) > 4.0
 
 
 def test_nothing_seen_adds_nothing():
-    assert fit([]) == InPlace()
-    assert InPlace().added_us("tvm", 10, 1000, 1000, 0.0) == 0.0
+    assert fit([]) == InModelCosts()
+    assert InModelCosts().added_us("tvm", 10, 1000, 1000, 0.0) == 0.0
 
 
 def test_least_squares_stay_nonnegative_and_fit():
     draw = np.random.default_rng(0)
     rows = draw.random((40, 4))
     rows[:, 2] = 0.0
-    x = nonnegative_least_squares(rows, rows @ np.array([2.0, 0.0, 0.0, 0.5]))
+    x = robust_nonnegative(rows, rows @ np.array([2.0, 0.0, 0.0, 0.5]))
     assert x == pytest.approx([2.0, 0.0, 0.0, 0.5], abs=1e-4)
-    assert (nonnegative_least_squares(rows, -rows.sum(axis=1)) == 0).all()
+    assert robust_nonnegative(rows, -rows.sum(axis=1)) == pytest.approx([0.0] * 4, abs=1e-6)
 
 
 MEASURED = Cost(

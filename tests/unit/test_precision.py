@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collage_engine.bounds.certified import certified_bounds
-from collage_engine.drawing.accuracy import accuracy_words
+from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.machine.peaks import Level, Peaks
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
@@ -96,7 +96,7 @@ def test_words_say_where_what_it_cost_and_what_it_won() -> None:
         float32_us=3000.0,
         tried=(AccuracyTrial(estimated_us=1200.0, reduced=1, partitions=1, max_rel_error=0.02),),
     )
-    words = " | ".join(accuracy_words(run_of("bfloat16", 1500.0, about)))
+    words = " | ".join(accuracy_sentences(run_of("bfloat16", 1500.0, about)))
     assert "1 of 1 partition (2 nodes) in bf16, each by itself within 2.0e-03" in words
     assert "largest error on 4 sets of inputs is 4.0e-03, the tolerance 0.01" in words
     assert "an error of 2.0e-02, beyond the tolerance" in words
@@ -105,9 +105,9 @@ def test_words_say_where_what_it_cost_and_what_it_won() -> None:
 
 def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
     about = Accuracy(precision="bfloat16", tolerance=0.01, samples=1, float32_us=3000.0)
-    words = " | ".join(accuracy_words(run_of("float32", 3000.0, about)))
+    words = " | ".join(accuracy_sentences(run_of("float32", 3000.0, about)))
     assert "every partition computes as the model says" in words and "won" not in words
-    assert accuracy_words(run_of("float32", 3000.0, None)) == []
+    assert accuracy_sentences(run_of("float32", 3000.0, None)) == []
 
 
 def test_partitions_of_older_sessions_are_float32() -> None:

@@ -13,8 +13,8 @@ from collage_engine.trials.contender import (
     Contender,
     ContenderKind,
     ContenderResult,
-    Difference,
 )
+from collage_engine.trials.ranking import Difference
 
 
 def result(name: str, kind: ContenderKind) -> ContenderResult:
@@ -30,9 +30,9 @@ def test_only_intervals_around_nought_are_ties() -> None:
         result("onednn", "whole-model"),
     ]
     differences = {
-        "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0),
-        "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0),
-        "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0),
+        "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9),
+        "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0, coverage=0.96, rounds=9),
+        "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0, coverage=0.96, rounds=9),
     }
 
     def confirmation(winner: ContenderResult, apart: dict[str, Difference]) -> Confirmation:
@@ -48,7 +48,9 @@ def test_only_intervals_around_nought_are_ties() -> None:
 
     first = confirmation(results[0], differences)
     assert tied_with_winner(first) == ["tvm"], "runners-up of our own are no baselines"
-    against = differences | {"collage": Difference(us=-0.1, low_us=-1.0, high_us=1.0)}
+    against = differences | {
+        "collage": Difference(us=-0.1, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
+    }
     other = confirmation(results[3], against)
     assert tied_with_winner(other) == ["collage", "tvm"]
 

@@ -15,9 +15,7 @@ from collage_engine.timing.protocol import (
     cost_of,
     is_contested,
     kept,
-    median_interval,
     merged,
-    percentile,
     time_cold,
     time_interleaved,
 )
@@ -240,23 +238,6 @@ def test_a_rival_that_fails_is_not_hidden():
     with pytest.raises(RuntimeError, match="bad kernel"):
         time_interleaved([broken])
     assert time_interleaved([]) == []
-
-
-def test_percentiles_and_intervals():
-    values = [5.0, 1.0, 4.0, 2.0, 3.0]
-    assert [percentile(values, p) for p in (0, 50, 80, 100)] == [1, 3, 4.2, 5]
-    assert median_interval([1.0, 2.0]) == (1.0, 2.0)
-    low, high = median_interval([float(i) for i in range(64)])
-    assert 22 <= low <= 25 and 38 <= high <= 41
-
-
-def test_interval_holds_the_true_median_as_often_as_it_says():
-    rng = random.Random(5)
-    hits = 0
-    for _ in range(600):
-        low, high = median_interval([rng.expovariate(1) for _ in range(25)])
-        hits += low <= 0.6931 <= high
-    assert 0.92 <= hits / 600 <= 0.99
 
 
 def test_contested():

@@ -18,7 +18,13 @@ from collage_engine.search.problem import (
     ProblemPin,
 )
 from collage_engine.search.problem_json import problem_from
-from collage_engine.trials.accuracy import TRIES, Kept, Wider, keep_tolerance
+from collage_engine.trials.accuracy import (
+    ACCURACY,
+    KeptTolerance,
+    WiderProblem,
+    keep_tolerance,
+)
+from collage_engine.trials.proposals import Trial, run_proposals
 from tests.support.search_graphs import problem_on, residual
 from tests.support.search_instances import BruteForce, random_problem
 
@@ -106,11 +112,15 @@ class Machine:
 
 def kept(
     problem: Problem, errors: dict[CandidateId, float], share: float, machine: Machine
-) -> Kept:
+) -> KeptTolerance:
     """With a tolerance that is this share of what the fastest cover has."""
     free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
-    return keep_tolerance(problem, errors, errors, share * machine(free.cover), machine)
+    tolerance = share * machine(free.cover)
+    return run_proposals(
+        keep_tolerance(problem, errors, errors, tolerance),
+        lambda cover: Trial(max_rel_error=machine(cover)),
+    )
 
 
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.3])
@@ -129,7 +139,7 @@ def test_procedure_finds_the_fastest_when_errors_add_up_as_it_supposes(
     exact = search.fastest(free.squared_error * share**2)
     assert exact is not None and best.cost_us == pytest.approx(exact.cost_us, rel=1e-3)
     assert best.cost_us < found.full.cost_us
-    assert machine.runs <= TRIES + 2
+    assert machine.runs <= ACCURACY.tries + 2
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -146,17 +156,14 @@ def test_procedure_keeps_the_tolerance_when_errors_arrive_unequally(seed: int) -
     assert max(t.max_rel_error or 0.0 for t in found.within) <= limit
     won = (found.full.cost_us - found.within[0].cost_us) / (found.full.cost_us - free.cost_us)
     assert won > 0.2
-    assert machine.runs <= TRIES + 2
+    assert machine.runs <= ACCURACY.tries + 2
 
 
 def test_float32_remains_when_nothing_else_keeps_the_tolerance() -> None:
     problem, errors = in_two_precisions(12, 1)
-    found = keep_tolerance(
-        problem,
-        errors,
-        errors,
-        1e-6,
-        lambda cover: 1e-7 if not any(name in errors for name in cover) else 0.5,
+    found = run_proposals(
+        keep_tolerance(problem, errors, errors, 1e-6),
+        lambda cover: Trial(max_rel_error=0.5 if any(c in errors for c in cover) else 1e-7),
     )
     assert found.full is not None and found.within == (found.full,)
     assert not set(found.full.cover) & set(errors)
@@ -167,12 +174,10 @@ def test_a_cover_that_cannot_be_run_is_passed_over() -> None:
     free = ErrorBoundedSearch(problem, errors).fastest()
     assert free is not None
     broken = frozenset(free.cover)
-    found = keep_tolerance(
-        problem,
-        errors,
-        errors,
-        1.0,
-        lambda cover: "it crashed" if frozenset(cover) == broken else 1e-3,
+    crashed, ran = Trial(failures=("it crashed",)), Trial(max_rel_error=1e-3)
+    found = run_proposals(
+        keep_tolerance(problem, errors, errors, 1.0),
+        lambda cover: crashed if frozenset(cover) == broken else ran,
     )
     assert found.tried[0].reason == "it crashed"
     assert found.within and frozenset(found.within[0].cover) != broken
@@ -187,11 +192,11 @@ def test_a_whole_model_candidate_over_the_tolerance_is_not_even_built() -> None:
     errors["whole"] = 0.5
     seen: list[CandidateId] = []
 
-    def measure(cover: Sequence[CandidateId]) -> float:
+    def run(cover: tuple[CandidateId, ...]) -> Trial:
         seen.extend(cover)
-        return 1e-3
+        return Trial(max_rel_error=1e-3)
 
-    found = keep_tolerance(problem, errors, errors, 0.01, measure)
+    found = run_proposals(keep_tolerance(problem, errors, errors, 0.01), run)
     assert found.within and "whole" not in seen
 
 
@@ -211,7 +216,7 @@ def two_nodes(*candidates: ProblemCandidate, pins: tuple[ProblemPin, ...] = ()) 
 
 
 class Asked:
-    """``weigh`` with canned additions, and ``measure`` with canned errors of covers."""
+    """``weigh`` with canned additions, and trials with canned errors of covers."""
 
     def __init__(
         self,
@@ -228,24 +233,26 @@ class Asked:
     def reduced(self, candidates: Sequence[ProblemCandidate]) -> list[CandidateId]:
         return [c.id for c in candidates if str(c.id).startswith(("low", "mixed"))]
 
-    def weigh(self) -> Wider:
+    def weigh(self) -> WiderProblem:
         self.weighed += 1
         every = (*self.problem.candidates, *self.more)
         problem = msgspec.structs.replace(self.problem, candidates=every)
-        return Wider(
+        return WiderProblem(
             problem=problem, errors=self.errors, arriving=self.errors, reduced=self.reduced(every)
         )
 
-    def measure(self, cover: Sequence[CandidateId]) -> float | str:
-        self.tried.append(tuple(cover))
+    def run(self, cover: tuple[CandidateId, ...]) -> Trial:
+        self.tried.append(cover)
         alone = max(self.errors.get(name, 0.0) for name in cover)
-        return self.covers.get(frozenset(cover), alone)
+        found = self.covers.get(frozenset(cover), alone)
+        return Trial(failures=(found,)) if isinstance(found, str) else Trial(max_rel_error=found)
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptTolerance:
         known = {c.id for c in self.problem.candidates}
         first = {name: e for name, e in self.errors.items() if name in known}
         few = self.reduced(self.problem.candidates)
-        return keep_tolerance(self.problem, first, few, TOLERANCE, self.measure, weigh=self.weigh)
+        procedure = keep_tolerance(self.problem, first, few, TOLERANCE, self.weigh)
+        return run_proposals(procedure, self.run)
 
 
 def test_a_refused_whole_model_that_is_faster_is_asked_for_in_two_precisions() -> None:
@@ -285,9 +292,9 @@ def test_where_refused_whole_models_are_all_there_is_more_is_asked_for() -> None
     assert asked.weighed == 1 and [t.cover for t in found.within] == [("mixed",)]
     assert found.full is None
     nothing = Asked(two_nodes(offer("low", 4.0)), {"low": 0.03})
-    assert nothing.keep() == Kept(tried=(), within=(), full=None)
+    assert nothing.keep() == KeptTolerance(tried=(), within=(), full=None)
     without = Asked(two_nodes(offer("full", 4.0, (0,))), {})
-    assert without.keep() == Kept(tried=(), within=(), full=None) and without.weighed == 0
+    assert without.keep() == KeptTolerance(tried=(), within=(), full=None) and without.weighed == 0
 
 
 def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> None:

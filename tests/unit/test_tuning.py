@@ -16,7 +16,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.hill_climbing import climb, name_of
+from collage_engine.kernels.tuning.hill_climbing import climb
 from collage_engine.partition.offer import Offer
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import Candidate, CandidateRecord
@@ -230,24 +230,36 @@ def test_hand_overs_of_tuned_instances_cost_what_the_untuned_cost():
 # Climbing ------------------------------------------------------------------------------------
 
 
-def around(plan: Any) -> list[dict[str, int]]:
-    x, y = plan["x"], plan["y"]
-    return [{"x": x + dx, "y": y + dy} for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+@dataclass(frozen=True)
+class Point:
+    """A plan of two parameters."""
+
+    x: int = 0
+    y: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.x},{self.y}"
 
 
-def bowl(plan: Any) -> float:
-    return 10.0 + (plan["x"] - 3) ** 2 + (plan["y"] + 2) ** 2
+def around(plan: Point) -> list[Point]:
+    x, y = plan.x, plan.y
+    return [Point(x + dx, y + dy) for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+
+
+def bowl(plan: Point) -> float:
+    return 10.0 + (plan.x - 3) ** 2 + (plan.y + 2) ** 2
 
 
 def test_climbing_finds_the_bottom_and_tries_nothing_twice():
     asked: list[str] = []
 
-    def compare(a: Any, b: Any) -> float:
-        asked.append(name_of(a))
+    def compare(a: Point, b: Point) -> float:
+        asked.append(a.name)
         return bowl(a) / bowl(b)
 
-    found = climb({"x": 0, "y": 0}, around, compare)
-    assert found.best == {"x": 3, "y": -2} and found.complete
+    found = climb(Point(), around, compare)
+    assert found.best == Point(3, -2) and found.complete
     assert len(asked) == len(set(asked)) == found.tried
     assert found.ratio == pytest.approx(bowl(found.best) / bowl(found.start))
 
@@ -255,7 +267,7 @@ def test_climbing_finds_the_bottom_and_tries_nothing_twice():
 def test_climbing_stops_when_told_and_goes_on_from_there():
     budget = iter(range(3))
     first = climb(
-        {"x": 0, "y": 0},
+        Point(),
         around,
         lambda a, b: bowl(a) / bowl(b),
         stop=lambda: next(budget, None) is None,
@@ -267,13 +279,13 @@ def test_climbing_stops_when_told_and_goes_on_from_there():
         around,
         lambda a, b: bowl(a) / bowl(b),
         tried=first.seen,
-        about_to_try=lambda plan: again.append(name_of(plan)),
+        about_to_try=lambda plan: again.append(plan.name),
     )
     assert not first.seen & set(again)
 
 
 def test_differences_within_the_noise_move_nothing():
-    found = climb({"x": 0, "y": 0}, around, lambda a, b: 0.99)
+    found = climb(Point(), around, lambda a, b: 0.99)
     assert found.best == found.start and found.complete
 
 

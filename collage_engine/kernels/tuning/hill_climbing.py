@@ -1,4 +1,4 @@
-"""Hill-climbing over the plans of one kernel: pure logic over a function that compares.
+"""Hill climbing over the decisions for one kernel: pure logic over a function that compares.
 
 Noise is the enemy: a plan replaces the best one only when it won in rounds that both took turns
 in, and what is kept in the end has to win once more against the start, in fresh rounds.
@@ -6,25 +6,33 @@ in, and what is kept in the end has to win once more against the start, in fresh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
-Plan = Mapping[str, Any]
-Neighbours = Callable[[Plan], Iterable[Plan]]
-Compare = Callable[[Plan, Plan], float]
-"""(challenger, best) → time of the challenger as a share of the best's; infinite: no use."""
+
+class Named(Protocol):
+    """What can be told apart by its name: a decision (``rule.Decision``), for one."""
+
+    @property
+    def name(self) -> str:
+        """Equal for equal kernels."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
 
 WORTH = 0.985
-"""A challenger must need at most this share of the best's time."""
+"""A challenger must need at most this share of the best's time. Chosen: what medians of
+``kernel_bench.ROUNDS`` interleaved rounds tell apart on a machine with other work."""
 
 
 @dataclass
-class Climb:
+class Climb(Generic[T]):
     """What was tried and where it led."""
 
-    start: Plan
-    best: Plan
+    start: T
+    best: T
     ratio: float = 1.0
     """Time of the best as a share of the start's, as the comparisons went."""
     tried: int = 0
@@ -33,31 +41,35 @@ class Climb:
     seen: set[str] = field(default_factory=set)
 
 
-def name_of(plan: Plan) -> str:
-    return ",".join(f"{k}={plan[k]}" for k in sorted(plan))
-
-
 def climb(
-    start: Plan,
-    neighbours: Neighbours,
-    compare: Compare,
+    start: T,
+    neighbours: Callable[[T], Iterable[T]],
+    compare: Callable[[T, T], float],
     *,
     stop: Callable[[], bool] = lambda: False,
     tried: Iterable[str] = (),
-    about_to_try: Callable[[Plan], None] = lambda _: None,
-) -> Climb:
-    """From ``start`` to a plan that no neighbour beats, or as far as ``stop`` lets it.
+    about_to_try: Callable[[T], None] = lambda _: None,
+) -> Climb[T]:
+    """Walks from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
 
     A better neighbour is taken at once and the search goes on around it (first improvement):
-    comparing costs far more than generating. ``tried``: names of plans not to try again (they
-    crashed, or an earlier run compared them).
+    comparing costs far more than generating.
+
+    Args:
+        start: Where to begin.
+        neighbours: What lies next to one, the most promising first.
+        compare: (challenger, best) → time of the challenger as a share of the best's; infinite
+            where the challenger is of no use.
+        stop: Asked before every comparison.
+        tried: Names not to try again (they crashed, or an earlier run compared them).
+        about_to_try: Told before every comparison.
     """
-    found = Climb(start, start, seen={name_of(start), *tried})
+    found = Climb(start, start, seen={start.name, *tried})
     improved = True
     while improved and not stop():
         improved = False
         for plan in neighbours(found.best):
-            name = name_of(plan)
+            name = plan.name
             if name in found.seen:
                 continue
             if stop():

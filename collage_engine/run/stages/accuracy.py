@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.candidate import Candidate, CandidateRecord, CoverPart
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
-from collage_engine.trials.accuracy import Kept
+from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.mixed_precision import (
     LEVELS,
@@ -26,7 +29,17 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
-from collage_engine.trials.tolerance import chosen_covers, covers_within, is_promised, isolated
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.proposals import Proposal, Trial, run_proposals
+from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.tolerance import (
+    ToleranceInput,
+    chosen_covers,
+    covers_within,
+    is_promised,
+    isolated,
+    summary_of,
+)
 
 MIXED_S = 90.0
 """Seconds for measuring candidates in two precisions, where the budget has less left; chosen."""
@@ -56,7 +69,7 @@ class AccuracyResult:
     data: ProblemData
     counts: CandidateCounts
     placements: tuple[Placement, ...]
-    kept: Kept | None
+    kept: KeptTolerance | None
     """None: no tolerance was promised."""
 
 
@@ -79,18 +92,37 @@ class KeepTolerance:
         model = inputs.open_model.model
         wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, inputs.deadline)
         with control.stage("accuracy") as report:
-            kept = covers_within(
-                model,
-                data.problem(),
-                data.records(),
-                (inputs.sample, *inputs.further_samples),
-                inputs.tolerance,
-                inputs.open_model.folder,
-                control,
-                report,
-                wider.measure_rest,
-                wider.add_mixed,
+            samples = (inputs.sample, *inputs.further_samples)
+            given = ToleranceInput(
+                model=model,
+                problem=data.problem(),
+                records=data.records(),
+                samples=samples,
+                tolerance=inputs.tolerance,
+                widened=wider.measure_rest,
+                mixed=wider.add_mixed,
+                control=control,
+                on_step=report.progress,
             )
+            folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=inputs.open_model.folder))
+            runner = TrialRunner(
+                TrialModel.of(model),
+                samples,
+                inputs.tolerance,
+                folder,
+                cancelled=control.cancelled,
+            )
+
+            def run(cover: tuple[CoverPart, ...]) -> Trial:
+                control.check()
+                return runner.run(Proposal(cover=cover))
+
+            try:
+                with runner:
+                    kept = run_proposals(covers_within(given), run)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            report.detail = summary_of(kept, inputs.tolerance)
         data = wider.data
         known = {frozenset(candidates_of(p)): p for p in inputs.placements}
         problem = data.problem()

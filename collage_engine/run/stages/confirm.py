@@ -21,6 +21,8 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.runner import TrialRunner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,19 +114,18 @@ class Confirm:
         Raises:
             CollageError: None of the contenders can be built and run.
         """
-        model, folder = inputs.open_model.model, inputs.open_model.folder
+        model = inputs.open_model.model
         with control.stage("confirm") as report:
-            confirmation = confirm(
-                model,
-                list(inputs.contenders),
-                inputs=inputs.sample.inputs,
-                truth=inputs.sample.truth,
-                tolerance=inputs.tolerance,
-                folder=Path(tempfile.mkdtemp(prefix="confirm-", dir=folder)),
-                cancel=control.cancelled,
-                on_progress=report.progress,
-                more=inputs.further_samples,
+            folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=inputs.open_model.folder))
+            runner = TrialRunner(
+                TrialModel.of(model),
+                [inputs.sample, *inputs.further_samples],
+                inputs.tolerance,
+                folder,
+                cancelled=control.cancelled,
             )
+            with runner:
+                confirmation = confirm(runner, list(inputs.contenders), on_progress=report.progress)
             report.detail = f"{confirmation.named} wins"
         chosen = chosen_placement(model.graph, inputs.data, inputs.placements, confirmation)
         return ConfirmResult(confirmation=confirmation, chosen=chosen)

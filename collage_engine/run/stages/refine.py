@@ -19,7 +19,9 @@ from collage_engine.search.problem import CandidateId
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.refinement import EndToEnd, refine_covers
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.refinement import CoverTrials, refine_covers
+from collage_engine.trials.runner import TrialRunner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +64,12 @@ class Refine:
             def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
                 return tuple(part_of(data.by_id[str(name)]) for name in cover)
 
-            whole = EndToEnd(
-                inputs.open_model.model,
-                parts_of,
-                inputs.sample.inputs,
-                inputs.sample.truth,
+            runner = TrialRunner(
+                TrialModel.of(inputs.open_model.model),
+                [inputs.sample, *inputs.further_samples],
                 inputs.tolerance,
                 folder,
-                control,
-                inputs.further_samples,
+                cancelled=control.cancelled,
             )
             tried: list[MeasuredCover] = []
 
@@ -79,17 +78,19 @@ class Refine:
                 took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
                 report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
 
-            found = refine_covers(
-                problem,
-                [candidates_of(placement) for placement in placements],
-                whole,
-                data.settings.refine_budget_s,
-                on_trial,
-                None,
-                control,
-                same={c.id: c.key for c in data.candidates if c.key},
-            )
-            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                with runner:
+                    found = refine_covers(
+                        problem,
+                        [candidates_of(placement) for placement in placements],
+                        CoverTrials(runner.run, parts_of),
+                        data.settings.refine_budget_s,
+                        on_trial=on_trial,
+                        stop=control.cancelled.is_set,
+                        same={c.id: c.key for c in data.candidates if c.key},
+                    )
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
             control.check()
             report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
             if found.us is not None and found.start_us:

@@ -22,9 +22,10 @@ from tvm.ir import Call, Tuple, TupleGetItem
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
-from collage_engine.kernels.cpu.convolution import problem as conv
-from collage_engine.kernels.cpu.dots.bfloat16_problem import FEW, Sizes
-from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem, described
+from collage_engine.kernels.cpu.dots.problem import FEW, DotProblem
+from collage_engine.kernels.cpu.winograd import cost as winograd
+from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,
@@ -117,9 +118,9 @@ def _reads_halves(call: Call, cpu: Cpu) -> bool:
     return _depthwise(call) is not None or _conv_sizes(call, cpu) is not None
 
 
-def _depthwise(call: Call) -> tuple[conv.Geometry, np.ndarray] | None:
+def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
     """A depthwise convolution whose kernel copies its data, and can widen it then."""
-    found = conv.described(call)
+    found = described(call)
     if found is None or dtype_of(call) != "float32":
         return None
     geometry = found[0]
@@ -127,16 +128,17 @@ def _depthwise(call: Call) -> tuple[conv.Geometry, np.ndarray] | None:
     return found if padded and geometry.dims == 2 else None
 
 
-def _conv_sizes(call: Call, cpu: Cpu) -> tuple[Sizes, np.ndarray] | None:
+def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
     """A convolution that is faster in bfloat16, and its weight."""
-    found = conv.described(call)
+    found = described(call)
     if found is None or dtype_of(call) != "float32":
         return None
     geometry, weight = found
     if not geometry.channels_last or geometry.dims != 2 or geometry.depthwise:
         return None
     co, ci = geometry.co_group, geometry.ci_group
-    sizes = Sizes(
+    sizes = DotProblem(
+        "bfloat16",
         geometry.data,
         geometry.out_shape,
         weight.shape,
@@ -147,12 +149,12 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[Sizes, np.ndarray] | None:
     )
     if co < FEW or (ci < FEW and not sizes.merged):
         return None
-    if geometry.takes_winograd(cpu) and winograd_plan.beats_bfloat16(cpu, co, ci, geometry.out):
+    if winograd.takes(geometry, cpu) and winograd.beats_bfloat16(cpu, co, ci, geometry.out):
         return None
     return sizes, weight
 
 
-def _matmul_sizes(call: Call) -> tuple[Sizes, np.ndarray] | None:
+def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
     """A product with a constant right operand, and that operand transposed."""
     if name_of(call) != "relax.matmul":
         return None
@@ -167,7 +169,8 @@ def _matmul_sizes(call: Call) -> tuple[Sizes, np.ndarray] | None:
     depth, columns = weight.shape[-2:]
     if min(depth, columns) < FEW:
         return None
-    return Sizes(shape, out, (columns, depth)), weight.reshape(depth, columns).T
+    problem = DotProblem("bfloat16", shape, out, (columns, depth))
+    return problem, weight.reshape(depth, columns).T
 
 
 @mutator
@@ -206,11 +209,14 @@ class _Rounding(PyExprMutator):
             found, hint = _matmul_sizes(call), "bfloat16_matmul"
         if found is None:
             return call
-        sizes, weight = found
+        problem, weight = found
+        decision = decide(problem, self.cpu)
+        if decision is None:
+            return call
         return self.builder_.call_te(
-            sizes.sums,
+            decision.reference,
             self._half(call.args[0]),
-            const(sizes.packed(weight, self.cpu)),
+            const(decision.pack(self.cpu, weight)),
             primfunc_name_hint=hint,
             primfunc_attrs=ANCHOR,
         )
@@ -225,12 +231,14 @@ class _Rounding(PyExprMutator):
             self.halves[data] = self._kernel(rounded, data, "rounded")
         return self.halves[data]
 
-    def _widening(self, call: Call, geometry: conv.Geometry, weight: np.ndarray) -> Any:
+    def _widening(self, call: Call, geometry: ConvProblem, weight: np.ndarray) -> Any:
         """A depthwise convolution in float32 over data held in bfloat16."""
+        decision = RULES.default(geometry, self.cpu)
+        assert decision is not None  # depthwise ones have a rule
         return self.builder_.call_te(
-            lambda x, w: geometry.compute(lambda *i: real(x(*i)), w, "depthwise"),
+            lambda x, w: decision.reference(lambda *i: real(x(*i)), w),
             self._half(call.args[0]),
-            const(geometry.pack(weight, "depthwise", self.cpu)),
+            const(decision.pack(self.cpu, weight)),
             primfunc_name_hint="conv2d",
             primfunc_attrs=ANCHOR,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.kernels.cpu.legalize_table import table
+from collage_engine.kernels.cpu.legalization import table
 from collage_engine.kernels.scheduler import Kernel, kernel_for
 from collage_engine.kernels.target import Cpu
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots.int8_problem import f32
+from collage_engine.kernels.cpu.operators.quantization import f32
 from collage_engine.records.graph import Node
 
 

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax, te
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.dots import int8_problem as compute
-from collage_engine.kernels.cpu.dots.int8_problem import Kernel
+from collage_engine.kernels.cpu.dots.integer_sums import IntegerSums
+from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.operators import quantization as compute
 from collage_engine.kernels.relax_values import ANCHOR, const
+from collage_engine.kernels.target import Cpu
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tvm.quantized import Integers
+
+class Values(Protocol):
+    """The composites of a function and the values made so far (``quantized.Integers``)."""
+
+    function: Function
+    graph: DataflowGraph
+    cpu: Cpu
+    images: dict[int, Any]
+    plain: dict[int, Any]
+    unturned: set[int]
+
+    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
+        """A channels-last value as the graph has it."""
+        ...
+
+    def read_as_image(self, index: NodeIndex) -> bool:
+        """Whether every reader of a value would take it channels last."""
+        ...
 
 
 class Writer:
     def __init__(
-        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
+        self, integers: Values, builder: relax.BlockBuilder, value_of: Any, found: Quantized
     ) -> None:
         self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, found
         self.graph = integers.graph
@@ -153,27 +173,37 @@ class Writer:
     ) -> Any:
         """What sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
-        depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
-        return Kernel(
-            "depthwise" if depthwise else "conv",
-            weights,
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        return self._sums(
+            (data[0], *data[2:], data[1]),
             (shape[0], *shape[2:], shape[1]),
-            self.numbers.of("data"),
-            groups,
-            strides,
-            padding,
-            dilation,
+            weights,
+            groups=groups,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
         )
 
     def product(self, node: Node, weights: np.ndarray) -> Any:
         """What sums a matmul; ``weights``: output columns first."""
-        return Kernel(
-            "product", weights, node.type.shape, self.numbers.of("data"), 1, (1,), (0, 0), (1,)
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        return self._sums(data, node.type.shape, weights)
+
+    def _sums(
+        self, data: tuple[int, ...], out: tuple[int, ...], weights: np.ndarray, **sizes: Any
+    ) -> IntegerSums:
+        """The sums over data with channels last, by our kernel rules."""
+        scaling = self.numbers.of("data")
+        signed = scaling.dtype == "int8"
+        zero = scaling.single("the data")[1] + (128 if signed else 0)
+        problem = DotProblem(
+            "int8", tuple(data), tuple(out), weights.shape, zero=zero, signed=signed, **sizes
         )
+        return IntegerSums.of(problem, weights, self.integers.cpu)
 
     def operand(self, kernel: Any) -> np.ndarray:
         """The weights as a kernel takes them."""
-        packed: np.ndarray = kernel.packed(self.integers.cpu)
+        packed: np.ndarray = kernel.packed()
         return packed
 
     def anchored(

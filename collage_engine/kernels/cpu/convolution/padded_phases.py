@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, copy_run
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.tir_builder import (
     Stmt,
     all_of,

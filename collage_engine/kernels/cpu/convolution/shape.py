@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.kernels.bfloat16_numbers import real
-from collage_engine.kernels.cpu.convolution.sizes import ConvSizes, of_note
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution.sizes import ConvSizes
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.register_transpose import (
     transposed_tile,
     vector_load,
     vector_store,
 )
 from collage_engine.kernels.expressions import NotUnderstood, loads
-from collage_engine.kernels.program import Stage, shape_of
+from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Stmt,
     all_of,
@@ -42,27 +43,31 @@ class ConvShape(ConvSizes):
     channels_last: bool
 
     @staticmethod
-    def of(anchor: Stage) -> ConvShape:
-        note = anchor.note
+    def of(problem: ConvProblem, anchor: Stage) -> ConvShape:
+        """The sizes of a problem, with the buffers that its block reads.
+
+        Raises:
+            NotUnderstood: The block does not read two tensors (something was fused in front).
+        """
         sources = [access.source for access in loads(anchor.value)]
         if len(sources) != 2:
             raise NotUnderstood("a convolution that does not read two tensors")
         data, weight = sources
-        shape, out = shape_of(data), anchor.extents
-        last = bool(note["channels_last"])
-        dims = len(shape) - 2
-        spatial = slice(1, 1 + dims) if last else slice(2, 2 + dims)
-        channels = -1 if last else 1
         return ConvShape(
-            channels_last=last,
+            channels_last=problem.channels_last,
             data=data,
             weight=weight,
-            batch=shape[0],
-            ci=shape[channels],
-            co=out[channels],
-            size=tuple(shape[spatial]),
-            out=tuple(out[spatial]),
-            **of_note(note, dims),
+            batch=problem.data[0],
+            ci=problem.ci,
+            co=problem.co,
+            size=problem.size,
+            out=problem.out,
+            groups=problem.groups,
+            kernel=problem.kernel,
+            strides=problem.strides,
+            dilation=problem.dilation,
+            before=problem.before,
+            after=problem.after,
         )
 
     @property

@@ -39,7 +39,13 @@ class ConvSizes:
         return any(self.before) or any(self.after)
 
     @property
+    def pointwise(self) -> bool:
+        """Whether every output position reads one input position, those skipped left out."""
+        return self.taps == 1 and not self.has_padding
+
+    @property
     def taps(self) -> int:
+        """Taps of the whole kernel."""
         return product(self.kernel)
 
 
@@ -59,16 +65,4 @@ def of_points(data: Any, weight: Any, rows: int, depth: int, columns: int) -> di
         "dilation": (1,),
         "before": (0,),
         "after": (0,),
-    }
-
-
-def of_note(note: Any, dims: int) -> dict[str, Any]:
-    """Fields that a convolution's note (``legalize/``) says, for so many spatial axes."""
-    return {
-        "groups": int(note["groups"]),
-        "kernel": tuple(note["kernel"]),
-        "strides": tuple(note["strides"]),
-        "dilation": tuple(note["dilation"]),
-        "before": tuple(note["padding"][:dims]),
-        "after": tuple(note["padding"][dims:]),
     }

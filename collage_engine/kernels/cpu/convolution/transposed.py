@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.convolution.problem import DIRECT, SPATIAL, Geometry, both_sides
+from collage_engine.kernels.cpu.convolution.problem import SPATIAL, ConvProblem, both_sides
+from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,
@@ -56,17 +57,20 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     grouped = weight.reshape(groups, inside // groups, outside, *taps).swapaxes(1, 2)
     grouped = grouped.reshape(groups * outside, inside // groups, *taps)
     turned = np.ascontiguousarray(np.flip(grouped, tuple(range(2, 2 + dims))))
-    geometry = Geometry(
+    problem = ConvProblem(
         False,
         (*shape[:2], *spread),
         out,
         turned.shape,
         groups,
-        [1] * dims,
-        [0] * (2 * dims),
-        dilation,
+        (1,) * dims,
+        (0,) * (2 * dims),
+        tuple(dilation),
     )
-    way = geometry.way(cpu, DIRECT)
+    # Most products are with zeros, which a transform would round like the others.
+    decision = RULES.default(problem, cpu, multiplied_out=True)
+    if decision is None:
+        return None
 
     def compute(x: Any, w: Any) -> Any:
         def element(n: Any, c: Any, *place: Any) -> Any:
@@ -82,12 +86,12 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
             return tirx.if_then_else(tirx.all(*tests), value, zero)
 
         wide = te.compute((*shape[:2], *spread), element, name="spread")
-        return narrowed(geometry.compute(wide, w, way), dtype)
+        return narrowed(decision.reference(wide, w), dtype)
 
     return builder.call_te(
         compute,
         call.args[0],
-        const(geometry.pack(turned, way, cpu)),
+        const(decision.pack(cpu, turned)),
         primfunc_name_hint=f"conv{dims}d_transpose",
         primfunc_attrs=ANCHOR,
     )

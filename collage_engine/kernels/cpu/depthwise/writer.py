@@ -16,7 +16,12 @@ from collage_engine.kernels.cpu.convolution.shape import (
     copy_run,
     prepare,
 )
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.depthwise.plan import (
+    MOST_VECTORS,
+    DepthwiseFirstPlan,
+    DepthwiseLastPlan,
+)
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.tir_builder import (
@@ -38,13 +43,11 @@ from collage_engine.kernels.tir_builder import (
 )
 
 UNROLL_TAPS = 25
-TILE_ROWS = 4
-TILE_VECTORS = 4
+"""Taps up to which the kernel's loops are unrolled. Chosen: a kernel of 5 × 5, whose weights and
+addresses are code of a few KiB."""
 MOST_PLANES = 16
-
-
-def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
-    return (_last if shape.channels_last else _first)(shape, epilogue, context)
+"""Planes that are made together by default. Chosen: enough that the first one's last stores have
+reached the cache when it is read."""
 
 
 def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
@@ -52,28 +55,21 @@ def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
     return lambda step: nest(shape.kernel, step, kind)
 
 
-def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+def write_first(
+    shape: ConvShape, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
+) -> Stmt:
+    """The loops over channels-first data: planes are made, then read by vectors of positions."""
     lanes = context.cpu.lanes("float32")
     size, pitches = layout_of(shape)
     multiplier = shape.co // shape.ci
     # Planes are written some at a time: a load right behind the narrow stores of an image's
     # rows would wait for all of them to reach the cache.
     most = max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size)))
-    together = divisor(shape.ci, max(1, int(context.plan.get("planes", most))))
-    plane = workspace((together * size + (TILE_VECTORS + 1) * lanes,), name="plane")
+    together = divisor(shape.ci, plan.planes or most)
+    plane = workspace((together * size + (MOST_VECTORS + 1) * lanes,), name="plane")
     planes = Planes(plane, size, pitches, shape.strides, None)
     width = shape.out[-1]
-    vectors = -(-width // lanes)
-    wide = max(1, min(vectors, TILE_VECTORS, int(context.plan.get("vectors", TILE_VECTORS))))
-    # A tile: some rows by some vectors, enough sums in flight to hide their latency.
-    height = 1
-    if len(shape.out) > 1:
-        height = max(
-            h for h in range(1, TILE_ROWS + 1) if h == 1 or (h * wide <= 8 and h <= shape.out[-2])
-        )
-        chosen = int(context.plan.get("rows", height))
-        if 0 < chosen <= shape.out[-2] and chosen * wide <= context.cpu.registers - 2:
-            height = chosen
+    wide, height = plan.vectors, plan.rows
     outer = shape.out[:-2]
     rows = shape.out[-2] if len(shape.out) > 1 else 1
 
@@ -151,8 +147,10 @@ def _first(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     return share(shape.batch * (shape.ci // together), task)
 
 
-def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
-    """Channels in the lanes; images are padded some rows at a time, where they are used."""
+def write_last(
+    shape: ConvShape, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
+) -> Stmt:
+    """The loops with channels in the lanes; images are padded some rows at a time."""
     if len(shape.out) != 2 or not shape.has_padding:
         data = prepare(shape, context)
         rows = product(shape.out[:-1])
@@ -167,13 +165,15 @@ def _last(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
         def line(index: Any) -> Stmt:
             n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
-            return _row(shape, epilogue, context, n, tuple(row), source)
+            return _row(shape, plan, epilogue, context, n, tuple(row), source)
 
         return seq(data.loops, share(shape.batch * rows, line))
-    return _by_bands(shape, epilogue, context)
+    return _by_bands(shape, plan, epilogue, context)
 
 
-def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+def _by_bands(
+    shape: ConvShape, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
+) -> Stmt:
     cpu = context.cpu
     lanes = cpu.lanes("float32")
     stride = shape.strides[0]
@@ -181,8 +181,8 @@ def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
     wide = shape.padded[1]
     line_size = wide * shape.ci
     most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
-    most = max(1, int(context.plan.get("band", most)))
-    rows = divisor(shape.out[0], min(most, max(1, shape.out[0] * shape.batch // cpu.threads)))
+    each = max(1, shape.out[0] * shape.batch // cpu.threads)
+    rows = divisor(shape.out[0], min(plan.band or most, each))
     held = (rows - 1) * stride + reach
     flat = context.views.flat(shape.data)
     band = workspace((held * line_size,), name="band")
@@ -217,7 +217,7 @@ def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
             loop(held, fill),
             loop(
                 rows,
-                lambda i: _row(shape, epilogue, context, n, (int64(b) * rows + i,), source),
+                lambda i: _row(shape, plan, epilogue, context, n, (int64(b) * rows + i,), source),
             ),
         )
 
@@ -227,6 +227,7 @@ def _by_bands(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
 def _row(
     shape: ConvShape,
+    plan: DepthwiseLastPlan,
     epilogue: Epilogue,
     context: Context,
     n: Any,
@@ -236,15 +237,9 @@ def _row(
     """One row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
     channels, width = shape.ci, shape.out[-1]
-    vectors = max(1, min(4, int(context.plan.get("vectors", 2))))
+    vectors, height = plan.vectors, plan.columns
     columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
     full_blocks = channels // (vectors * lanes)
-    height = max(h for h in range(1, min(8, width) + 1) if width % h == 0)
-    if height < 4 <= width:
-        height = min(8, width)
-    chosen = int(context.plan.get("columns", height))
-    if 0 < chosen <= width and chosen * vectors <= context.cpu.registers - 2:
-        height = chosen
 
     def one(first: Any, count: int, channel: Any, vectors: Any) -> Stmt:
         def term(r: Any, column: Any, *k: Any) -> Any:

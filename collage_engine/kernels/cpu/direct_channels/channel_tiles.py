@@ -13,10 +13,10 @@ from typing import Any
 from tvm import tirx
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
-from collage_engine.kernels.cpu.writing.tile_choice import best_positions, image_of, is_plain
-from collage_engine.kernels.cpu.writing.tile_cost import fits
+from collage_engine.kernels.cpu.writing.tile_choice import image_of
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     Stmt,
@@ -32,39 +32,37 @@ from collage_engine.kernels.tir_builder import (
 class ChannelTiles:
     """One convolution over its prepared data."""
 
-    def __init__(self, shape: ConvShape, epilogue: Any, context: Context, data: Prepared) -> None:
+    def __init__(
+        self,
+        shape: ConvShape,
+        plan: ChannelsPlan,
+        epilogue: Any,
+        context: Context,
+        data: Prepared,
+    ) -> None:
         self.shape, self.epilogue, self.context, self.data = shape, epilogue, context, data
+        self.plan = plan
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
         self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(shape.weight)
         self.co = shape.co // self.groups
         self.ci = self.chunks * self.chunk
-        self.plain = is_plain(shape.taps, shape.has_padding)
+        self.plain = shape.pointwise
         self.flat = self.plain or len(shape.out) == 1
         """Whether positions are one run of rows of one column."""
         self.outer = () if self.flat else shape.out[:-2]
         self.image = image_of(shape.out, self.plain)
-        self.tile = self.planned_tile() or best_positions(cpu, self.block // self.lanes, self.image)
-        self.ahead_in_steps = context.cpu.threads == 1 and context.plan.get("ahead") != "tile"
+        self.tile = plan.rows, plan.columns
+        self.ahead_in_steps = context.cpu.threads == 1 and plan.ahead != "tile"
         """Whether the next chunk is fetched a little in every step, or before each tile. In a
         loop that threads share LLVM knows of no two pointers that they differ: a prefetch in a
         step would make it store all sums there (2.5 times as slow)."""
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
         inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
-        self.channels_inside = bool(context.plan.get("inside", inside))
+        self.channels_inside = inside if plan.inside is None else plan.inside
         self.first: Any = 0
         """The first position that ``data`` holds, when it holds one group's only."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
-
-    def planned_tile(self) -> tuple[int, int] | None:
-        """The tile that tuning chose, if it did and it can be."""
-        rows, columns = (int(self.context.plan.get(k, 0)) for k in ("rows", "columns"))
-        vectors = self.block // self.lanes
-        if not (0 < rows <= self.image[0] and 0 < columns <= self.image[1]):
-            return None
-        if rows > 1 and columns != self.image[1]:
-            return None
-        return (rows, columns) if fits(self.context.cpu, rows * columns, vectors) else None
 
     # Where things are --------------------------------------------------------------------------
 

@@ -87,10 +87,10 @@ class _Chunks:
         As many as their sums fit the first-level cache beside the weights, evenly; no group has
         fewer positions than a vector has lanes unless the image has.
         """
-        context, full = self.tiles.context, self.full_rows
+        cpu, full = self.tiles.context.cpu, self.full_rows
         row_bytes = 4 * self.height * self.columns * self.tiles.block
-        most = max(1, min(full, context.cpu.l1_bytes * 2 // 3 // row_bytes))
-        most = max(1, min(full, int(context.plan.get("group", most))))
+        most = max(1, min(full, cpu.l1_bytes * 2 // 3 // row_bytes))
+        most = min(full, self.tiles.plan.group or most)
         per_group = -(-full // -(-full // most))
         while True:
             groups = -(-full // per_group)

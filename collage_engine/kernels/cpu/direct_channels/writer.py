@@ -13,48 +13,46 @@ from typing import Any
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
 from collage_engine.kernels.cpu.direct_channels.chunked_sums import by_chunks
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.tile_choice import is_plain, spans
+from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import Stmt, int64, product, seq
 
 
-def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:
     """The loops of a convolution, its data made ready where that is needed."""
-    if turns_by_group(shape, epilogue, context):
+    if turns_by_group(shape, plan, epilogue, context):
         # Each group of positions is turned where it is used, so it stays in the caches.
         nothing = Prepared(None, shape.ci, shape.size, None)
-        return by_chunks(ChannelTiles(shape, epilogue, context, nothing))
-    return write_prepared(shape, epilogue, context)
+        return by_chunks(ChannelTiles(shape, plan, epilogue, context, nothing))
+    return write_prepared(shape, plan, epilogue, context)
 
 
-def write_prepared(shape: ConvShape, epilogue: Any, context: Context) -> Stmt:
+def write_prepared(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
     """The same, all data made ready first. ``epilogue`` offers what an ``Epilogue`` does."""
     prepared = prepare(shape, context, turn=True)
-    tiles = ChannelTiles(shape, epilogue, context, prepared)
+    tiles = ChannelTiles(shape, plan, epilogue, context, prepared)
     alone = tiles.chunks == 1 and (shape.channels_last or not tiles.turns_back())
     return seq(prepared.loops, in_registers(tiles) if alone else by_chunks(tiles))
 
 
-def turns_by_group(shape: ConvShape, epilogue: Epilogue, context: Context) -> bool:
+def turns_by_group(
+    shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context
+) -> bool:
     """Whether channels-first data is made channels last group by group."""
     lanes = context.cpu.lanes("float32")
+    half_l2 = context.cpu.l2_bytes // 2
+    stays = 4 * product(shape_of(shape.weight)) <= half_l2 < 4 * shape.ci * product(shape.size)
     return (
         not shape.channels_last
-        and is_plain(shape.taps, shape.has_padding)
+        and shape.pointwise
         and all(s == 1 for s in shape.strides)
         and shape.groups == 1
         and shape.ci % lanes == 0
         and lanes >= 4
-        and context.plan.get("turn", "group") == "group"
-        and (
-            "turn" in context.plan
-            or (
-                4 * product(shape_of(shape.weight)) <= context.cpu.l2_bytes // 2
-                and 4 * shape.ci * product(shape.size) > context.cpu.l2_bytes // 2
-            )
-        )
+        and (plan.turn == "group" or (plan.turn is None and stays))
         and epilogue.collapsed(2, len(shape.out)) is not None
     )
 

@@ -18,12 +18,12 @@ from tvm import tirx
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.direct_spatial.plan import SpatialPlan
+from collage_engine.kernels.cpu.direct_spatial.tile import vectors_of
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
-from collage_engine.kernels.cpu.writing.tile_cost import cost, fits
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
@@ -40,72 +40,153 @@ from collage_engine.kernels.tir_builder import (
     workspace,
 )
 
-BAND_BYTES = 48 << 10
+UNEVEN = 1.02
+"""Factor for bands that do not cover the rows evenly: the rest has code of its own. Chosen: a
+tie-breaker."""
 
 
-def rows_of(cpu: Cpu, channels: int, positions: int) -> int:
-    """Output channels of a register tile."""
-    lanes = cpu.lanes("float32")
-    vectors = -(-positions // lanes)
-    best = None
-    for h in range(1, min(16, channels) + 1):
-        for v in range(1, min(6, vectors) + 1):
-            if not fits(cpu, h, v):
+def write(shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
+    """The loops of the convolution, its data made ready before."""
+    return _Spatial(shape, plan, epilogue, context).write()
+
+
+class _Spatial:
+    """One convolution: its phases, and the tasks that compute bands of blocks of channels."""
+
+    def __init__(
+        self, shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context
+    ) -> None:
+        self.shape, self.plan, self.epilogue, self.context = shape, plan, epilogue, context
+        cpu = context.cpu
+        self.lanes = cpu.lanes("float32")
+        self.groups, self.blocks, self.ci, *_, self.height = shape_of(shape.weight)
+        self.co = shape.co // self.groups
+        self.collapsed = epilogue.collapsed(2, len(shape.out))
+        self.phases = make_planes(shape, context, may_alias=self.collapsed is not None)
+        self.direct = self.phases.prepare is None
+        """Whether the data itself is read, with no copy of it."""
+        weight_bytes = 4 * product(shape_of(shape.weight))
+        inside = weight_bytes <= cpu.l2_bytes // 2
+        self.channels_inside = inside if plan.inside is None else plan.inside
+
+    def write(self) -> Stmt:
+        shape, lanes = self.shape, self.lanes
+        if self.direct and self.collapsed is not None:
+            bands = [(0, 1, product(shape.out))]
+        else:
+            bands = _bands(shape, self.phases, self.height, lanes, self.plan.band)
+        statements: list[Stmt | None] = [self.phases.prepare]
+        share = self.context.share(shape.work)
+        start = 0
+        for rows, count, size in bands:
+            if count == 0:
                 continue
-            padded = -(-channels // h) * h
-            estimate = (cost(cpu, padded, vectors, h, v), -h)
-            if best is None or estimate < best:
-                best = estimate
-    assert best is not None
-    return -best[1]
+            spatial = (shape.batch, count)
+            channels = (self.groups, self.blocks)
+            extents = (*spatial, *channels) if self.channels_inside else (*channels, *spatial)
 
+            def task(
+                index: Any,
+                extents: tuple[int, ...] = extents,
+                rows: int = rows,
+                size: int = size,
+                start: int = start,
+            ) -> Stmt:
+                parts = split_index(index, extents)
+                n, s, g, b = parts if self.channels_inside else (*parts[2:], *parts[:2])
+                return self._band(n, g, b, int64(s) * rows + start, rows, size)
 
-def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
-    """Vectors of a register tile of this height."""
-    widths = [v for v in range(1, min(6, vectors) + 1) if fits(cpu, height, v)] or [1]
-    return min(widths, key=lambda v: (cost(cpu, height, vectors, height, v), -v))
+            statements.append(share(product(extents), task))
+            start += rows * count
+        return seq(*statements)
 
+    def _band(self, n: Any, g: Any, b: Any, first_row: Any, rows: int, size: int) -> Stmt:
+        """A band of ``rows`` rows, ``size`` positions, of one block of channels."""
+        shape, phases, collapsed = self.shape, self.phases, self.collapsed
+        channel = g * self.co + b * self.height
+        if self.direct and collapsed is not None:
 
-def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
-    cpu = context.cpu
-    lanes = cpu.lanes("float32")
-    groups, blocks, ci, *_, height = shape_of(shape.weight)
-    co = shape.co // groups
-    collapsed = epilogue.collapsed(2, len(shape.out))
-    phases = make_planes(shape, context, may_alias=collapsed is not None)
-    direct = phases.prepare is None
-    if direct and collapsed is not None:
-        spans = [(0, 1, product(shape.out))]
-    else:
-        spans = _bands(shape, phases, height, lanes, int(context.plan.get("band", BAND_BYTES)))
-    weight_bytes = 4 * product(shape_of(shape.weight))
-    channels_inside = bool(context.plan.get("inside", weight_bytes <= cpu.l2_bytes // 2))
+            def finish(r: Any, position: Any, value: Any) -> Stmt:
+                statement = collapsed.store((n, channel + r), position, (), value)
+                if self.co % self.height:
+                    return tirx.IfThenElse(b * self.height + r < self.co, statement, None)
+                return statement
 
-    def reduce(step: Callable[..., Stmt]) -> Stmt:
-        return loop(ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
+            return self._tiles(n, g, b, int64(0), size, finish)
+        vectors = -(-size // self.lanes)
+        band = workspace((self.height, vectors * self.lanes), name="band")
+        base = first_row * (product(phases.pitches[1:]) if len(shape.out) > 1 else 1)
 
-    def tiles(
-        n: Any, g: Any, b: Any, base: Any, size: int, finish: Callable[[Any, Any, Any], Stmt]
+        def keep(r: Any, position: Any, value: Any) -> Stmt:
+            return store(band, value, r, position)
+
+        return seq(
+            allocate(band),
+            self._tiles(n, g, b, base, size, keep),
+            self._block_rows(b, lambda count: self._give(band, n, channel, first_row, rows, count)),
+        )
+
+    def _give(self, band: Any, n: Any, channel: Any, first_row: Any, rows: int, count: int) -> Stmt:
+        """Stores the band's sums of ``count`` channels without surplus columns."""
+        shape, phases = self.shape, self.phases
+        pitch = phases.pitches[-1]
+
+        def line(r: Any, *place: Any) -> Stmt:
+            inner: Any = int64(0)
+            for p, e in zip(place, phases.pitches, strict=False):
+                inner = inner * e + p
+            inner = inner * pitch
+            row = (first_row + place[0], *place[1:]) if place else ()
+            return seq(
+                *(
+                    vectorized(
+                        w,
+                        lambda x, s=s: self.epilogue.store(
+                            (n, channel + r, *row, int64(s) + x),
+                            load(band, r, inner + (int64(s) + x)),
+                        ),
+                    )
+                    for s, w in pieces(shape.out[-1], self.lanes)
+                )
+            )
+
+        inner_rows = (rows, *shape.out[1:-1]) if len(shape.out) > 1 else ()
+        return nest((count, *inner_rows), line)
+
+    def _block_rows(self, b: Any, body: Callable[[int], Stmt]) -> Stmt:
+        """The body with the number of channels that exist in block ``b``."""
+        rest = self.co - (self.blocks - 1) * self.height
+        if rest == self.height:
+            return body(self.height)
+        if self.blocks == 1:
+            return body(rest)
+        return tirx.IfThenElse(b < self.blocks - 1, body(self.height), body(rest))
+
+    def _tiles(
+        self, n: Any, g: Any, b: Any, base: Any, size: int, finish: Callable[[Any, Any, Any], Stmt]
     ) -> Stmt:
         """All positions ``base … base + size`` for one channel block."""
+        shape, lanes, phases = self.shape, self.lanes, self.phases
         vectors = -(-size // lanes)
-        wide = vectors_of(cpu, height, vectors)
-        chosen = int(context.plan.get("vectors", wide))
-        if 0 < chosen <= vectors and fits(cpu, height, chosen):
-            wide = chosen
+        wide = vectors_of(self.context.cpu, self.height, vectors)
+        if self.plan.vectors is not None and self.plan.vectors <= vectors:
+            wide = self.plan.vectors
+
+        def reduce(step: Callable[..., Stmt]) -> Stmt:
+            return loop(self.ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
 
         def one(first: Any, count: int) -> Stmt:
             """The register tile of ``count`` vectors from position ``first`` on."""
 
             def term(r: Any, column: Any, c: Any, *k: Any) -> Any:
-                at = (int64(n) * shape.ci + g * ci + c) * phases.size
+                at = (int64(n) * shape.ci + g * self.ci + c) * phases.size
                 here = load(
                     phases.buffer, at + phases.offset(k, shape.dilation) + base + first + column
                 )
                 return load(shape.weight, g, b, c, *k, r) * here
 
             return tile(
-                height,
+                self.height,
                 [(v * lanes, lanes) for v in range(count)],
                 reduce,
                 term,
@@ -114,7 +195,7 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
 
         # Without a copy of the input nothing may be read behind its end: the last vectors
         # then start earlier and compute some positions twice.
-        exact = not direct or size % lanes == 0
+        exact = not self.direct or size % lanes == 0
         whole = vectors if exact else size // lanes
         full, rest = divmod(whole, wide)
         return seq(
@@ -122,84 +203,6 @@ def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
             one(int64(full * wide * lanes), rest) if rest else None,
             None if exact else one(int64(size - lanes), 1),
         )
-
-    def block_rows(b: Any, body: Callable[[int], Stmt]) -> Stmt:
-        """The body with the number of channels that exist in block ``b``."""
-        rest = co - (blocks - 1) * height
-        if rest == height:
-            return body(height)
-        if blocks == 1:
-            return body(rest)
-        return tirx.IfThenElse(b < blocks - 1, body(height), body(rest))
-
-    def task_body(n: Any, g: Any, b: Any, first_row: Any, rows: int, size: int) -> Stmt:
-        channel = g * co + b * height
-        if direct and collapsed is not None:
-
-            def finish(r: Any, position: Any, value: Any) -> Stmt:
-                statement = collapsed.store((n, channel + r), position, (), value)
-                if co % height:
-                    return tirx.IfThenElse(b * height + r < co, statement, None)
-                return statement
-
-            return tiles(n, g, b, int64(0), size, finish)
-        pitch = phases.pitches[-1]
-        vectors = -(-size // lanes)
-        band = workspace((height, vectors * lanes), name="band")
-        base = first_row * (product(phases.pitches[1:]) if len(shape.out) > 1 else 1)
-
-        def keep(r: Any, position: Any, value: Any) -> Stmt:
-            return store(band, value, r, position)
-
-        def give(count: int) -> Stmt:
-            def line(r: Any, *place: Any) -> Stmt:
-                inner: Any = int64(0)
-                for p, e in zip(place, phases.pitches, strict=False):
-                    inner = inner * e + p
-                inner = inner * pitch
-                row = (first_row + place[0], *place[1:]) if place else ()
-                return seq(
-                    *(
-                        vectorized(
-                            w,
-                            lambda x, s=s: epilogue.store(
-                                (n, channel + r, *row, int64(s) + x),
-                                load(band, r, inner + (int64(s) + x)),
-                            ),
-                        )
-                        for s, w in pieces(shape.out[-1], lanes)
-                    )
-                )
-
-            inner_rows = (rows, *shape.out[1:-1]) if len(shape.out) > 1 else ()
-            return nest((count, *inner_rows), line)
-
-        return seq(allocate(band), tiles(n, g, b, base, size, keep), block_rows(b, give))
-
-    statements: list[Stmt | None] = [phases.prepare]
-    share = context.share(shape.work)
-    start = 0
-    for rows, count, size in spans:
-        if count == 0:
-            continue
-        spatial = (shape.batch, count)
-        channels = (groups, blocks)
-        extents = (*spatial, *channels) if channels_inside else (*channels, *spatial)
-
-        def task(
-            index: Any,
-            extents: tuple[int, ...] = extents,
-            rows: int = rows,
-            size: int = size,
-            start: int = start,
-        ) -> Stmt:
-            parts = split_index(index, extents)
-            n, s, g, b = parts if channels_inside else (*parts[2:], *parts[:2])
-            return task_body(n, g, b, int64(s) * rows + start, rows, size)
-
-        statements.append(share(product(extents), task))
-        start += rows * count
-    return seq(*statements)
 
 
 def _bands(
@@ -224,7 +227,7 @@ def _bands(
             break
         count, rest = divmod(total, rows)
         vectors = count * -(-size // lanes) + (-(-positions(rest) // lanes) if rest else 0)
-        estimate = (vectors * (1.02 if rest else 1.0), -rows)
+        estimate = (vectors * (UNEVEN if rest else 1.0), -rows)
         if best is None or estimate < best[0]:
             best = (estimate, rows)
     assert best is not None

@@ -11,24 +11,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES, PRODUCTS
-from collage_engine.kernels.cpu.dots.dot_data import PAIR, Data, Geometry
-from collage_engine.kernels.cpu.dots.dot_tiles import DotTiles
-from collage_engine.kernels.cpu.pointwise.writer import Context
-from collage_engine.kernels.cpu.writing.epilogue import surround
-from collage_engine.kernels.expressions import NotUnderstood
-from collage_engine.kernels.program import Program, Stage
-from collage_engine.kernels.tir_builder import Stmt, int64, load
-
-
-def write(program: Program, anchor: Stage, context: Context) -> Stmt:
-    if not context.cpu.bfloat16:
-        raise NotUnderstood("no instruction for bfloat16 products")
-    geometry = Geometry.of(anchor)
-    context.functions.append(PRODUCTS)
-    return surround(
-        program, anchor, context, lambda e: DotTiles(geometry, e, context, Pairs()).loops()
-    )
+from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES
+from collage_engine.kernels.cpu.dots.dot_data import PAIR, Data
+from collage_engine.kernels.tir_builder import int64, load
 
 
 class Pairs:

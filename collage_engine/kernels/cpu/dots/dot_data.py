@@ -9,10 +9,11 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.sizes import ConvSizes, of_note, of_points
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.convolution.sizes import ConvSizes, of_points
+from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.expressions import NotUnderstood, loads
-from collage_engine.kernels.program import Stage, shape_of
+from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Stmt,
     int64,
@@ -34,7 +35,7 @@ PAIR = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Geometry(ConvSizes):
+class DotShape(ConvSizes):
     """The sizes of one convolution over narrow channels-last data, or of a product."""
 
     lead: tuple[int, ...] = ()
@@ -50,36 +51,45 @@ class Geometry(ConvSizes):
     multiplied as if they were channels; ``kernel`` then has one column. 0: they are not."""
 
     @staticmethod
-    def of(anchor: Stage) -> Geometry:
+    def of(problem: DotProblem, anchor: Stage) -> DotShape:
+        """The sizes of a problem, with the buffers that its block reads.
+
+        Raises:
+            NotUnderstood: The block does not read two tensors (something was fused in front).
+        """
         sources = list({str(a.source.name): a.source for a in loads(anchor.value)}.values())
         if len(sources) != 2:
             raise NotUnderstood("a product of narrow elements that does not read two tensors")
         data, weight = sources
-        note, shape, out = anchor.note, shape_of(data), anchor.extents
+        stored = "uint16" if problem.element == "bfloat16" else "uint8"
         elements: dict[str, Any] = {
-            "zero": int(note.get("zero", 0)),
-            "signed": bool(note.get("signed", False)),
-            "stored": "uint16" if str(data.dtype) == "uint16" else "uint8",
+            "zero": problem.zero,
+            "signed": problem.signed,
+            "stored": stored,
         }
-        if note["way"] == "product":
-            rows = product(out[:-1])
-            sizes = of_points(data, weight, rows, shape[-1], out[-1])
-            return Geometry(lead=out[:-1], **elements, **sizes)
-        sizes = of_note(note, len(shape) - 2)
-        if note.get("merged"):
-            *rows, columns = sizes["kernel"]
-            sizes["kernel"] = (*rows, 1)
-            elements["run"] = columns * shape[-1]
-        return Geometry(
+        if not problem.kernel:
+            rows = product(problem.out[:-1])
+            sizes = of_points(data, weight, rows, problem.data[-1], problem.out[-1])
+            return DotShape(lead=problem.out[:-1], **elements, **sizes)
+        kernel, dims = problem.kernel, len(problem.kernel)
+        if problem.merged:
+            elements["run"] = kernel[-1] * problem.data[-1]
+            kernel = (*kernel[:-1], 1)
+        return DotShape(
             data=data,
             weight=weight,
-            batch=shape[0],
-            ci=shape[-1],
-            co=out[-1],
-            size=shape[1:-1],
-            out=out[1:-1],
+            batch=problem.data[0],
+            ci=problem.data[-1],
+            co=problem.out[-1],
+            size=problem.data[1:-1],
+            out=problem.out[1:-1],
+            groups=problem.groups,
+            kernel=kernel,
+            strides=problem.strides,
+            dilation=problem.dilation,
+            before=problem.padding[:dims],
+            after=problem.padding[dims:],
             **elements,
-            **sizes,
         )
 
     @property
@@ -109,7 +119,7 @@ class Geometry(ConvSizes):
 class Data:
     """The data where the kernel reads it: as it lies, or copied with its rim."""
 
-    def __init__(self, shape: Geometry, context: Context, together: int = 1) -> None:
+    def __init__(self, shape: DotShape, context: Context, together: int = 1) -> None:
         inside = shape.ci // shape.groups
         uneven = inside % together and not shape.run
         self.shape = shape

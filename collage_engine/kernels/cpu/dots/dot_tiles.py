@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots.dot_data import Data, Geometry
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape
+from collage_engine.kernels.cpu.dots.plan import DotPlan
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
-from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
+from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.target import item_bytes
 from collage_engine.kernels.tir_builder import (
@@ -56,7 +56,8 @@ class Dot(Protocol):
 class DotTiles:
     """Register tiles of positions by blocks of output channels."""
 
-    def __init__(self, shape: Geometry, epilogue: Epilogue, context: Context, dot: Dot) -> None:
+    def __init__(self, shape: DotShape, plan: DotPlan, epilogue: Epilogue, dot: Dot) -> None:
+        context = epilogue.context
         self.shape, self.epilogue, self.context, self.dot = shape, epilogue, context, dot
         self.lanes = context.cpu.lanes(dot.sums)
         self.groups, self.blocks, *_, self.steps, self.block, _ = shape_of(shape.weight)
@@ -64,7 +65,7 @@ class DotTiles:
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
         self.data = Data(shape, context, dot.together)
         self.weight = context.views.flat(shape.weight)
-        self.tile = best_positions(context.cpu, len(self.vectors), shape.image)
+        self.tile = plan.rows, plan.columns
 
     def loops(self) -> Stmt:
         shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile

@@ -12,23 +12,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots.dot_data import QUAD, Data, Geometry
-from collage_engine.kernels.cpu.dots.dot_tiles import DotTiles
-from collage_engine.kernels.cpu.dots.int8_depthwise import Depthwise
-from collage_engine.kernels.cpu.pointwise.writer import Context
-from collage_engine.kernels.cpu.writing.epilogue import surround
-from collage_engine.kernels.program import Program, Stage
-from collage_engine.kernels.tir_builder import Stmt, int64
-
-
-def write(program: Program, anchor: Stage, context: Context) -> Stmt:
-    geometry = Geometry.of(anchor)
-    if anchor.note["way"] == "depthwise":
-        return surround(program, anchor, context, lambda e: Depthwise(geometry, e, context).loops())
-    quads = Quads(context)
-    return surround(
-        program, anchor, context, lambda e: DotTiles(geometry, e, context, quads).loops()
-    )
+from collage_engine.kernels.cpu.dots.dot_data import QUAD, Data
+from collage_engine.kernels.cpu.writing.context import Context
+from collage_engine.kernels.tir_builder import int64
 
 
 class Quads:

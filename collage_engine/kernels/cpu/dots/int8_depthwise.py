@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from collage_engine.kernels.cpu.dots.dot_data import Data, Geometry, unsigned
-from collage_engine.kernels.cpu.pointwise.writer import Context
+from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape, unsigned
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import spans
@@ -25,7 +25,7 @@ from collage_engine.kernels.tir_builder import (
 class Depthwise:
     """Each channel by itself: channels in the lanes, products in 16 bits, sums in 32."""
 
-    def __init__(self, shape: Geometry, epilogue: Epilogue, context: Context) -> None:
+    def __init__(self, shape: DotShape, epilogue: Epilogue, context: Context) -> None:
         self.shape, self.epilogue, self.context = shape, epilogue, context
         self.data = Data(shape, context)
 

@@ -43,7 +43,7 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.kernels.vector_math import vector_functions
 
 if TYPE_CHECKING:
-    from collage_engine.kernels.cpu.pointwise.writer import Context
+    from collage_engine.kernels.cpu.writing.context import Context
 
 
 BYTES = 16

@@ -8,22 +8,18 @@ threads. An operand that runs along another axis is read through 16 × 16 transp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir import Call, Expr, Var
-from tvm.ir.expr import StringImm, TensorLoad
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.pointwise.transposed_copies import write_squares
-from collage_engine.kernels.cpu.writing.contiguous import (
-    Views,
-    contiguous,
-    flat_value,
-)
+from collage_engine.kernels.cpu.writing.context import Context, lanes_of
+from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
 from collage_engine.kernels.expressions import (
     call_name,
     coefficient,
@@ -32,7 +28,6 @@ from collage_engine.kernels.expressions import (
     walk,
 )
 from collage_engine.kernels.program import Stage, shape_of
-from collage_engine.kernels.target import Cpu, item_bytes
 from collage_engine.kernels.tir_builder import (
     Stmt,
     int64,
@@ -48,53 +43,6 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.kernels.vector_math import vector_functions
 
 MAXIMUM_PARTS = 32
-SERIAL_BELOW = 8192
-"""Elements below which threads cost more than they bring."""
-
-
-@dataclass
-class Context:
-    """What writing one kernel needs."""
-
-    cpu: Cpu
-    views: Views = field(default_factory=Views)
-    buffers: list[Any] = field(default_factory=list)
-    """Buffers of the whole kernel, allocated where it starts."""
-    threads: bool = True
-    """Whether loops written now may be shared among threads (not inside such a loop)."""
-    functions: list[str] = field(default_factory=list)
-    """Functions in LLVM's language that the kernel calls, each with its own name."""
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    """What tuning chose for the anchor (see ``choices``); absent: the schedule's own estimate."""
-
-    def share(self, work: float) -> Any:
-        """``parallel``, or ``loop`` where the work is too little to wake a thread for.
-
-        ``work``: elements moved, or multiply-adds divided by what a vector does at once.
-        """
-        worth = self.threads and self.cpu.threads > 1 and work >= SERIAL_BELOW
-        return parallel if worth else loop
-
-    def kernel(self, body: Stmt) -> Stmt:
-        """The body after the buffers and views it uses."""
-        whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
-        for text in dict.fromkeys(self.functions):
-            nothing = tirx.const(0, "int32")
-            whole = tirx.AttrStmt(nothing, "pragma_import_llvm", StringImm(text), whole)
-        return whole
-
-
-def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
-    """Vector length for the widest type that takes part; 1 where types do not vectorise."""
-    sizes = [item_bytes(str(output.dtype))]
-    sizes += [
-        item_bytes(str(node.ty.dtype))
-        for node in walk(value)
-        if isinstance(node, (TensorLoad, prim.Cast))
-    ]
-    return max(1, cpu.vector_bytes // max(sizes))
-
-
 # Where conditions change -------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.pointwise.writer import Context, lanes_of
+from collage_engine.kernels.cpu.writing.context import Context, lanes_of
 from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load
 from collage_engine.kernels.expressions import coefficient, loads, substitute

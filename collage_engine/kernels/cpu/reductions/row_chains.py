@@ -14,8 +14,9 @@ from typing import Any
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.kernels.cpu.pointwise.writer import Context, lanes_of, write_stage
+from collage_engine.kernels.cpu.pointwise.writer import write_stage
 from collage_engine.kernels.cpu.reductions.reduction import write_reduction
+from collage_engine.kernels.cpu.writing.context import Context, lanes_of
 from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
 from collage_engine.kernels.expressions import loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, shape_of

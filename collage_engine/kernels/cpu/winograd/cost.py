@@ -1,40 +1,53 @@
-"""Whether a convolution is worth Winograd's method, with tiles of how many outputs, and how it
-is cut."""
+"""What Winograd's method is estimated to cost, beside multiplying out, and how it is cut.
+
+All estimates are in cycles of the tile model (``writing/tile_cost.py``), so that only the ratio of
+a transform to a multiply-add and of memory to arithmetic is assumed here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, spans
 from collage_engine.kernels.cpu.writing.tile_cost import cycles
 from collage_engine.kernels.target import Cpu
 
-SHARE = 0.5
-"""Of the second-level cache, for a group's transformed data and sums."""
-LARGE = 4
-"""Times that cache: a weight that comes from farther away in every group."""
-MANY = 16
-"""Tiles of a group that make up for it."""
+CACHE_SHARE = 0.5
+"""Share of the second-level cache for a group's transformed data and sums. Chosen: the other half
+is left to the weight that streams through."""
+LARGE_WEIGHT = 4
+"""A weight of more than so many second-level caches comes from memory anew in every group. Chosen:
+it is more than such a core's part of any third-level cache."""
+LEAST_TILES = 16
+"""Tiles of a group where that is so, so often is each element of the weight used. Chosen: at
+``BYTES_PER_CYCLE`` a vector of the weight arrives in the time of some sixteen multiply-adds."""
 NARROW = 16
-"""Channels in or out below which the transforms take what the products save."""
+"""Least channels in and out. Chosen: the transforms have channels in the lanes, and sixteen fill
+the widest vector there is."""
+TRANSFORM = {2: 60.0, 4: 190.0}
+"""Cycles to transform one tile of one vector of channels and to bring one back, by outputs. Chosen:
+about 110 and 390 loads, stores and additions of vectors, two a cycle."""
+BYTES_PER_CYCLE = 5.0
+"""Bytes of weights that arrive from memory in a cycle. Chosen: 15 to 20 GB/s at 3 to 4 GHz, what
+one core reads from memory at least on any server or desktop; it decides only for weights so large
+that neither method computes as fast as they arrive."""
+WORTHWHILE = 0.9
+"""Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
+accuracy of both estimates."""
+WORTHWHILE_BFLOAT16 = 0.5
+"""The same beside multiplying out in bfloat16, two products at once and from half the bytes."""
 
 
-def takes(
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    channels: tuple[int, int],
-    cpu: Cpu,
-) -> bool:
-    """Whether it can be written so at all; ``channels``: in and out."""
+def takes(problem: ConvProblem, cpu: Cpu) -> bool:
+    """Whether a convolution can be written so at all."""
     return (
-        tuple(kernel) == (TAPS, TAPS)
-        and all(s == 1 for s in (*strides, *dilation))
-        and groups == 1
-        and min(channels) >= max(NARROW, cpu.lanes("float32"))
+        problem.dims == 2
+        and problem.kernel == (TAPS, TAPS)
+        and all(s == 1 for s in (*problem.strides, *problem.dilation))
+        and problem.groups == 1
+        and min(problem.ci, problem.co) >= max(NARROW, cpu.lanes("float32"))
     )
 
 
@@ -55,45 +68,38 @@ def pitch(cpu: Cpu, channels: int) -> int:
 
 
 def group_rows(
-    cpu: Cpu,
-    channels: tuple[int, int],
-    block: int,
-    tiles: tuple[int, int],
-    outputs: int,
-    plan: Mapping[str, Any],
+    cpu: Cpu, channels: tuple[int, int], block: int, tiles: tuple[int, int], outputs: int
 ) -> int:
-    """Tile rows that are transformed, multiplied and brought back together; ``channels``: in
-    and out.
+    """Rows of tiles that are transformed, multiplied and brought back together.
 
     As many as stay in the second-level cache; more where every group would fetch a large weight
     anew (512 channels of 16 × 16: 6.4 ms by groups of 4 tiles, 4.0 ms by 16).
+
+    Args:
+        cpu: The processor.
+        channels: Channels in and out.
+        block: Output channels per block.
+        tiles: Rows and columns of tiles.
+        outputs: Results along the side of a tile.
     """
     rows, columns = tiles
     ci, co = channels
     points = (outputs + TAPS - 1) ** 2
     per_row = 4 * points * columns * (pitch(cpu, ci) + block)
-    most = max(1, int(SHARE * cpu.l2_bytes) // per_row)
-    if 4 * points * ci * co > LARGE * cpu.l2_bytes:
-        most = max(most, -(-MANY // columns))
-    most = min(rows, most)
-    most = max(1, min(rows, int(plan.get("group", most))))
+    most = max(1, int(CACHE_SHARE * cpu.l2_bytes) // per_row)
+    if 4 * points * ci * co > LARGE_WEIGHT * cpu.l2_bytes:
+        most = max(most, -(-LEAST_TILES // columns))
+    return evened(rows, min(rows, most))
+
+
+def evened(rows: int, most: int) -> int:
+    """The size of the fewest groups of at most ``most`` rows, all as large as each other."""
     return -(-rows // -(-rows // most))
 
 
-def outputs_of(
-    cpu: Cpu, co: int, ci: int, out: Sequence[int], plan: Mapping[str, Any] | None = None
-) -> int:
-    """Outputs along a tile's side: those planned, else those that are estimated to cost least."""
-    chosen = int((plan or {}).get("outputs", 0))
-    if chosen in OUTPUTS:
-        return chosen
+def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> int:
+    """The outputs along a tile's side that are estimated to cost least."""
     return min(OUTPUTS, key=lambda m: estimate(cpu, co, ci, out, m))
-
-
-TRANSFORM = {2: 60.0, 4: 190.0}
-"""Cycles to transform one tile of one vector of channels, and to bring one back."""
-BYTES_PER_CYCLE = 5.0
-"""Of weights, from memory."""
 
 
 def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> float:
@@ -104,7 +110,7 @@ def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> fl
     count = tiles[0] * tiles[1]
     columns = block(cpu, co, count)
     vectors = columns // lanes
-    rows = group_rows(cpu, (ci, co), columns, tiles, outputs, {})
+    rows = group_rows(cpu, (ci, co), columns, tiles, outputs)
     products = 0.0
     for groups, _, height in spans(tiles[0], rows):
         tile = best_positions(cpu, vectors, (height * tiles[1], 1))[0]
@@ -130,11 +136,11 @@ def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
 def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
     """Whether the estimates say clearly that it saves time."""
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
-    return best < 0.9 * direct(cpu, co, ci, out)
+    return best < WORTHWHILE * direct(cpu, co, ci, out)
 
 
 def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
     """Whether the estimates say that it saves more than multiplying out in bfloat16, two products
     at once and from half the bytes, does."""
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
-    return best < 0.5 * direct(cpu, co, ci, out)
+    return best < WORTHWHILE_BFLOAT16 * direct(cpu, co, ci, out)

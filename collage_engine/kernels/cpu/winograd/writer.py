@@ -15,11 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
-from collage_engine.kernels.cpu.pointwise.writer import Context
-from collage_engine.kernels.cpu.winograd import cost as winograd_plan
+from collage_engine.kernels.cpu.winograd import cost
 from collage_engine.kernels.cpu.winograd.constant_matrix import on_both_sides
 from collage_engine.kernels.cpu.winograd.matrices import TAPS, transforms
+from collage_engine.kernels.cpu.winograd.plan import WinogradPlan
 from collage_engine.kernels.cpu.winograd.results import Results
+from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
@@ -40,31 +41,31 @@ from collage_engine.kernels.tir_builder import (
 )
 
 
-def write(shape: ConvShape, epilogue: Epilogue, context: Context) -> Stmt:
+def write(shape: ConvShape, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
     """The loops of the convolution, its data made ready before."""
-    return _Winograd(shape, epilogue, context).write()
+    return _Winograd(shape, plan, epilogue, context).write()
 
 
 class _Winograd:
-    def __init__(self, shape: ConvShape, epilogue: Epilogue, context: Context) -> None:
-        self.shape, self.context = shape, context
+    def __init__(
+        self, shape: ConvShape, plan: WinogradPlan, epilogue: Epilogue, context: Context
+    ) -> None:
+        self.shape, self.plan, self.context = shape, plan, context
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
         self.blocks, self.points, self.ci, self.block = shape_of(shape.weight)
         self.side = math.isqrt(self.points)
         self.matrices = transforms(self.side - TAPS + 1)
         m = self.matrices.outputs
-        self.rows, self.columns = winograd_plan.tiles_of(shape.out, m)
-        self.per_group = winograd_plan.group_rows(
-            cpu, (self.ci, shape.co), self.block, (self.rows, self.columns), m, context.plan
-        )
+        self.rows, self.columns = cost.tiles_of(shape.out, m)
+        self.per_group = cost.evened(self.rows, min(self.rows, plan.group))
         # Tiles reach beyond the image: its rim of zeros is wider there.
         after = tuple(
             t * m + TAPS - 1 - b - s
             for t, b, s in zip((self.rows, self.columns), shape.before, shape.size, strict=True)
         )
         self.data = prepare(replace(shape, after=after), context, turn=True)
-        self.pitch = winograd_plan.pitch(cpu, self.ci)
+        self.pitch = cost.pitch(cpu, self.ci)
         last = (self.rows - 1) // self.per_group * self.per_group
         least = (shape.out[0] - last * m) * shape.out[1]
         squares = not shape.channels_last and self.lanes >= 4 and least >= self.lanes
@@ -169,8 +170,7 @@ class _Winograd:
         """One product for every point: [tiles, channels] × [channels, block]."""
         cpu, weight = self.context.cpu, self.shape.weight
         vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
-        planned = int(self.context.plan.get("rows", 0))
-        rows = min(count, planned or best_positions(cpu, len(vectors), (count, 1))[0])
+        rows = min(count, self.plan.rows or best_positions(cpu, len(vectors), (count, 1))[0])
 
         def tiles(point: Any, t: Any, height: int) -> Stmt:
             data = (int64(point) * count + t) * self.pitch

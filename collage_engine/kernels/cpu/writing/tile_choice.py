@@ -1,31 +1,54 @@
-"""How a convolution with output channels in the lanes is cut into tiles, blocks and chunks."""
+"""Which register tile, and which block of output channels, is estimated to cost least.
+
+The estimates order tiles by the cycles of ``tile_cost``. They give a plan to start from; what a
+processor really prefers is found by tuning. The factors below only decide between tiles whose
+cycles are alike, so that none of them is a figure of one processor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from collage_engine.kernels.cpu.writing.tile_cost import cycles, fits
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import divisor, product
+from collage_engine.kernels.tir_builder import product
 
-SINGLE = 0.95
-"""Where vectors are multiplied in halves, blocks of one vector, with chunks twice as long, were
-5 to 12 % faster on eight of nine convolutions; not on small images."""
-MANY = 128
-"""Positions from which an image is none of the small ones."""
+MISSING_CHANNELS = 1.02
+"""Factor for a block that is not full in the last place: it has code of its own. Chosen: a
+tie-breaker, smaller than the accuracy of the cycles (4 %)."""
+REMAINDER = 1.03
+"""Factor for an image that tiles do not cover evenly: the rest has code of its own, and its few
+sums wait for each other. Chosen: a tie-breaker, smaller than the accuracy of the cycles."""
+SINGLE_VECTOR = 0.95
+"""Factor for blocks of one vector with chunked weights where vectors are multiplied in halves:
+there multiplying takes all the time and loads none, and chunks are twice as long. Measured on Zen
+4, the one kind of processor with that property (``Cpu.halves``): 5 to 12 % faster on eight of nine
+convolutions (``tests/benchmarks/bench_tvm_ops.py``); the smallest gain is taken."""
+SMALL_IMAGE = 128
+"""Positions below which ``SINGLE_VECTOR`` does not hold. Chosen: some five tiles of the largest
+kind; with fewer, a chunk's weights are used too few times for its length to matter."""
 FLAT_ROWS = 16
-"""There, tiles of more positions of a run (far apart in memory) were up to 25 % slower."""
+"""Most positions in a tile of a run where vectors are multiplied in halves. The positions of a run
+lie far apart in memory; tiles of more were up to 25 % slower on Zen 4, the one kind of processor
+with that property (``tests/benchmarks/bench_tvm_ops.py``). Tuning tries more."""
+MOST_VECTORS = 4
+"""Vectors of output channels in a block that are considered. Chosen: the sixteen registers of
+instruction sets before AVX-512 hold two positions by four vectors and hardly more."""
+MOST_POSITIONS = 28
+"""Positions of a tile that are considered. Chosen: 32 registers, the most there are, hold the sums
+of 28 positions by one vector beside a weight and a broadcast, with two to spare."""
 
 
 def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = True) -> int:
-    """Output channels per block: the number of whole vectors that costs least.
+    """Output channels per block: the number of whole vectors that is estimated to cost least.
 
-    ``image``: rows and columns of the output (one row when it is walked as one run).
-    ``chunks``: whether input channels are cut so that their weights stay in the caches.
+    Args:
+        cpu: The processor.
+        channels: Output channels that are cut into blocks.
+        image: Rows and columns of the output (one column when it is walked as one run).
+        chunks: Whether input channels are cut so that their weights stay in the caches.
     """
-    single = SINGLE if chunks and cpu.halves and image[0] * image[1] >= MANY else 1.0
+    single = SINGLE_VECTOR if chunks and cpu.halves and product(image) >= SMALL_IMAGE else 1.0
     lanes = cpu.lanes("float32")
     vectors = -(-channels // lanes)
 
@@ -35,36 +58,18 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
         return (
             tile_cost(cpu, v, image, best_positions(cpu, v, image))
             * blocks
-            * (1.02 if channels % (v * lanes) else 1.0)
+            * (MISSING_CHANNELS if channels % (v * lanes) else 1.0)
             * (single if v == 1 else 1.0)
         )
 
-    return min(range(1, min(4, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
-
-
-DOTS = {1: 1.4, 2: 1.04, 3: 1.02, 4: 1.0}
-"""Price of a product by vectors in a block where one instruction takes several channels: with one
-vector, every broadcast serves one product only. On eleven convolutions of 1 × 1 in bfloat16, one
-vector reached 65 to 82 products a nanosecond, two 69 to 112, four 76 to 108 (Zen 4)."""
-
-
-def dot_block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
-    """``block_of`` for products of several channels at once."""
-    lanes = cpu.lanes("float32")
-    vectors = -(-channels // lanes)
-
-    def price(v: int) -> float:
-        blocks = -(-vectors // v)
-        return tile_cost(cpu, v, image, best_positions(cpu, v, image)) * blocks * DOTS[v]
-
-    return min(range(1, min(4, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
+    return min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
 
 
 def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns of a tile: parts of one row, or several whole rows of a small image."""
     rows, columns = image
     most = FLAT_ROWS if columns == 1 and cpu.halves else rows
-    choices = [(1, w) for w in range(1, min(28, columns) + 1) if fits(cpu, w, vectors)]
+    choices = [(1, w) for w in range(1, min(MOST_POSITIONS, columns) + 1) if fits(cpu, w, vectors)]
     choices += [
         (h, columns) for h in range(2, min(rows, most) + 1) if fits(cpu, h * columns, vectors)
     ]
@@ -86,50 +91,7 @@ def tile_cost(
         for count_c, w in ((full_c, width), (1, rest_c)):
             if h and w:
                 total += count_r * count_c * cycles(cpu, h * w, vectors)
-    # Remainders cost more than their steps: code of their own, and sums that wait.
-    return total * (1.03 if rest_r or rest_c else 1.0)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one convolution is cut: see ``plan_of``."""
-
-    block: int
-    """Output channels per block."""
-    chunk: int
-    """Input channels per chunk; all of them when sums stay in registers throughout."""
-
-
-def plan_of(cpu: Cpu, channels: int, depth: int, taps: int, image: tuple[int, int]) -> Plan:
-    """The block of output channels, and the chunk of input channels whose weights fit.
-
-    While one chunk's weights lie in the first-level cache, all tiles of a group of positions
-    use them; sums wait in a buffer between chunks. So weights come from memory once, in order.
-    """
-    block = block_of(cpu, channels, image)
-    per_channel = 4 * taps * block
-    if depth * per_channel <= cpu.l1_bytes // 2:
-        return Plan(block, depth)
-    chunk = divisor(depth, max(1, cpu.l1_bytes // 2 // per_channel))
-    # Short chunks would spend their time on loading and storing sums.
-    return Plan(block, chunk if chunk * taps >= 64 else depth)
-
-
-def chosen_plan(
-    cpu: Cpu,
-    channels: int,
-    depth: int,
-    taps: int,
-    image: tuple[int, int],
-    chosen: Mapping[str, Any],
-) -> Plan:
-    """``plan_of`` with what tuning chose of it: ``block`` in vectors, ``chunk`` in channels."""
-    lanes = cpu.lanes("float32")
-    plan = plan_of(cpu, channels, depth, taps, image)
-    vectors = int(chosen.get("block", 0))
-    block = vectors * lanes if 0 < vectors <= -(-channels // lanes) else plan.block
-    chunk = int(chosen.get("chunk", plan.chunk))
-    return Plan(block, chunk if 0 < chunk <= depth and depth % chunk == 0 else plan.chunk)
+    return total * (REMAINDER if rest_r or rest_c else 1.0)
 
 
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
@@ -139,13 +101,23 @@ def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
     return [*found, (1, full * size, rest)] if rest else found
 
 
-def is_plain(taps: int, padded: bool) -> bool:
-    """Whether every output position reads one input position, those skipped left out."""
-    return taps == 1 and not padded
+def image_of(out: Sequence[int], plain: bool) -> tuple[int, int]:
+    """Rows and columns that tiles cover; a run of positions is many rows of one column.
 
-
-def image_of(out: tuple[int, ...], plain: bool) -> tuple[int, int]:
-    """Rows and columns that tiles cover; a run of positions is many rows of one column."""
+    Args:
+        out: Spatial sizes of the output.
+        plain: Whether every output position reads one input position.
+    """
     if plain or len(out) == 1:
         return product(out), 1
     return out[-2], out[-1]
+
+
+NEAREST = 6
+"""Sizes next to the present one that tuning tries at once. Chosen: three on either side."""
+
+
+def near(value: int, most: int) -> list[int]:
+    """Other sizes from 1 up to a limit, the nearest to a value first."""
+    others = (size for size in range(1, most + 1) if size != value)
+    return sorted(others, key=lambda size: abs(size - value))[:NEAREST]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.base import Function
 
+_log = logging.getLogger(__name__)
+
 COST_MODEL = "xgboost"
 """What MetaSchedule's cost model imports; without it variants are drawn at random."""
 
@@ -24,6 +27,7 @@ class TvmTuner:
     def tasks(self, function: Function) -> list[TuneTask]:
         """What can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
         from collage_engine.kernels.choices import Choices, using
+        from collage_engine.kernels.registry import RULES
         from collage_engine.kernels.scheduler import workload_of
         from collage_engine.kernels.target import cpu
         from collage_engine.kernels.tuning.metaschedule import saved
@@ -46,7 +50,7 @@ class TvmTuner:
                 kind="plan",
                 description=description,
                 schedule=str(description["family"]),
-                weight=work_of(description),
+                weight=RULES.problem(description).multiply_adds,
             )
             for workload, description in choices.asked.items()
         ]
@@ -60,7 +64,7 @@ class TvmTuner:
                 weight=_loops_of(kernel.plain) * SLOW,
             )
             for kernel in lowered.kernels.values()
-            if kernel.schedule == "plain"
+            if kernel.unscheduled
         ]
         return list({task.workload: task for task in found}.values())
 
@@ -152,15 +156,6 @@ SLOW = 40.0
 """Loops nobody scheduled take about this many times longer than scheduled ones."""
 
 
-def work_of(description: dict[str, Any]) -> float:
-    """Multiply-adds of an anchor."""
-    if description["family"] == "conv":
-        return float(math.prod(description["out"]) * math.prod(description["weight"][1:]))
-    if description["family"] == "packed":
-        return float(description["rows"] * description["depth"] * description["columns"])
-    return float(math.prod(description["out"]) * description["left"][-1])
-
-
 def _loops_of(function: Any) -> float:
     from collage_engine.kernels.expressions import NotUnderstood
     from collage_engine.kernels.program import read_program
@@ -183,20 +178,23 @@ def _climb(
 ) -> TuneRecord:
     import msgspec
 
+    from collage_engine.kernels.old_plans import upgraded
+    from collage_engine.kernels.registry import RULES
+    from collage_engine.kernels.rule import Decision
     from collage_engine.kernels.target import cpu
-    from collage_engine.kernels.tuning.hill_climbing import WORTH, Plan, climb, name_of
-    from collage_engine.kernels.tuning.kernel_bench import AnchorBench
-    from collage_engine.kernels.tuning.spaces import neighbours_of, start_of
+    from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
+    from collage_engine.kernels.tuning.kernel_bench import KernelBench
 
     machine = cpu(instance.threads)
     about_to_try("")
-    bench = AnchorBench(task.description, machine)
-    bench.make({})
+    bench = KernelBench(RULES.problem(task.description), machine)
+    default = bench.default
+    bench.make(default)
     # However long the first kernels took (TVM loads, plain loops run): half the turn is for trying.
     deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
     tried, failed = list(known.tried), list(known.failed)
 
-    def record(choice: Plan, complete: bool = False, **times: float) -> TuneRecord:
+    def record(choice: Mapping[str, Any], complete: bool = False, **times: float) -> TuneRecord:
         return msgspec.structs.replace(
             known,
             choice=dict(choice),
@@ -207,38 +205,46 @@ def _climb(
             **times,
         )
 
-    def compare(challenger: Plan, best: Plan) -> float:
-        name = name_of(challenger)
+    def compare(challenger: Decision[Any, Any], best: Decision[Any, Any]) -> float:
         try:
             ratio = bench.compare(challenger, best)
-        except ToolchainError:
-            failed.append(name)
+        except ToolchainError as error:
+            _log.info("%s is of no use: %s", challenger.name, error)
+            failed.append(challenger.name)
             return math.inf
-        except Exception:  # TVM's own, of several types: this plan is no use
-            failed.append(name)
+        except Exception:
+            # TVM's own errors are of several types. One of ours would look the same to the search,
+            # so it is logged with its trace.
+            _log.warning("%s failed", challenger.name, exc_info=True)
+            failed.append(challenger.name)
             return math.inf
-        tried.append(name)
+        tried.append(challenger.name)
         ahead = challenger if ratio <= WORTH else best
         bench.forget(ahead)
         # Should this process be ended, the next one goes on from here.
-        better(record(known.choice if ahead is start else ahead))
+        better(record(known.choice if ahead is start else ahead.to_record()))
         return ratio
 
-    start: Plan = known.choice or start_of(task.description, machine)
+    start = default
+    if known.choice:
+        choice = upgraded(known.choice, default, RULES, machine)
+        start = RULES.decide(bench.problem, machine, choice) or default
     found = climb(
         start,
-        lambda plan: neighbours_of(task.description, machine, plan),
+        lambda decision: RULES.neighbours(decision, machine),
         compare,
         stop=lambda: time.monotonic() >= deadline,
         tried=[*known.tried, *known.failed],
-        about_to_try=lambda plan: about_to_try(name_of(plan)),
+        about_to_try=lambda decision: about_to_try(decision.name),
     )
-    about_to_try(name_of(found.best))
+    about_to_try(found.best.name)
     # Many small wins over noise are none: what counts are fresh rounds against the default.
     ratio = bench.confirmed(found.best)
-    default = bench.seconds({}) * 1e6
+    default_us = bench.seconds(default) * 1e6
     if ratio > WORTH:
-        return record({}, found.complete, default_us=default, tuned_us=default)
-    result = record(found.best, found.complete, default_us=default, tuned_us=default * ratio)
+        return record({}, found.complete, default_us=default_us, tuned_us=default_us)
+    result = record(
+        found.best.to_record(), found.complete, default_us=default_us, tuned_us=default_us * ratio
+    )
     better(result)
     return result

@@ -1,4 +1,4 @@
-"""How numbers and operators are written: three significant digits, units, signs."""
+"""Formats numbers, times, sizes and operators: three significant digits, units, signs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGE_TITLES: dict[str, str] = {
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` with that many significant digits, never in exponent form."""
+    """A number with that many significant digits, never in exponent form."""
     if value == 0:
         return "0"
     if not math.isfinite(value):
@@ -40,7 +40,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def time_text(us: float | None) -> str:
-    """A time given in µs: µs below 1 ms, ms below 10 s, else s. Unknown is a dash."""
+    """A time given in µs, in µs below 1 ms, in ms below 10 s, else in s; unknown is a dash."""
     if us is None or math.isnan(us):
         return DASH
     if math.isinf(us):
@@ -60,7 +60,7 @@ def signed_time(us: float | None) -> str:
 
 
 def gain_text(now: float | None, before: float | None) -> str:
-    """Latency ``now`` against ``before``: a signed percentage with an arrow; less is better."""
+    """The gain of one latency over another: a signed percentage with an arrow; less is better."""
     if now is None or before is None or before <= 0:
         return DASH
     share = (now - before) / before * 100
@@ -106,12 +106,12 @@ def node_shapes(node: Node) -> str:
 
 
 def short_operator(op: str) -> str:
-    """``nn.conv2d`` → ``conv2d``; ``call_tir:gather_nd`` → ``gather_nd``."""
+    """The last part of an operator's name: ``conv2d`` of ``nn.conv2d``."""
     return op.rsplit(":", 1)[-1].rsplit(".", 1)[-1] or "operator"
 
 
 def elide(text: str, limit: int) -> str:
-    """``text`` cut in the middle to ``limit`` characters."""
+    """A text cut in the middle to ``limit`` characters."""
     if len(text) <= limit:
         return text
     keep = limit - 1
@@ -119,7 +119,7 @@ def elide(text: str, limit: int) -> str:
 
 
 def memory_text(memory: MemoryUse) -> str:
-    """What a placement takes: peaks, weights, what runtimes hold of them, size of the artifact."""
+    """The memory of a placement: peaks, weights, what runtimes hold, the artifact's size."""
     seen, parts = memory.seen, []
     if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
         parts.append(

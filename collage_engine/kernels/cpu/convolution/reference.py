@@ -1,0 +1,74 @@
+"""The plain computation of a convolution, whichever way its weight is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+
+
+def taps_of(problem: ConvProblem) -> list[Any]:
+    """A reduction axis for each of the kernel's axes."""
+    return [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(problem.kernel)]
+
+
+def input_at(
+    problem: ConvProblem, data: Any, index: Sequence[Any], taps: Sequence[Any], channel: Any
+) -> Any:
+    """The input element that a tap of the output at ``index`` reads; zero outside the image.
+
+    Args:
+        problem: The convolution.
+        data: The data's tensor, or what gives an element for indices in the layout's order.
+        index: The output element, in the layout's order.
+        taps: The tap's place along each axis of the kernel.
+        channel: The input channel, of all groups.
+    """
+    place = index[1:-1] if problem.channels_last else index[2:]
+    at = [
+        p * s + k * d - b
+        for p, s, k, d, b in zip(
+            place, problem.strides, taps, problem.dilation, problem.before, strict=True
+        )
+    ]
+    x = data(index[0], *at, channel) if problem.channels_last else data(index[0], channel, *at)
+    if problem.is_padded:
+        tests = [t for a, s in zip(at, problem.size, strict=True) for t in (a >= 0, a < s)]
+        x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32"))
+    return x
+
+
+def blocked_sum(
+    problem: ConvProblem,
+    data: Any,
+    block: int,
+    taps: Sequence[Any],
+    weight_at: Callable[[Any, Any, Any, Any], Any],
+    note: dict[str, str],
+) -> Any:
+    """A convolution over a weight that is packed by blocks of output channels.
+
+    Args:
+        problem: The convolution.
+        data: The data's tensor.
+        block: Output channels of a block.
+        taps: Reduction axes; the kernel's own come first.
+        weight_at: The weight's element for (group, block, input channel of the group, output
+            channel of the block), at the taps.
+        note: The annotation for the block that adds up.
+    """
+    channel = te.reduce_axis((0, problem.ci_group), "rc")
+
+    def element(*index: Any) -> Any:
+        c = index[-1] if problem.channels_last else index[1]
+        group: Any = tirx.floordiv(c, problem.co_group) if problem.groups > 1 else 0
+        source = group * problem.ci_group + channel if problem.groups > 1 else channel
+        x = input_at(problem, data, index, taps[: problem.dims], source)
+        inner = tirx.floormod(c, problem.co_group) if problem.groups > 1 else c
+        b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
+        return te.sum(x * weight_at(group, b, channel, r), axis=[channel, *taps])
+
+    return te.compute(problem.out_shape, element, name="conv", attrs=note)

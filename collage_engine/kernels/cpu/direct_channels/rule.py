@@ -1,0 +1,89 @@
+"""Direct convolution with output channels in the vector lanes.
+
+For data with channels last, and for channels-first images where many products use what moving
+the channels into the lanes and back costs. It can write every convolution that is not depthwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from collage_engine.kernels.cpu.convolution.packing import in_blocks
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution.reference import blocked_sum, taps_of
+from collage_engine.kernels.cpu.convolution.shape import ConvShape
+from collage_engine.kernels.cpu.direct_channels.plan import ChannelSizes, ChannelsPlan
+from collage_engine.kernels.cpu.direct_channels.writer import write
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.note import note
+from collage_engine.kernels.rule import KernelRule
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Stmt
+
+
+class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
+    """Convolutions by output channels in the lanes."""
+
+    name = "conv channels"
+    problem_type = ConvProblem
+    plan_type = ChannelsPlan
+
+    def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
+        """Whether the convolution is not depthwise."""
+        return not problem.depthwise
+
+    def default(self, problem: ConvProblem, machine: Cpu) -> ChannelsPlan:
+        """The cut that ``ChannelSizes.default`` estimates to cost least."""
+        return sizes_of(problem).default(machine)
+
+    def neighbours(
+        self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
+    ) -> Iterator[ChannelsPlan]:
+        """Other turns, blocks, tiles, chunks, loop orders, prefetches and groups."""
+        return sizes_of(problem).neighbours(plan, machine)
+
+    def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
+        """Raises ``PlanError`` where the plan does not suit the sizes."""
+        sizes_of(problem).check(plan, machine)
+
+    def pack(
+        self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """[groups, blocks, chunks, *kernel, channels of a chunk, block]."""
+        split = in_blocks(problem, weight, plan.block * machine.lanes("float32"))
+        groups, blocks, block, ci, *kernel = split.shape
+        split = split.reshape(groups, blocks, block, ci // plan.chunk, plan.chunk, *kernel)
+        return split.transpose(0, 1, 3, *range(5, 5 + problem.dims), 4, 2)
+
+    def reference(self, problem: ConvProblem, plan: ChannelsPlan, *operands: Any) -> Any:
+        """Sums of data times packed weight."""
+        data, weight = operands
+        taps, chunk = taps_of(problem), int(weight.shape[-2])
+
+        def weight_at(group: Any, b: Any, channel: Any, r: Any) -> Any:
+            outer, inside = tirx.floordiv(channel, chunk), tirx.floormod(channel, chunk)
+            return weight(group, b, outer, *taps, inside, r)
+
+        block = int(weight.shape[-1])
+        return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
+
+    def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
+        """The loops, the data made ready where that is needed."""
+        return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
+
+
+def sizes_of(problem: ConvProblem) -> ChannelSizes:
+    """What of a convolution the plan depends on."""
+    turns = (
+        not problem.channels_last
+        and problem.pointwise
+        and problem.groups == 1
+        and all(s == 1 for s in problem.strides)
+    )
+    return ChannelSizes(
+        problem.co_group, problem.ci_group, problem.taps, problem.image, turns=turns
+    )

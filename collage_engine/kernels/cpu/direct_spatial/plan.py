@@ -1,0 +1,32 @@
+"""The parameters of a convolution with positions in the vector lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collage_engine.kernels.rule import Plan, parameter
+
+MOST_CHANNELS = 16
+"""Output channels of a register tile that are considered. Chosen: half of the 32 registers that an
+instruction set has at most."""
+MOST_VECTORS = 6
+"""Vectors of positions in a register tile that are considered. Chosen: with more, fewer than four
+output channels fit 32 registers, and every load serves few products."""
+BAND_BYTES = 48 << 10
+"""Bytes of finished sums that are gathered before they are stored without surplus columns. Chosen:
+what a first-level cache of 32 to 64 KiB mostly keeps; tuning halves and doubles it."""
+
+
+@dataclass(frozen=True)
+class SpatialPlan(Plan):
+    """Parameters of kernels with positions in the vector lanes."""
+
+    block: int = parameter(least=1, most=MOST_CHANNELS)
+    """Output channels of a register tile, which are a block of the packed weight."""
+    vectors: int | None = parameter(None, least=1, most=MOST_VECTORS)
+    """Vectors of positions of a register tile; None: as estimated for each band of rows."""
+    band: int = parameter(BAND_BYTES, least=1 << 10)
+    """Bytes of sums of one band of rows."""
+    inside: bool | None = None
+    """Whether blocks of channels are the inner loop and bands the outer one; None: where the
+    weight fits half the second-level cache."""

@@ -1,0 +1,160 @@
+"""Convolutions and products of narrow numbers, several of which one instruction multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from collage_engine.kernels.cpu.writing.tile_choice import image_of
+from collage_engine.kernels.rule import Record
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import product
+
+FEW = 8
+"""Channels of a group that do not repay bfloat16 by themselves; with fewer coming in, a kernel row
+is multiplied as a whole. Chosen: half a vector of sums, or four pairs of channels."""
+
+
+@dataclass(frozen=True)
+class DotProblem:
+    """A convolution over channels-last data, or a product over the last axis, of narrow numbers.
+
+    ``weight`` is output channels, input channels of a group, kernel; a product has no kernel, and
+    its ``data`` and ``out`` may have several leading axes. ``padding`` is before every spatial
+    axis, then behind every one.
+    """
+
+    family: ClassVar[str] = "dots"
+    element: Literal["int8", "bfloat16"]
+    """Of the weight. Data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
+    data: tuple[int, ...]
+    out: tuple[int, ...]
+    weight: tuple[int, ...]
+    groups: int = 1
+    strides: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    zero: int = 0
+    """What stands for 0 in the data, as an unsigned number; the rim of an image holds it."""
+    signed: bool = False
+    """Whether 8-bit data is signed."""
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Taps along each spatial axis; none of a product."""
+        return self.weight[2:]
+
+    @property
+    def taps(self) -> int:
+        """Taps of the whole kernel."""
+        return product(self.kernel)
+
+    @property
+    def ci_group(self) -> int:
+        """Input channels of one group."""
+        return self.weight[1]
+
+    @property
+    def co_group(self) -> int:
+        """Output channels of one group."""
+        return self.weight[0] // self.groups
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.groups > 1 and self.weight[:2] == (self.groups, 1)
+
+    @property
+    def merged(self) -> bool:
+        """Whether a kernel row's columns and channels are multiplied as if they were channels.
+
+        They lie side by side in the data; that pays where channels are too few by themselves.
+        """
+        return (
+            self.element == "bfloat16"
+            and len(self.kernel) > 1
+            and self.groups == 1
+            and self.ci_group < FEW
+            and self.kernel[-1] > 1
+            and self.dilation[-1] == 1
+        )
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Rows and columns that register tiles cover."""
+        if not self.kernel:
+            return product(self.out[:-1]), 1
+        flat = (
+            self.taps == 1 and not any(self.padding) and all(stride == 1 for stride in self.strides)
+        )
+        return image_of(self.out[1:-1], flat)
+
+    @property
+    def depth(self) -> int:
+        """How many products are added up to one result."""
+        return product(self.weight[1:])
+
+    @property
+    def multiply_adds(self) -> float:
+        """How many products are added up."""
+        return float(product(self.out) * self.depth)
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Random data and weight, small integers or bfloat16 numbers in float32's upper halves."""
+        if self.element == "int8":
+            kind: Any = np.int8 if self.signed else np.uint8
+            limits = np.iinfo(kind)
+            data = random.integers(limits.min, limits.max, self.data, kind, endpoint=True)
+            return data, random.integers(-127, 127, self.weight, np.int8, endpoint=True)
+        wide = random.standard_normal(self.data, dtype=np.float32)
+        weight = random.standard_normal(self.weight, dtype=np.float32)
+        data = (wide.view(np.uint32) >> 16).astype(np.uint16)
+        return data, weight * np.float32(self.depth**-0.5)
+
+    def to_record(self) -> Record:
+        """The sizes as JSON values."""
+        return {
+            "family": self.family,
+            "element": self.element,
+            "data": list(self.data),
+            "out": list(self.out),
+            "weight": list(self.weight),
+            "groups": self.groups,
+            "strides": list(self.strides),
+            "padding": list(self.padding),
+            "dilation": list(self.dilation),
+            "zero": self.zero,
+            "signed": self.signed,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> DotProblem:
+        """The problem of ``to_record``'s values."""
+        return cls(
+            record["element"],
+            tuple(record["data"]),
+            tuple(record["out"]),
+            tuple(record["weight"]),
+            record["groups"],
+            tuple(record["strides"]),
+            tuple(record["padding"]),
+            tuple(record["dilation"]),
+            record["zero"],
+            record["signed"],
+        )
+
+    def workload(self, machine: Cpu) -> str:
+        """One line that equal work on as many threads shares."""
+
+        def sizes(values: Sequence[int]) -> str:
+            return "x".join(map(str, values))
+
+        kind = f"{'signed ' if self.signed else ''}zero {self.zero} " * (self.element == "int8")
+        return (
+            f"{self.element} {kind}{sizes(self.data)} to {sizes(self.out)} weight "
+            f"{sizes(self.weight)} strides {sizes(self.strides)} padding {sizes(self.padding)} "
+            f"dilation {sizes(self.dilation)} groups {self.groups} threads {machine.threads}"
+        )

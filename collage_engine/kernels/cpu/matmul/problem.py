@@ -1,0 +1,111 @@
+"""Matrix products: with a constant right operand, and of two values known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from collage_engine.kernels.rule import Record
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import product
+
+
+@dataclass(frozen=True)
+class PackedMatmul:
+    """[rows, depth] × a constant [depth, columns]; several leading axes are rows together."""
+
+    family: ClassVar[str] = "packed"
+    rows: int
+    depth: int
+    columns: int
+
+    @property
+    def multiply_adds(self) -> float:
+        """How many products are added up."""
+        return float(self.rows * self.depth * self.columns)
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Random matrices; results are about as large as the left one's elements."""
+        left = random.standard_normal((self.rows, self.depth), dtype=np.float32)
+        right = random.standard_normal((self.depth, self.columns), dtype=np.float32)
+        return left, right * np.float32(self.depth**-0.5)
+
+    def to_record(self) -> Record:
+        """The sizes as JSON values."""
+        return {
+            "family": self.family,
+            "rows": self.rows,
+            "depth": self.depth,
+            "columns": self.columns,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> PackedMatmul:
+        """The problem of ``to_record``'s values."""
+        return cls(record["rows"], record["depth"], record["columns"])
+
+    def workload(self, machine: Cpu) -> str:
+        """One line that equal products on as many threads share."""
+        return (
+            f"matmul {self.rows}x{self.depth} constant {self.depth}x{self.columns} "
+            f"threads {machine.threads}"
+        )
+
+
+@dataclass(frozen=True)
+class RuntimeMatmul:
+    """A batched product of two values; leading axes broadcast as NumPy's do."""
+
+    family: ClassVar[str] = "runtime"
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of one matrix of the left operand."""
+        return self.left[-2]
+
+    @property
+    def depth(self) -> int:
+        """How many products are added up to one result."""
+        return self.left[-1]
+
+    @property
+    def columns(self) -> int:
+        """Columns of one matrix of the right operand."""
+        return self.right[-1]
+
+    @property
+    def multiply_adds(self) -> float:
+        """How many products are added up."""
+        return float(product(self.out) * self.depth)
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Random matrices; results are about as large as the left one's elements."""
+        left, right = (
+            random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
+        )
+        return left, right * np.float32(self.depth**-0.5)
+
+    def to_record(self) -> Record:
+        """The sizes as JSON values."""
+        return {
+            "family": self.family,
+            "left": list(self.left),
+            "right": list(self.right),
+            "out": list(self.out),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> RuntimeMatmul:
+        """The problem of ``to_record``'s values."""
+        return cls(tuple(record["left"]), tuple(record["right"]), tuple(record["out"]))
+
+    def workload(self, machine: Cpu) -> str:
+        """One line that equal products on as many threads share."""
+        left, right = ("x".join(map(str, shape)) for shape in (self.left, self.right))
+        return f"matmul {left} by {right} threads {machine.threads}"

@@ -1,0 +1,34 @@
+"""Kernels of elementwise stages, broadcasts and moves: nothing is added up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.kernels.cpu.reductions.row_chains import write_program
+from collage_engine.kernels.program import Program
+from collage_engine.kernels.rule import KernelRule, NoPlan
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Stmt
+
+
+class Pointwise(KernelRule[Program, NoPlan, Cpu]):
+    """Programs of plain stages, stage by stage or row by row."""
+
+    name = "pointwise"
+    problem_type = Program
+
+    def matches(self, problem: Program, machine: Cpu) -> bool:
+        """Every program without a reduction."""
+        return not any(stage.is_reduction for stage in problem.stages)
+
+    def default(self, problem: Program, machine: Cpu) -> NoPlan:
+        """There is nothing to choose."""
+        return NoPlan()
+
+    def reference(self, problem: Program, plan: NoPlan, *operands: Any) -> Any:
+        """The program itself."""
+        return problem
+
+    def write(self, problem: Program, plan: NoPlan, epilogue: Any) -> Stmt:
+        """The loops; ``epilogue`` is the context alone, since nothing follows a whole program."""
+        return write_program(problem, epilogue)

@@ -1,0 +1,34 @@
+"""Kernels of reductions without an anchor: softmax, normalisations, means, pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.kernels.cpu.reductions.row_chains import write_program
+from collage_engine.kernels.program import Program
+from collage_engine.kernels.rule import KernelRule, NoPlan
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Stmt
+
+
+class RowChains(KernelRule[Program, NoPlan, Cpu]):
+    """Programs with reductions, row by row where their stages agree on leading axes."""
+
+    name = "rows"
+    problem_type = Program
+
+    def matches(self, problem: Program, machine: Cpu) -> bool:
+        """Every program with a reduction."""
+        return any(stage.is_reduction for stage in problem.stages)
+
+    def default(self, problem: Program, machine: Cpu) -> NoPlan:
+        """There is nothing to choose."""
+        return NoPlan()
+
+    def reference(self, problem: Program, plan: NoPlan, *operands: Any) -> Any:
+        """The program itself."""
+        return problem
+
+    def write(self, problem: Program, plan: NoPlan, epilogue: Any) -> Stmt:
+        """The loops; ``epilogue`` is the context alone, since nothing follows a whole program."""
+        return write_program(problem, epilogue)

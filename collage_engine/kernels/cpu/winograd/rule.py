@@ -1,0 +1,114 @@
+"""3×3 convolution by Winograd's method (Winograd 1980; Lavin and Gray 2016).
+
+Fewer products than multiplying out, for transforms of the data, the weight and the results. It is
+preferred where both are estimated and it clearly saves time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution.reference import blocked_sum
+from collage_engine.kernels.cpu.convolution.shape import ConvShape
+from collage_engine.kernels.cpu.winograd import cost, reference
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS
+from collage_engine.kernels.cpu.winograd.plan import WinogradPlan
+from collage_engine.kernels.cpu.winograd.writer import write
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.tile_choice import (
+    MOST_POSITIONS,
+    MOST_VECTORS,
+    best_positions,
+    near,
+)
+from collage_engine.kernels.cpu.writing.tile_cost import fits
+from collage_engine.kernels.note import note
+from collage_engine.kernels.rule import KernelRule, PlanError
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Stmt
+
+
+class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
+    """3×3 convolutions by transforms."""
+
+    name = "conv winograd"
+    problem_type = ConvProblem
+    plan_type = WinogradPlan
+    multiplies_out = False
+
+    def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
+        """Whether it is a plain 3×3 convolution of enough channels."""
+        return cost.takes(problem, machine)
+
+    def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
+        """Whether the estimates say clearly that it saves time."""
+        return cost.worthwhile(machine, problem.co, problem.ci, problem.out)
+
+    def default(self, problem: ConvProblem, machine: Cpu) -> WinogradPlan:
+        """The size of tiles that is estimated to cost least."""
+        outputs = cost.outputs_of(machine, problem.co, problem.ci, problem.out)
+        return self._of_outputs(problem, machine, outputs)
+
+    def _of_outputs(self, problem: ConvProblem, machine: Cpu, outputs: int) -> WinogradPlan:
+        tiles = cost.tiles_of(problem.out, outputs)
+        block = cost.block(machine, problem.co, tiles[0] * tiles[1])
+        group = cost.group_rows(machine, (problem.ci, problem.co), block, tiles, outputs)
+        return WinogradPlan.from_record(
+            {"outputs": outputs, "block": block // machine.lanes("float32"), "group": group}
+        )
+
+    def neighbours(
+        self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu
+    ) -> Iterator[WinogradPlan]:
+        """Other sizes of tiles, blocks, groups and register tiles."""
+        for outputs in OUTPUTS:
+            if outputs != plan.outputs:
+                yield self._of_outputs(problem, machine, outputs)
+        tile_rows, columns = cost.tiles_of(problem.out, plan.outputs)
+        blocks = -(-problem.co // machine.lanes("float32"))
+        for block in near(plan.block, min(MOST_VECTORS, blocks)):
+            yield replace(plan, block=block, rows=None)
+        for group in (plan.group // 2, plan.group * 2, tile_rows):
+            if 1 <= group <= tile_rows:
+                yield replace(plan, group=group)
+        count = plan.group * columns
+        height = plan.rows or best_positions(machine, plan.block, (count, 1))[0]
+        for rows in near(height, min(count, MOST_POSITIONS)):
+            if fits(machine, rows, plan.block):
+                yield replace(plan, rows=rows)
+
+    def check(self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu) -> None:
+        """Raises ``PlanError`` where a block or group is too large or a tile does not fit."""
+        tile_rows, _ = cost.tiles_of(problem.out, plan.outputs)
+        if plan.block > -(-problem.co // machine.lanes("float32")):
+            raise PlanError(f"blocks of {plan.block} vectors for {problem.co} channels")
+        if plan.group > tile_rows:
+            raise PlanError(f"groups of {plan.group} rows for {tile_rows} rows of tiles")
+        if plan.rows is not None and not fits(machine, plan.rows, plan.block):
+            raise PlanError(f"{plan.rows} tiles by {plan.block} vectors do not fit the registers")
+
+    def pack(
+        self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """[blocks, points, input channels, block] of the transformed weight."""
+        block = plan.block * machine.lanes("float32")
+        return reference.pack(weight.astype(np.float32), plan.outputs, block)
+
+    def reference(self, problem: ConvProblem, plan: WinogradPlan, *operands: Any) -> Any:
+        """Sums of data times the weight's elements, given back from the transformed ones."""
+        data, weight = operands
+        taps, block = reference.axes(), int(weight.shape[-1])
+
+        def weight_at(_: Any, b: Any, channel: Any, r: Any) -> Any:
+            return reference.tap(weight, b, r, channel, taps)
+
+        return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
+
+    def write(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> Stmt:
+        """The loops: transform, multiply and bring back, group by group of rows of tiles."""
+        return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)

@@ -1,0 +1,66 @@
+"""What the writing of one kernel collects: its buffers, its functions, whether threads share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.ir.expr import StringImm, TensorLoad
+from tvm.ir.prim import expr as prim
+
+from collage_engine.kernels.cpu.writing.contiguous import Views
+from collage_engine.kernels.expressions import walk
+from collage_engine.kernels.target import Cpu, item_bytes
+from collage_engine.kernels.tir_builder import Stmt, loop, parallel, seq
+
+SERIAL_BELOW = 8192
+"""Elements moved, or vector multiply-adds, below which one loop of a kernel is not shared among
+threads. Chosen: at about one element a cycle that is a few microseconds, what handing a loop to
+threads that are already awake costs on any processor."""
+
+
+@dataclass
+class Context:
+    """What writing one kernel needs and collects."""
+
+    cpu: Cpu
+    views: Views = field(default_factory=Views)
+    buffers: list[Any] = field(default_factory=list)
+    """Buffers of the whole kernel, allocated where it starts."""
+    threads: bool = True
+    """Whether loops written now may be shared among threads (not inside such a loop)."""
+    functions: list[str] = field(default_factory=list)
+    """Functions in LLVM's language that the kernel calls, each with its own name."""
+
+    def share(self, work: float) -> Any:
+        """Chooses between a loop that threads share and a serial one.
+
+        Args:
+            work: Elements moved, or multiply-adds divided by what a vector does at once.
+
+        Returns:
+            ``tir_builder.parallel``, or ``loop`` where the work is too little to wake a thread for.
+        """
+        worth = self.threads and self.cpu.threads > 1 and work >= SERIAL_BELOW
+        return parallel if worth else loop
+
+    def kernel(self, body: Stmt) -> Stmt:
+        """The body after the buffers and views it uses."""
+        whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
+        for text in dict.fromkeys(self.functions):
+            nothing = tirx.const(0, "int32")
+            whole = tirx.AttrStmt(nothing, "pragma_import_llvm", StringImm(text), whole)
+        return whole
+
+
+def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
+    """Vector length for the widest type that takes part; 1 where types do not vectorise."""
+    sizes = [item_bytes(str(output.dtype))]
+    sizes += [
+        item_bytes(str(node.ty.dtype))
+        for node in walk(value)
+        if isinstance(node, (TensorLoad, prim.Cast))
+    ]
+    return max(1, cpu.vector_bytes // max(sizes))

@@ -1,0 +1,58 @@
+"""The one ordered list of kernel rules, and what the table in use decides.
+
+A new method is added here, before the more general rules for the same problems.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.kernels.choices import plan_for
+from collage_engine.kernels.cpu.depthwise.rule import DepthwiseFirst, DepthwiseLast
+from collage_engine.kernels.cpu.direct_channels.rule import DirectChannels
+from collage_engine.kernels.cpu.direct_spatial.rule import DirectSpatial
+from collage_engine.kernels.cpu.dots.rule import Bfloat16Dots, Int8Depthwise, Int8Dots
+from collage_engine.kernels.cpu.packed_matmul.rule import PackedRow, PackedRows
+from collage_engine.kernels.cpu.pointwise.rule import Pointwise
+from collage_engine.kernels.cpu.reductions.rule import RowChains
+from collage_engine.kernels.cpu.runtime_matmul.rule import RuntimeProduct
+from collage_engine.kernels.cpu.winograd.rule import Winograd
+from collage_engine.kernels.old_plans import upgraded
+from collage_engine.kernels.rule import Decision, Registry
+
+RULES = Registry(
+    [
+        DepthwiseFirst(),
+        DepthwiseLast(),
+        Winograd(),
+        DirectSpatial(),
+        DirectChannels(),
+        PackedRow(),
+        PackedRows(),
+        RuntimeProduct(),
+        Int8Depthwise(),
+        Int8Dots(),
+        Bfloat16Dots(),
+        RowChains(),
+        Pointwise(),
+    ]
+)
+
+
+def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
+    """The rule and plan for a problem: those of the tuned table in use, else the default.
+
+    The table learns that the problem was asked for, which is how the tuner finds what there is to
+    tune.
+
+    Returns:
+        The decision; None where no rule matches.
+
+    Raises:
+        PlanError: The table's choice names no rule that matches, or its plan cannot be followed.
+    """
+    record = plan_for(problem.workload(machine), problem.to_record())
+    default = RULES.default(problem, machine)
+    if not record or default is None:
+        return default
+    return RULES.decide(problem, machine, upgraded(record, default, RULES, machine))

@@ -1,0 +1,178 @@
+"""The tables of a session's file: which columns of a record people can read with any SQLite tool.
+
+Every table has plain columns and, where records are read back from it, a ``json`` column with the
+whole record; the columns repeat what is in the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from collage_engine import __version__
+from collage_engine.records.versions import SESSION_FORMAT
+from collage_engine.session.document import Document
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table.
+
+    Attributes:
+        name: Its name.
+        key: The column that is its primary key; None where rows have none.
+        rows: The rows of a document.
+        columns: Types of columns whose first rows may hold nothing.
+    """
+
+    name: str
+    key: str | None
+    rows: Callable[[Document], Iterable[Row]]
+    columns: Mapping[str, type] | None = None
+
+
+def as_json(record: Any) -> str:
+    """A record, or plain values, as JSON text."""
+    return msgspec.json.encode(record).decode()
+
+
+def _numbers(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def _meta(document: Document) -> Iterator[Row]:
+    graph = document.graph
+    values = {
+        "format": str(SESSION_FORMAT),
+        "engine": __version__,
+        "model": as_json(document.model),
+        "settings": as_json(document.settings),
+        "constants": as_json(document.constants),
+        "not_offered": as_json(document.not_offered),
+        "toolchains": as_json(document.toolchains),
+        "interface": as_json(
+            {
+                "inputs": graph.inputs,
+                "outputs": graph.outputs,
+                "input_names": graph.input_names,
+                "output_names": graph.output_names,
+            }
+        ),
+    }
+    return ({"key": key, "value": value} for key, value in values.items())
+
+
+def _nodes(document: Document) -> Iterator[Row]:
+    calls = 0
+    for node in document.graph.nodes:
+        number = None
+        if node.form == "call":
+            number, calls = calls, calls + 1
+        yield {
+            "index": node.index,
+            "operator": number,
+            "form": node.form,
+            "op": node.op,
+            "name": node.name,
+            "type": ", ".join(map(str, node.types)),
+            "onnx_nodes": ", ".join(node.onnx_nodes),
+            "json": as_json(node),
+        }
+
+
+def _candidates(document: Document) -> Iterator[Row]:
+    for candidate in document.candidates:
+        cost = candidate.cost
+        yield {
+            "id": candidate.id,
+            "toolchain": candidate.instance.id,
+            "operators": candidate.label,
+            "nodes": _numbers(candidate.nodes),
+            "rule": candidate.rule,
+            "key": candidate.key,
+            "state": cost.state,
+            "median_us": cost.median_us,
+            "low_us": cost.low_us,
+            "high_us": cost.high_us,
+            "reason": cost.reason,
+            "json": as_json(candidate),
+        }
+
+
+def _measurements(document: Document) -> Iterator[Row]:
+    """Each distinct measurement once: equal work has one key."""
+    distinct = {c.key: c for c in document.candidates if c.key and c.cost.state != "unknown"}
+    for key, candidate in distinct.items():
+        cost = candidate.cost
+        yield {
+            "key": key,
+            "toolchain": candidate.instance.id,
+            "operators": candidate.label,
+            "state": cost.state,
+            "median_us": cost.median_us,
+            "repeats": cost.count,
+            "threads": cost.threads,
+            "measured_at": cost.measured_at,
+            "fingerprint": cost.fingerprint,
+            "reason": cost.reason,
+        }
+
+
+def _pins(document: Document) -> Iterator[Row]:
+    for position, pin in enumerate(document.pins):
+        yield {
+            "position": position,
+            "kind": pin.kind,
+            "nodes": _numbers(pin.nodes),
+            "toolchain": pin.toolchain,
+            "device": pin.device,
+            "text": pin.text,
+            "json": as_json(pin),
+        }
+
+
+def _runs(document: Document) -> Iterator[Row]:
+    for position, run in enumerate(document.runs):
+        yield {
+            "position": position,
+            "id": run.id,
+            "name": run.name,
+            "note": run.note,
+            "started_at": run.started_at,
+            "winner": run.winner,
+            "measured_us": run.placement.measured_us if run.placement else None,
+            "estimated_us": run.placement.estimated_us if run.placement else None,
+            "json": as_json(run),
+        }
+
+
+def _placements(document: Document) -> Iterator[Row]:
+    for run in document.runs:
+        for part in run.placement.partitions if run.placement else ():
+            yield {
+                "run": run.id,
+                "partition": part.id,
+                "toolchain": part.toolchain,
+                "config": as_json(part.config),
+                "nodes": _numbers(part.nodes),
+                "onnx_nodes": ", ".join(part.onnx_nodes),
+                "estimated_us": part.estimated_us,
+                "in_place_us": part.in_place_us,
+            }
+
+
+TABLES = (
+    Table("meta", "key", _meta),
+    Table("nodes", "index", _nodes, {"operator": int, "json": str}),
+    Table("candidates", "id", _candidates),
+    Table("measurements", "key", _measurements),
+    Table("pins", "position", _pins),
+    Table("runs", "position", _runs),
+    Table("placements", None, _placements),
+)
+"""All tables of a session's file."""

@@ -1,0 +1,309 @@
+"""One placement, built into a module and loaded in a process of its own.
+
+A process of its own with its own environment, so that no thread pool of one placement spins in
+another's time. The process sleeps on its pipe until it is asked for something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from collage_engine.build.build_job import BuildCover
+from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
+from collage_engine.lowering.npz import write_npz
+from collage_engine.machine.worker import Worker
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.memory import MemorySeen
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.trial_job import (
+    KernelTime,
+    OpenPlacement,
+    PeakMemory,
+    ProfilePlacement,
+    RunRound,
+)
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+
+BUILD_JOB = "collage_engine.build.build_job:BuildJob"
+TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
+BUILD_TIMEOUT_S = 900.0
+"""Seconds for building one placement; chosen, some ten times the longest seen."""
+CALL_TIMEOUT_S = 300.0
+"""Seconds for loading a placement, for a round and for a profile; chosen."""
+RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
+"""A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
+
+StartWorker = Callable[..., Any]
+"""Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSettings:
+    """A round of one placement: a rest, a warm-up, then timed single calls."""
+
+    seconds: float = 0.04
+    """Seconds of timed calls; chosen: with some ten contenders, two rounds a second."""
+    warm_s: float = 0.005
+    """Seconds of calls before, at least one; chosen."""
+    least_calls: int = 2
+    """Timed calls at least, unless one takes a quarter of a second; chosen."""
+    rest_s: float = 0.005
+    """Seconds of rest before: the threads of the placement before go to sleep; chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialModel:
+    """What trials need to know of a model.
+
+    Attributes:
+        path: the user's file.
+        shapes: of its free inputs.
+        sha256: of the file.
+        weights_bytes: how much memory its weights take.
+        inputs: name and element type of every input, in order.
+        outputs: the same of every output.
+        write_onnx: writes the imported model to a file, for where the user's file is gone.
+    """
+
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+    sha256: str
+    weights_bytes: int
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    write_onnx: Callable[[Path], None]
+
+    @classmethod
+    def of(cls, model: ImportedModel) -> TrialModel:
+        """The same of an imported model."""
+
+        def write_onnx(path: Path) -> None:
+            import onnx
+
+            onnx.save(model.onnx, path)
+
+        return cls(
+            path=model.record.path,
+            shapes=dict(model.record.shapes),
+            sha256=model.record.sha256,
+            weights_bytes=model.record.weights_bytes,
+            inputs=tuple((name, kind.dtype) for name, kind in model.inputs),
+            outputs=tuple((name, kind.dtype) for name, kind in model.outputs),
+            write_onnx=write_onnx,
+        )
+
+
+class TrialFiles:
+    """The folder that trials of one model share: samples, modules, the model's file."""
+
+    def __init__(self, model: TrialModel, samples: Sequence[Sample], folder: Path) -> None:
+        self.model = model
+        self.folder = folder
+        self.samples = tuple(folder / f"sample{k}" for k, _ in enumerate(samples, start=1))
+        for place, sample in zip(self.samples, samples, strict=True):
+            place.mkdir(parents=True, exist_ok=True)
+            write_npz(place / "inputs.npz", sample.inputs)
+            write_npz(place / "outputs.npz", sample.truth)
+
+    def onnx_file(self) -> str:
+        """The user's own file; where that is gone, what was imported."""
+        path = Path(self.model.path)
+        if path.is_file():
+            return str(path)
+        written = self.folder / "model.onnx"
+        if not written.exists():
+            self.model.write_onnx(written)
+        return str(written)
+
+
+class PlacementProcess:
+    """A placement on its way through a trial: built, loaded, timed, closed.
+
+    Attributes:
+        contender: the placement.
+        failure: why it cannot be built, loaded or run, or which numbers are wrong; None: it can.
+        folder: where its module lies; None: it has none.
+        built: what the builder says of the module.
+        max_abs_error: largest absolute error of its outputs on the samples.
+        max_rel_error: largest relative one.
+        memory: what its process was seen to take, once asked.
+    """
+
+    def __init__(
+        self,
+        contender: Contender,
+        files: TrialFiles,
+        module_folder: Path,
+        tolerance: float,
+        cancelled: Event,
+        start_worker: StartWorker = Worker,
+    ) -> None:
+        """Prepare; nothing is built or started yet.
+
+        Args:
+            contender: the placement.
+            files: the samples and the model.
+            module_folder: a folder of its own, not there yet.
+            tolerance: on ``max|y-r| / max|r|`` of the outputs.
+            cancelled: ends every call when it is set.
+            start_worker: makes the process.
+        """
+        self.contender = contender
+        self.failure: str | None = None
+        self.folder: Path | None = None
+        self.built: BuiltModule | None = None
+        self.max_abs_error: float | None = None
+        self.max_rel_error: float | None = None
+        self.memory: MemorySeen | None = None
+        self._files = files
+        self._module_folder = module_folder
+        self._tolerance = tolerance
+        self._cancelled = cancelled
+        self._start_worker = start_worker
+        self._worker: Any = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it is in a process now."""
+        return self._worker is not None
+
+    @property
+    def can_win(self) -> bool:
+        """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
+        return self.failure is None and self.folder is not None and self.contender.eligible
+
+    def build(self, builder: Any) -> None:
+        """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
+
+        Raises:
+            ModelError: the model's file has changed.
+            Cancelled: the user stopped it.
+        """
+        model = self._files.model
+        request = BuildCover(
+            model=model.path,
+            shapes=dict(model.shapes),
+            cover=self.contender.cover,
+            spin=None,
+            folder=str(self._module_folder),
+            sha256=model.sha256,
+        )
+        try:
+            self.built = builder.call(request, BUILD_TIMEOUT_S, self._cancelled)
+            self.folder = self._module_folder
+        except (Cancelled, ModelError):
+            raise
+        except CollageError as error:
+            self.failure = str(error)
+
+    def load(self) -> None:
+        """Start the process, load the placement and check its numbers on every sample.
+
+        ``failure`` says where it cannot be loaded, or which tolerance its numbers break.
+        """
+        self._worker = self._start_worker(
+            TRIAL_JOB,
+            env=self.built.environment | RUNTIME_ONLY if self.built else {},
+            name="collage-trial",
+        )
+        try:
+            self.max_abs_error, self.max_rel_error = self._call(self._opening())
+            if not self.max_rel_error <= self._tolerance:  # NaN is above every tolerance
+                what = "not accurate enough" if self.contender.reduced else "wrong numbers"
+                self.failure = (
+                    f"{what}: max_rel_error {self.max_rel_error:.2g} is above {self._tolerance:.2g}"
+                )
+        except Cancelled:
+            raise
+        except CollageError as error:
+            self.failure = str(error)
+        if self.failure is not None:
+            self.close()
+
+    def _opening(self) -> OpenPlacement:
+        contender, files = self.contender, self._files
+        first, *further = map(str, files.samples)
+        common = OpenPlacement(
+            threads=max((part.instance.threads for part in contender.cover), default=1),
+            device=next((part.instance.device for part in contender.cover), "cpu"),
+            sample=first,
+            more=tuple(further),
+            inputs=files.model.inputs,
+            outputs=files.model.outputs,
+        )
+        if contender.python_session:
+            instance = contender.cover[0].instance
+            return msgspec.structs.replace(
+                common,
+                onnx=files.onnx_file(),
+                session=instance.toolchain,
+                precision=instance.precision,
+            )
+        assert self.folder is not None
+        return msgspec.structs.replace(common, module=str(self.folder / MODULE_FILE))
+
+    def reload(self) -> None:
+        """Load the placement again, in another process.
+
+        Where the memory of a process happens to lie can make several percent of the time of the
+        very same module.
+        """
+        self.close()
+        self.load()
+
+    def timed_round(self, settings: RoundSettings) -> list[float]:
+        """Microseconds of single calls; the caller rests before.
+
+        Raises:
+            CollageError: it failed; the sentence says how.
+        """
+        request = RunRound(
+            warm_s=settings.warm_s, seconds=settings.seconds, least=settings.least_calls
+        )
+        seconds: list[float] = self._call(request)
+        return [s * 1e6 for s in seconds]
+
+    def profile(self, runs: int) -> list[KernelTime]:
+        """Microseconds of every kernel, in the order of calls: medians over some runs.
+
+        Raises:
+            CollageError: it failed; the sentence says how.
+        """
+        kernels: list[KernelTime] = self._call(ProfilePlacement(runs=runs))
+        return kernels
+
+    def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
+        """A profile shared out: µs of every partition as built, and kernels outside of them all."""
+        assert self.built is not None
+        seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs)]
+        taken, outside = attribute_kernels(self.built.kernels, seen)
+        taken += [0.0] * (len(self.built.parts) - len(taken))  # the last ones may be views only
+        return taken, [KernelTime(kernel=name, us=us) for name, us in outside]
+
+    def ask_memory(self) -> None:
+        """Note in ``memory`` what the process has taken so far."""
+        self.memory = self._call(PeakMemory())
+
+    def _call(self, request: Any) -> Any:
+        return self._worker.call(request, CALL_TIMEOUT_S, self._cancelled)
+
+    def close(self) -> None:
+        """End the process; the module stays."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def discard(self) -> None:
+        """End the process and remove the module: what was wanted of it is known."""
+        self.close()
+        if self.folder is not None:
+            (self.folder / MODULE_FILE).unlink(missing_ok=True)
+            self.folder = None

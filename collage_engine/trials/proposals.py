@@ -1,0 +1,98 @@
+"""Proposers: what decides which placements are tried, and learns from their trials.
+
+A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
+once it is done. ``run_proposals`` runs any of them on a ``TrialRunner``, or on whatever else can
+try a cover (in tests, a table). Calibration and accuracy are proposers. Refinement proposes through
+``search.refine``, and a confirmation tries all of its contenders at once, on the same runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from collage_engine.records.candidate import CoverPart
+
+Cover = TypeVar("Cover")
+Result = TypeVar("Result")
+
+PartKey = tuple[str, tuple[int, ...]]
+"""Instance id and operators of a partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A placement to be tried, and what is wanted of it.
+
+    Attributes:
+        cover: its partitions.
+        rounds: rounds of timed calls, each beside one of the reference.
+        profiles: profiles of its kernels; where no rounds are wanted, each beside one of the
+            reference.
+        runs_per_profile: runs of the model in each profile.
+        tolerance: what the error of its outputs may be; None: the runner's.
+    """
+
+    cover: tuple[CoverPart, ...]
+    rounds: int = 0
+    profiles: int = 0
+    runs_per_profile: int = 5
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a placement that was built, loaded and run in its own process told.
+
+    Times are those that it would have taken had the machine been as fast as it was when the
+    reference was first timed.
+
+    Attributes:
+        times_us: microseconds of every round.
+        partitions_us: microseconds of every partition, where it was profiled.
+        between_us: microseconds of the conversions and copies between partitions.
+        max_rel_error: largest relative error of its outputs on all samples; None: not known.
+        failures: why something wanted is missing, as sentences.
+    """
+
+    times_us: tuple[float, ...] = ()
+    partitions_us: Mapping[PartKey, float] = field(default_factory=dict)
+    between_us: float = 0.0
+    max_rel_error: float | None = None
+    failures: tuple[str, ...] = ()
+
+    @property
+    def failure(self) -> str:
+        """All failures in one text."""
+        return "; ".join(self.failures)
+
+    @property
+    def profiled_us(self) -> float:
+        """Microseconds of all partitions and of what is between them."""
+        return sum(self.partitions_us.values()) + self.between_us
+
+
+Proposer: TypeAlias = Generator[Cover, Trial, Result]
+"""Yields covers to try, is sent their trials, and returns its result."""
+
+
+def run_proposals(proposer: Proposer[Cover, Result], run: Callable[[Cover], Trial]) -> Result:
+    """Try whatever the proposer proposes until it is done.
+
+    Args:
+        proposer: the generator, not started yet.
+        run: tries one cover, as ``TrialRunner.run`` does with its proposal.
+
+    Returns:
+        What the proposer returned.
+    """
+    try:
+        cover = next(proposer)
+        while True:
+            cover = proposer.send(run(cover))
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+    finally:
+        proposer.close()

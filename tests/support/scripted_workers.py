@@ -1,0 +1,177 @@
+"""Workers that build, load and run placements by a script, in place of real processes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage_engine.build.build_job import BuildCover
+from collage_engine.build.built import BuiltModule, Kernel, Part
+from collage_engine.machine.worker import WorkerCrashed
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.memory import MemorySeen
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.contender import Sample
+from collage_engine.trials.placement_process import RoundSettings, TrialModel
+from collage_engine.trials.runner import TrialRunner, TrialSettings
+from collage_engine.trials.trial_job import KernelTime, OpenPlacement, PeakMemory, RunRound
+
+
+def instance(name: str, precision: str = "float32") -> ToolchainInstance:
+    """An instance whose configuration names the placement that it makes up."""
+    return ToolchainInstance(
+        toolchain="x", config=(("name", name),), threads=2, precision=precision
+    )
+
+
+def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[CoverPart, ...]:
+    """A cover that goes by this name in the script."""
+    return tuple(CoverPart(instance(name, precision), (k,)) for k in range(partitions))
+
+
+def trial_model() -> TrialModel:
+    """A model of one input and one output; its file is this one."""
+    return TrialModel(
+        path=__file__,
+        shapes={},
+        sha256="",
+        weights_bytes=0,
+        inputs=(("x", "float32"),),
+        outputs=(("y", "float32"),),
+        write_onnx=lambda path: None,
+    )
+
+
+class Script:
+    """What every placement does, by its name."""
+
+    def __init__(self) -> None:
+        self.us: dict[str, float | Callable[[int], float]] = defaultdict(lambda: 100.0)
+        """µs of a call: a number, or a function of the round."""
+        self.errors: dict[str, tuple[float, float]] = {}
+        self.refuse_build: dict[str, str] = {}
+        self.crash_in_round: dict[str, int] = {}
+        self.profile_raises: dict[str, Exception] = {}
+        self.views: set[tuple[str, int]] = set()
+        """Name of a placement and place of a partition without a kernel."""
+        self.kernel_us = 5.0
+        self.between_us = 1.5
+        self.slow: Iterator[float] | None = None
+        """How many times slower the machine is, by profile."""
+        self.loaded: set[str] = set()
+        self.most_loaded = 0
+        self.rounds: dict[str, int] = defaultdict(int)
+        self.opened: dict[str, int] = defaultdict(int)
+        self.built: list[str] = []
+        self.closed: list[str] = []
+        self.environments: dict[str, dict[str, str]] = {}
+
+    def worker(
+        self, target: str, *, env: dict[str, str] | None = None, name: str = ""
+    ) -> ScriptedWorker:
+        """Start a worker of this script."""
+        return ScriptedWorker(self, env or {})
+
+    def runner(self, folder: Path, tolerance: float = 1e-4, **more: Any) -> TrialRunner:
+        """A runner whose processes follow this script."""
+        one = np.ones(1, "float32")
+        return TrialRunner(
+            trial_model(),
+            [Sample({"x": one}, {"y": one})],
+            tolerance,
+            folder,
+            settings=TrialSettings(round=RoundSettings(rest_s=0.0)),
+            start_worker=self.worker,
+            **more,
+        )
+
+
+class ScriptedWorker:
+    """One worker of a script."""
+
+    def __init__(self, script: Script, env: dict[str, str]) -> None:
+        self.script, self.env = script, env
+        self.name: str | None = None
+        self.parts = 0
+
+    def __enter__(self) -> ScriptedWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        if self.name is not None:
+            self.script.loaded.discard(self.name)
+            self.script.closed.append(self.name)
+
+    def call(self, request: Any, timeout_s: float, cancel: Any = None) -> Any:
+        """Answer a request."""
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("stopped")
+        script = self.script
+        if isinstance(request, BuildCover):
+            return self._build(request)
+        if isinstance(request, OpenPlacement):
+            self.name, parts = "session", "1"
+            if request.module:
+                self.name, parts = Path(request.module).read_text().split()
+            self.parts = int(parts)
+            script.environments[self.name] = self.env
+            script.loaded.add(self.name)
+            script.opened[self.name] += 1
+            script.most_loaded = max(script.most_loaded, len(script.loaded))
+            return script.errors.get(self.name, (1e-6, 1e-6))
+        assert self.name is not None
+        if isinstance(request, RunRound):
+            number = script.rounds[self.name]
+            script.rounds[self.name] += 1
+            if script.crash_in_round.get(self.name) == number:
+                raise WorkerCrashed("killed by SIGSEGV")
+            us = script.us[self.name]
+            return [(us(number) if callable(us) else us) * 1e-6] * 2
+        if isinstance(request, PeakMemory):
+            return MemorySeen(peak_bytes=1 << 20)
+        if self.name in script.profile_raises:
+            raise script.profile_raises[self.name]
+        slow = next(script.slow) if script.slow is not None else 1.0
+        kernels = [
+            KernelTime(kernel=f"k{k}", us=script.kernel_us * slow)
+            for k in range(self.parts)
+            if (self.name, k) not in script.views
+        ]
+        return [
+            *kernels[:1],
+            KernelTime(kernel="to_nhwc", us=script.between_us * slow),
+            KernelTime(kernel="vm.builtin.alloc_storage", us=9.0),
+            *kernels[1:],
+        ]
+
+    def _build(self, request: BuildCover) -> BuiltModule:
+        name = request.cover[0].instance.option("name") if request.cover else "nothing"
+        if name in self.script.refuse_build:
+            raise ToolchainError(self.script.refuse_build[name])
+        self.script.built.append(name)
+        folder = Path(request.folder)
+        folder.mkdir(parents=True)
+        (folder / "model.so").write_text(f"{name} {len(request.cover)}")
+        return BuiltModule(
+            parts=tuple(
+                Part(instance=p.instance, operators=tuple(p.operators)) for p in request.cover
+            ),
+            kernels=tuple(
+                Kernel(name=f"k{k}", part=k)
+                for k in range(len(request.cover))
+                if (name, k) not in self.script.views
+            ),
+            libraries=(),
+            threads=2,
+            spin=False,
+            environment={"PLACEMENT": name},
+        )

@@ -1,0 +1,149 @@
+"""One trial: times at the reference's first speed, what fails, what is between partitions."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.trials.proposals import Proposal, Trial
+from collage_engine.trials.runner import TrialRunner
+from tests.support.scripted_workers import Script, cover, instance
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def profiled(runner: TrialRunner, parts: tuple[CoverPart, ...], **more: float) -> Trial:
+    return runner.run(Proposal(cover=parts, profiles=5, **more))  # type: ignore[arg-type]
+
+
+def timed(runner: TrialRunner, name: str, rounds: int = 5) -> Trial:
+    return runner.run(Proposal(cover=cover(name), rounds=rounds))
+
+
+def part(name: str, place: int = 0) -> tuple[str, tuple[int, ...]]:
+    return instance(name).id, (place,)
+
+
+def test_partitions_and_what_is_between_them_are_told_apart(script: Script, tmp_path: Path) -> None:
+    with script.runner(tmp_path) as runner:
+        trial = profiled(runner, cover("a", 2))
+        assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 5.0}
+        assert trial.between_us == 1.5 and trial.profiled_us == 11.5
+        assert not trial.failures and trial.max_rel_error == 1e-6
+        assert script.closed == []  # the reference stays until the end
+    assert script.closed == ["a"]
+
+
+def test_profiles_are_those_at_the_references_first_speed(script: Script, tmp_path: Path) -> None:
+    with script.runner(tmp_path) as runner:
+        profiled(runner, cover("a"))
+        # The machine slows down, more and more; the reference is profiled beside each of them.
+        script.slow = iter([1.5, 1.5, 2.0, 2.0, 3.0, 3.0, 5.0, 5.0, 7.0, 7.0])
+        trial = profiled(runner, cover("b", 2))
+    assert trial.partitions_us == pytest.approx({part("b"): 5.0, part("b", 1): 5.0})
+    assert trial.between_us == pytest.approx(1.5)
+    assert script.closed == ["b", "a"]
+
+
+def test_rounds_are_those_at_the_references_first_speed(script: Script, tmp_path: Path) -> None:
+    script.us["a"] = lambda n: 100.0 if n < 5 else 300.0
+    script.us["b"] = 330.0
+    with script.runner(tmp_path) as runner:
+        assert timed(runner, "a").times_us == pytest.approx([100.0] * 5)
+        assert timed(runner, "b").times_us == pytest.approx([110.0] * 5)
+
+
+def test_a_profile_beside_rounds_adds_up_to_their_time(script: Script, tmp_path: Path) -> None:
+    script.us["a"] = 23.0
+    with script.runner(tmp_path) as runner:
+        trial = runner.run(Proposal(cover=cover("a", 2), rounds=3, profiles=1))
+    assert trial.partitions_us == pytest.approx({part("a"): 10.0, part("a", 1): 10.0})
+    assert trial.profiled_us == pytest.approx(23.0)
+
+
+def test_partitions_without_a_kernel_take_nothing(script: Script, tmp_path: Path) -> None:
+    script.views = {("a", 1)}
+    with script.runner(tmp_path) as runner:
+        assert profiled(runner, cover("a", 2)).partitions_us == {part("a"): 5.0, part("a", 1): 0.0}
+
+
+def test_a_placement_of_views_only_is_no_reference_to_divide_by(
+    script: Script, tmp_path: Path
+) -> None:
+    script.views = {("a", 0)}
+    script.between_us = 0.0
+    with script.runner(tmp_path) as runner:
+        assert profiled(runner, cover("a")).profiled_us == 0.0
+        assert profiled(runner, cover("b")).profiled_us == 5.0
+
+
+def test_what_fails_is_a_sentence_and_ends_nothing(script: Script, tmp_path: Path) -> None:
+    script.refuse_build["a"] = "x cannot take nn.conv3d"
+    script.profile_raises["b"] = ToolchainError("the child ended with signal 11")
+    script.crash_in_round["c"] = 1
+    with script.runner(tmp_path) as runner:
+        assert profiled(runner, cover("a")).failures == ("x cannot take nn.conv3d",)
+        assert profiled(runner, cover("b")).failure == "the child ended with signal 11"
+        assert script.closed == ["b"]
+        assert timed(runner, "c").failures == ("killed by SIGSEGV",)
+        assert not profiled(runner, cover("d")).failures
+
+
+def test_a_reference_that_fails_is_followed_by_the_next_placement(
+    script: Script, tmp_path: Path
+) -> None:
+    with script.runner(tmp_path) as runner:
+        profiled(runner, cover("a"))
+        script.profile_raises["a"] = ToolchainError("the child is gone")
+        assert not profiled(runner, cover("b", 2)).failures
+        assert script.closed == ["a"]
+        script.slow = itertools.repeat(3.0)
+        trial = profiled(runner, cover("c"))
+        assert trial.partitions_us[part("c")] == pytest.approx(5.0)
+    assert script.closed == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_cancelling_is_no_failure_of_a_placement(
+    script: Script, tmp_path: Path, which: str
+) -> None:
+    with script.runner(tmp_path) as runner:
+        profiled(runner, cover("a"))
+        script.profile_raises[which] = Cancelled("stopped by the user")
+        with pytest.raises(Cancelled):
+            profiled(runner, cover("b"))
+    assert sorted(script.closed) == ["a", "b"]
+
+
+def test_a_cancel_stops_the_build(script: Script, tmp_path: Path) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    with script.runner(tmp_path, cancelled=cancelled) as runner, pytest.raises(Cancelled):
+        profiled(runner, cover("a"))
+
+
+def test_only_the_error_may_be_wanted(script: Script, tmp_path: Path) -> None:
+    script.errors["bad"] = (0.5, 0.25)
+    with script.runner(tmp_path) as runner:
+        good, bad = (runner.run(Proposal(cover=cover(name))) for name in ("good", "bad"))
+        assert good == Trial(max_rel_error=1e-6)
+        assert bad.max_rel_error == 0.25
+        assert bad.failures == ("wrong numbers: max_rel_error 0.25 is above 0.0001",)
+        assert not script.loaded and not script.rounds
+        assert not list(tmp_path.rglob("model.so"))
+
+
+def test_a_proposal_may_bring_its_own_tolerance(script: Script, tmp_path: Path) -> None:
+    script.errors = {"a": (0.5, 0.25), "nonsense": (9.0, 9.0)}
+    with script.runner(tmp_path) as runner:
+        assert not runner.run(Proposal(cover=cover("a"), tolerance=1.0)).failures
+        assert runner.run(Proposal(cover=cover("nonsense"), tolerance=1.0)).failures
+        assert runner.run(Proposal(cover=cover("a"))).failures
