@@ -113,9 +113,9 @@ def _value(fact: Fact | None) -> str | None:
 
 def _verdict(state: str, price_us: float | None, reason: str | None, text: str = "") -> str:
     """``honoured, costs 11 µs (2.0 %)``: the reason says the price where it knows more."""
-    said = (reason or "").removeprefix(f"{text}: ") if text else ""
-    if said.startswith(state):
-        return said
+    known = (reason or "").removeprefix(f"{text}: ") if text else ""
+    if known.startswith(state):
+        return known
     if state == "honoured" and price_us is not None:
         return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
     return f"{state}: {reason}" if state != "honoured" and reason else state

@@ -18,13 +18,13 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_gui.document.document import Document
-from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.bar_chart import Bar, BarChart
 from collage_gui.panels.cost_text import ESTIMATED, ISOLATED, cost_tip, isolated_us
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 2, 3, 4
-"""Regrets are hidden where none is known, times alone where all costs are those alone."""
+"""Regrets are hidden where none is known, isolated costs where no cost is another."""
 STATES = (
     ("", "All states"),
     ("measured", "Measured"),

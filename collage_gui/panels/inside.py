@@ -18,8 +18,8 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import bytes_text, significant
 from collage_gui.document.document import Document
-from collage_gui.panels.charts import Histogram
 from collage_gui.panels.copying import Copying
+from collage_gui.panels.histogram import Histogram
 from collage_gui.theme import Theme
 
 
