@@ -34,9 +34,16 @@ from collage_engine.timing.measurer import (
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
-    """Should the budget end early, a cover exists and the likeliest winners have costs: the whole
+    """The groups in the order in which they are measured.
+
+    Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
-    regions), then the rules' proposals, small before large, since small ones are shared most."""
+    regions), then the rules' proposals, small before large, since small ones are shared most.
+
+    Args:
+        groups: what is to be measured.
+        operators: how many the model has.
+    """
 
     def rank(group: CandidateGroup) -> tuple[int, int, int]:
         if len(group.nodes) == operators:
@@ -51,8 +58,11 @@ def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[Candidate
 
 
 class Measuring:
-    """Measures the candidates of a menu on a run's inputs. Close it to end the child and to
-    remove the recorded activations; both are made when first needed."""
+    """Measures the candidates of a menu on a run's inputs.
+
+    Close it to end the child and to remove the recorded activations; both are made when first
+    needed.
+    """
 
     def __init__(
         self,
@@ -86,6 +96,7 @@ class Measuring:
         self.close()
 
     def close(self) -> None:
+        """End the child and remove the recorded activations."""
         if self._measurer is not None:
             self._measurer.close()
             self._measurer = None
@@ -207,8 +218,13 @@ class Measuring:
     def again(
         self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
-        """Measure known candidates once more; old and new repeats are merged. ``renew``: in another
-        process, a sitting of its own."""
+        """Measure known candidates once more; old and new repeats are merged.
+
+        Args:
+            groups: the candidates.
+            deadline: when to end, on the monotonic clock.
+            renew: measure in another process, elsewhere in memory.
+        """
         if renew:
             self.measurer().renew()
         outcome = self.measure_groups(groups, deadline, again=True)

@@ -35,7 +35,8 @@ from collage_engine.store.drift import (
 )
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.timing.protocol import Timing, cost_of, merged
+from collage_engine.timing.protocol import Timing
+from collage_engine.timing.timing_costs import cost_of, merged
 from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
 

@@ -34,7 +34,7 @@ from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from collage_engine.timing.precompile import make_ready
-from collage_engine.timing.protocol import sittings
+from collage_engine.timing.timing_costs import repeats_apart
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
 
@@ -277,7 +277,9 @@ def remeasure(
     before = {c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates}
     costs = measuring.again(groups, deadline, renew=second_process)
     if second_process:
-        pairs = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
+        pairs = [
+            two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))
+        ]
         learnt = drift(learn(store, threads, pairs), drift_here)
         data = data.with_constants({DRIFT_CONSTANT: learnt})
     return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
