@@ -30,7 +30,7 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import all_names, get, probe_all
+from collage_engine.toolchains.registry import ON_DEMAND, get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 
@@ -111,7 +111,8 @@ def make_menu(
         ToolchainError: No toolchain is available, or one that was asked for is not.
     """
     graph = model.graph
-    states = probe_all()
+    on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
+    states = [*probe_all(), *probe_all(on_demand)]
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
     offers = [
@@ -171,7 +172,7 @@ def _chosen_toolchains(
     for name in names:
         state = by_name.get(name)
         if state is None:
-            known = ", ".join(all_names())
+            known = ", ".join(known_names())
             raise UsageError(f"there is no toolchain {name!r}; known are {known}")
         beside = on_device and state.available and state.serves("cpu")
         if beside:
