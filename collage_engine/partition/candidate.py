@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 LABEL_LIMIT = 80
+"""Characters of a candidate's label, at most. Chosen: it fits a column of a table."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class CandidatePartition:
 
 
 def union_labels(left: str, right: str) -> str:
+    """The label of a union: both labels joined by ``+``."""
     return f"{left}+{right}" if left and right else left or right
 
 
@@ -83,7 +85,7 @@ def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
     return "+".join([*head, "…", *tail])
 
 
-def make_record(
+def make_candidate(
     graph: DataflowGraph,
     instance: ToolchainInstance,
     operators: tuple[OperatorNumber, ...],
@@ -94,11 +96,22 @@ def make_record(
     device: str = "",
     takes: Formats | None = None,
     gives: Formats | None = None,
-) -> CandidateRecord:
-    """The record of a candidate over ascending operator numbers; on its instance's device unless
-    another is said."""
+) -> Candidate:
+    """The record of a candidate, unmeasured and without a key.
+
+    Args:
+        graph: The dataflow graph.
+        instance: The toolchain instance that would run it.
+        operators: Its operators, ascending.
+        rule: Names of the rules that found it.
+        composites: Name and operators of every library call inside.
+        protected: Whether it is never pruned.
+        device: Where it runs; empty: on its instance's device.
+        takes: Formats of its inputs by operator number of their producers; absent: plain.
+        gives: Formats of its outputs in the same way.
+    """
     ops = [graph.nodes[graph.operators[o]].op for o in operators]
-    return CandidateRecord(
+    return Candidate(
         id=candidate_id(instance, operators, takes, gives),
         instance=instance,
         nodes=operators,

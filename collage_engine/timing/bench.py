@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from collage_engine.lowering.accuracy import TOLERANCES, errors
-from collage_engine.lowering.compile import Compiled, compile_function
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compiled import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart

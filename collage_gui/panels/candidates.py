@@ -272,8 +272,8 @@ class CandidatesPanel(QWidget):
     def _empty_text(self) -> str:
         if self.document.graph is None:
             return "Open a model to see what could run it."
-        found = self.document.execution.preflight
-        expected = f" It takes about {duration_text(found.expected_s)}." if found else ""
+        preflight = self.document.execution.preflight
+        expected = f" It takes about {duration_text(preflight.expected_s)}." if preflight else ""
         return (
             "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
             f"measures each, and searches for the fastest placement.{expected}"

@@ -10,6 +10,7 @@ from collage_gui.panels.bar_chart import Bar
 
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
+"""The latest runs that get a bar; chosen."""
 
 
 def baseline_title(baseline: Baseline) -> str:

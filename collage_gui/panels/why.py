@@ -198,15 +198,15 @@ class WhyPanel(QWidget):
 
     def _neighbours(self, graph: OperatorGraph, primary: int) -> list[str]:
         out = []
-        for title, found in (
+        for title, operators in (
             ("Producers", graph.producers(primary)),
             ("Consumers", graph.consumers(primary)),
         ):
-            if found:
+            if operators:
                 links = ", ".join(
-                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in found[:12]
+                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in operators[:12]
                 )
-                more = f" and {len(found) - 12} more" if len(found) > 12 else ""
+                more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
                 out.append(f"<h3>{title}</h3><p>{links}{more}</p>")
         return out
 
