@@ -14,6 +14,7 @@ from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
 
 SIZE = (1600, 1000)
+"""Width and height of the window in pictures, in pixels; chosen."""
 
 
 class Automation(QObject):

@@ -86,12 +86,12 @@ class CommandPalette(QDialog):
         """List the actions that fit the text, the best first."""
         self.list.clear()
         query = self.text.text()
-        found = []
+        fitting = []
         for number, spec in enumerate(ACTIONS):
             fits = score(query, f"{spec.title} {spec.menu}") if query else -number
             if fits is not None and spec.id in self.actions_by_id and spec.id != "palette":
-                found.append((fits, number, spec))
-        for _, _, spec in sorted(found, key=lambda each: (-each[0], each[1])):
+                fitting.append((fits, number, spec))
+        for _, _, spec in sorted(fitting, key=lambda each: (-each[0], each[1])):
             action = self.actions_by_id[spec.id]
             keys = f"    {spec.keys[0]}" if spec.keys else ""
             item = QListWidgetItem(f"{spec.menu}: {spec.title.rstrip('…')}{keys}")

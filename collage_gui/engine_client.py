@@ -25,12 +25,17 @@ from collage_engine.service import protocol
 from collage_gui.connections import Connection
 
 HELLO_S = 20.0
-"""An engine that has not said hello by then is given up."""
+"""An engine that has not greeted by then is given up, in seconds; chosen."""
 PING_AFTER_S = 6.0
+"""An engine that owes an answer and is silent for so long, in seconds, is pinged; chosen."""
 PING_S = 4.0
+"""An engine that does not answer a ping within so many seconds is called unresponsive; chosen."""
 FLUSH_MS = 50
+"""Notifications are gathered for so long: 20 announcements a second at most; chosen."""
 _SLICE_S = 0.02
+"""Lines are read for so long, in seconds, before the event loop goes on; chosen."""
 _MAX_LINE = 256 << 20
+"""Bytes of a line at most; chosen, more than any answer needs."""
 
 
 class _Message(msgspec.Struct):
@@ -194,11 +199,6 @@ class EngineClient(QObject):
             self._process.write(msgspec.json.encode(message) + b"\n")
         return number
 
-    @property
-    def pending(self) -> list[str]:
-        """Methods of the requests that wait for an answer."""
-        return [waiting.method for waiting in self._pending.values()]
-
     # -- what arrives ------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -284,8 +284,8 @@ class EngineClient(QObject):
                 costs.setdefault(params.document, {}).update(params.costs)
             elif method == "progress":
                 newest[params.document] = at
-        for document, found in costs.items():
-            merged = protocol.MeasuredMany(document=document, costs=found)
+        for document, measured in costs.items():
+            merged = protocol.MeasuredMany(document=document, costs=measured)
             self.notified.emit("measured", merged)
         for at, (method, params) in enumerate(events):
             if method == "measured" or at in dropped:

@@ -15,12 +15,14 @@ from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
 TILE_PX = 8192
-LARGEST_SCALE = 1.0
+"""Side of a tile of a large picture; chosen, since viewers open such pictures quickly."""
+LARGEST_PX = 16_384
+"""Side of a single picture at most; chosen, half of what Qt can paint."""
 
 
 def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
-    """A part of the graph as PNG, at most 16,384 px a side. Raises OSError."""
-    scale = min(scale, 16_384 / max(area.width(), area.height(), 1.0))
+    """A part of the graph as PNG, at most ``LARGEST_PX`` a side. Raises OSError."""
+    scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
     _write(view.image(area, scale), path)
 
 

@@ -116,18 +116,18 @@ def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | N
     """A pin on the nodes that are still there, and a sentence about those that are not."""
     try:
         names = convert(raw["nodes"], list[str])
-        found = [n for n in names if n in by_name]
+        kept = [n for n in names if n in by_name]
         pin = Pin(
             kind=convert(raw["kind"], PinKind),
-            nodes=tuple(sorted({by_name[n] for n in found})),
+            nodes=tuple(sorted({by_name[n] for n in kept})),
             toolchain=raw.get("toolchain"),
             device=raw.get("device"),
-            onnx_nodes=tuple(found),
+            onnx_nodes=tuple(kept),
         )
     except (KeyError, TypeError, msgspec.MsgspecError) as error:
         raise UsageError(f"pin {number} of the file is malformed: {error}") from error
     gone = [n for n in names if n not in by_name]
-    if not found:
+    if not kept:
         what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"
         return None, f"Pin {number}: {what} in this model."
     some = ", ".join(gone[:_NAMES_SHOWN])

@@ -126,10 +126,10 @@ class Preferences(QObject):
 
     def recent(self) -> list[str]:
         """The files that were opened last, the newest first."""
-        found: Any = self.store.value("recent", [])
-        if isinstance(found, str):
-            found = [found]
-        return [str(path) for path in found or []]
+        paths: Any = self.store.value("recent", [])
+        if isinstance(paths, str):
+            paths = [paths]
+        return [str(path) for path in paths or []]
 
     def remember(self, path: str) -> None:
         """Put a file first among the recent ones; nine are kept."""

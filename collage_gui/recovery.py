@@ -73,7 +73,7 @@ def discard(copy: Copy | None) -> None:
 def left_behind() -> list[Copy]:
     """The copies whose window is gone without having removed them."""
     folder = recovery_folder()
-    found = []
+    lost = []
     for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             data = json.loads(note.read_text(encoding="utf-8"))
@@ -84,10 +84,10 @@ def left_behind() -> list[Copy]:
         if _held(lock):
             continue
         if copy.session.exists():
-            found.append(copy)
+            lost.append(copy)
         else:
             discard(copy)
-    return found
+    return lost
 
 
 @cache

@@ -37,16 +37,25 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord
 
 BEST = 0.9
+"""Share of what its heavy operators take alone, each at its fastest, that a group takes at least.
+Chosen; like the five that follow it is checked against every group that a run measures."""
 SHARE = 0.8
+"""The same share, of what the operators took the group's own toolchain. Chosen."""
 LEARNT = 0.9
+"""How much less than the least measured share of a toolchain's groups another one may take.
+Chosen."""
 FEW = 5
+"""Measured groups of a toolchain from which its least share is used. Chosen."""
 NEAR = 0.9
+"""Share that a group takes of what smaller groups within it let expect. Chosen."""
 LIGHT = 0.5
+"""Share that a group takes of what any single operator in it took its toolchain. Chosen."""
 LEAST_US = 0.01
-"""A group takes something besides its call."""
+"""Microseconds that a group takes besides its call, so that no bound is zero. Chosen."""
 FLOOR_SHARE = 0.8
-"""Of what a call on a single number took: that no call of the toolchain takes less."""
+"""Share of the time of a call on a single number that every call of the toolchain takes. Chosen."""
 HEAVY = frozenset({"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"})
+"""Operators whose multiplications no fusion saves."""
 _OTHERWISE = """
     quantize dequantize strided_slice dynamic_strided_slice split take take_along_axis gather_nd
     gather_elements scatter_nd scatter_elements topk nn.dropout
@@ -116,8 +125,10 @@ class Parts:
         self.exempt = [not otherwise.isdisjoint(r.nodes) for r in self.records]
 
     def _nested(self) -> list[list[int]]:
-        """Per group of several heavy operators the smaller such groups of the same instance that
-        lie within it, by place."""
+        """Per group of several heavy operators the smaller groups within it, by place.
+
+        Only groups of several heavy operators of the same instance count.
+        """
         by_instance: dict[str, list[tuple[int, int]]] = {}
         for place, record in enumerate(self.records):
             if len(self.heavy_of[place]) > 1:
@@ -162,8 +173,10 @@ class Parts:
         return found
 
     def _groups(self, costs: Mapping[str, Cost]) -> list[tuple[int, float]]:
-        """Measured groups that can be held against the assumption: place, and microseconds with
-        the call taken off."""
+        """Measured groups that can be held against the assumption.
+
+        Each is a place and its microseconds, with those of the call taken off.
+        """
         found = []
         for place, (record, heavy) in enumerate(zip(self.records, self.heavy_of, strict=True)):
             cost = costs.get(record.key)

@@ -41,6 +41,7 @@ KEEPS_ALL = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "fla
 """Operators that give the elements of their first input, all of them: perhaps a view."""
 
 POOLS = frozenset({"nn.max_pool2d", "nn.avg_pool2d"})
+"""Operators that read what their windows cover (``conv_windows``)."""
 
 
 @dataclass

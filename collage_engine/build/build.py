@@ -13,9 +13,9 @@ import msgspec
 
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
 from collage_engine.build.pack import pack_imports
+from collage_engine.lowering.emit import KernelCall
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.rewrite import (
-    KernelCall,
     architecture_of,
     assemble,
     execution_order,

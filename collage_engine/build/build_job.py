@@ -35,6 +35,7 @@ class BuildJob:
         self._model: ImportedModel | None = None
 
     def __call__(self, request: BuildCover) -> BuiltModule:
+        """Import the model, then build and export the cover; what was built."""
         from collage_engine.model.importer import import_model
 
         key = (request.sha256, repr(sorted(request.shapes.items())))

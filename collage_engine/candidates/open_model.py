@@ -34,7 +34,7 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import all_names, get, probe_all
+from collage_engine.toolchains.registry import ON_DEMAND, get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 
@@ -133,7 +133,8 @@ class Workspace:
     def _make_menu(
         self, settings: RunSettings, threads: int, target: TargetChoice, on_host: tuple[int, ...]
     ) -> Menu:
-        states = list(probe_all())
+        named = [name for name in settings.toolchains if name in ON_DEMAND]
+        states = [*probe_all(), *probe_all(named)]
         by_name = {state.name: state for state in states}
         chosen = settings.toolchains or tuple(s.name for s in states if s.serves(target.kind))
         offers: list[Offer] = []
@@ -143,7 +144,7 @@ class Workspace:
             state = by_name.get(name)
             if state is None:
                 raise UsageError(
-                    f"there is no toolchain {name!r}; known are {', '.join(all_names())}"
+                    f"there is no toolchain {name!r}; known are {', '.join(known_names())}"
                 )
             if target.kind != "cpu" and state.available and state.serves("cpu") and anything:
                 hosts.append(get(name))

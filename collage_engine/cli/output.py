@@ -32,14 +32,14 @@ a screen."""
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
-    """What is here with its version; what is missing with its reason and how to get it."""
+    """Print which toolchains are here, and why others are missing and how to install them."""
     made = Columns("toolchain", "version", "targets", "devices", "state")
     for state in states:
         words = "available" if state.available else "no device" if state.builds else "missing"
@@ -61,7 +61,7 @@ def candidate_text(c: CandidateRecord) -> str:
 
 
 def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
-    """One line a candidate: where, on what, and what it costs if that is in the store."""
+    """Print one line for each candidate: nodes, toolchain, and the cost if that is stored."""
     made = Columns(
         "toolchain",
         "nodes",
@@ -103,7 +103,7 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:
-    """Which operator is explained."""
+    """Print which operator is explained."""
     calls = [node for node in document.graph.nodes if node.form == "call"]
     number = numbers[0]
     node = calls[number]
@@ -114,7 +114,7 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
 
 
 def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:
-    """The story in sentences, then the candidates that hold the node, best first.
+    """Print an explanation in sentences, then the candidates that hold the node, best first.
 
     ``exported``: the candidate that the last run exported there, where another is chosen here.
     """
@@ -179,7 +179,7 @@ def _isolated_text(cost: Cost) -> str:
 
 
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
-    """Two runs: latencies, partitions a toolchain, and the nodes that changed."""
+    """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
     a, b = found.measured_us
     say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
     if a is not None and b is not None:
@@ -200,7 +200,7 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
 
 
 def print_changed_facts(before: Run, after: Run) -> None:
-    """What else differs: limits, pins, accuracy, memory, formats, tuning."""
+    """Print what else differs: limits, pins, accuracy, memory, formats, tuning."""
     made = Columns("", "before", "after", cut=("before", "after"))
     rows = [
         (f"{fact.group}: {fact.name}", old or "–", new or "–")
@@ -220,7 +220,7 @@ def signed(us: float) -> str:
 
 
 def print_store(info: dict[str, Any]) -> None:
-    """Where the measurements are, how many, of what and since when."""
+    """Print where the measurements are, how many, of what and since when."""
     say(f"file: {info['path']}")
     if not info["exists"]:
         say("it does not exist yet: nothing has been measured")

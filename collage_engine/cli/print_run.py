@@ -30,7 +30,7 @@ NARROW = 90
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """A run as ``place --json`` prints it."""
+    """Return a run as ``place --json`` prints it."""
     data: dict[str, Any] = msgspec.to_builtins(run)
     for name in _NOT_PRINTED:
         data.pop(name, None)
@@ -59,7 +59,7 @@ def print_run(run: Run) -> None:
 
 
 def _print_unmeasured(run: Run, placement: Placement) -> None:
-    """A placement for a device that is not here."""
+    """Print a placement that was compiled for a device that is not here."""
     say(
         f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
         f"{counted(len(placement.partitions), 'partition')}",
@@ -132,7 +132,7 @@ def _print_candidate_counts(run: Run) -> None:
 
 
 def _print_constraints(run: Run) -> None:
-    """What became of pins and limits, and what they bar."""
+    """Print what became of pins and limits, and which baselines they exclude."""
     for pin in run.pins:
         price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
         reason = pin.reason or price  # the reason names the price
@@ -152,7 +152,7 @@ def _print_warnings_and_artifact(run: Run) -> None:
 
 
 def say_artifact(folder: str) -> None:
-    """Where it is, and what it needs beside what lies in it."""
+    """Print where an artifact is, and what it needs beside what lies in it."""
     from collage_engine.artifact.manifest import requirements
 
     say(f"artifact: {folder}")
@@ -177,7 +177,7 @@ def formats_text(placement: Placement) -> str:
 
 
 def latency_table(run: Run, width: int) -> Table:
-    """Collage and every baseline that has a time, fastest first, against the chosen one (→)."""
+    """Make the table of Collage and all timed baselines, fastest first, against the chosen (→)."""
     reference = run.placement.measured_us if run.placement else None
     numbers = ("measured", "20–80 %", "against →", "estimated")
     shown = numbers if width >= NARROW else numbers[:-1]

@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """A paragraph on standard output, as it is: brackets in names are no markup."""
+    """Print a paragraph on standard output as it is: brackets in names are no markup."""
     if sys.stdout.isatty():
         Console(highlight=False).print(text, style=style, markup=False)
     else:
@@ -33,7 +33,7 @@ def say(text: str = "", *, style: str | None = None) -> None:
 
 
 def show(table: Table) -> None:
-    """A table on standard output: as wide as the terminal, or as wide as it needs to be."""
+    """Print a table on standard output, as wide as the terminal or as it needs to be."""
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
     else:
@@ -41,12 +41,12 @@ def show(table: Table) -> None:
 
 
 def columns() -> int:
-    """How wide a table may become."""
+    """Return how many columns a table may take."""
     return Console().width if sys.stdout.isatty() else WIDE
 
 
 def as_text(table: Table, width: int) -> str:
-    """A table as plain lines, without colours and without blanks at their ends."""
+    """Return a table as plain lines, without colours and without blanks at their ends."""
     console = Console(highlight=False, width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(table)
@@ -71,7 +71,7 @@ class Columns:
             )
 
     def add(self, *cells: str, style: str | None = None) -> None:
-        """One row; cells are shown as they are."""
+        """Add one row; cells are shown as they are."""
         texts = [
             Text(c, no_wrap=cut, overflow="ellipsis")
             for c, cut in zip(cells, self._cut, strict=True)

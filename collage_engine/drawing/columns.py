@@ -1,4 +1,4 @@
-"""Folding a layered drawing into columns, and routing its edges there.
+"""Folds a layered drawing into columns, and routes its edges there.
 
 Ranks are cut into columns where few edges cross, so that the picture has the wanted aspect;
 edges from one column to the next run down, through the gutter, and in at the top. All work is in
@@ -15,13 +15,24 @@ import msgspec
 from collage_engine.drawing.layered import Layered
 
 BOX_WIDTH, BOX_HEIGHT = 172.0, 46.0
+"""Size of a box in scene units, which are pixels at the scale 1; chosen."""
 ACROSS_GAP, ALONG_GAP = 30.0, 26.0
+"""Gaps between boxes of one rank, and between ranks; chosen."""
 _GUTTER = 78.0
-_LANE = 6.0
+"""Gap between columns; chosen, so that ``_LANES`` lanes fit."""
+_LANE, _LANE_STEP = 6.0, 2.0
+"""Distance of two lanes in the gutter, and above and below the columns; chosen."""
+_BELOW, _BESIDE, _ABOVE = 9.0, 25.0, 12.0
+"""Distance of the first lane from the boxes below, beside and above; chosen."""
+_PORT_STEP = 18.0
+"""Distance of two edges at a box at most; chosen."""
 _FOLD_RANKS = 22
-"""Shorter graphs are read well as they are."""
+"""Graphs with fewer ranks are read well in one column; chosen."""
+_SLIM = 0.45
+"""Graphs that are slimmer than this share of the wanted aspect are folded; chosen."""
 _LANES = 8
-"""At most this many edges are led from one column to the next; with more, all become jumps."""
+"""At most this many edges are led from one column to the next; with more, all become jumps. Chosen,
+since more lines beside each other cannot be followed."""
 
 
 class LayoutRequest(msgspec.Struct, kw_only=True):
@@ -79,180 +90,215 @@ def picture(
         short: The edges that are drawn as lines; the others become jumps.
         engine: What made the layered drawing.
     """
-    upright = request.orientation != "horizontal"
-    across = (BOX_WIDTH if upright else BOX_HEIGHT) + ACROSS_GAP
-    deep = BOX_HEIGHT if upright else BOX_WIDTH
-    along = deep + ALONG_GAP
-    half = (BOX_WIDTH if upright else BOX_HEIGHT) / 2
-    count = request.count
-    total = max(placed.rank, default=-1) + 1
-    crossing = [0] * (total + 1)
-    for a, b in short:
-        crossing[placed.rank[a] + 1] += 1
-        crossing[min(total, placed.rank[b] + 1)] -= 1
-    for r in range(1, total):
-        crossing[r] += crossing[r - 1]
-    # What every rank spans across, boxes and passing edges alike.
-    low, high = [math.inf] * total, [-math.inf] * total
-    for x, r in [*zip(placed.x, placed.rank, strict=True)] + [
-        place for inner in placed.chains.values() for place in inner
-    ]:
-        low[r] = min(low[r], x)
-        high[r] = max(high[r], x)
-
-    def widths(starts: list[int]) -> list[tuple[float, float]]:
-        ends = [*starts[1:], total]
-        return [
-            (min(low[s:e], default=0.0), max(high[s:e], default=0.0))
-            for s, e in zip(starts, ends, strict=True)
-        ]
-
-    def extent(starts: list[int]) -> tuple[float, float]:
-        ends = [*starts[1:], total]
-        wide = sum((b - a) * across + 2 * half for a, b in widths(starts))
-        tall = max((e - s for s, e in zip(starts, ends, strict=True)), default=1) * along
-        return wide + _GUTTER * (len(starts) - 1), tall
-
-    starts = [0]
-    if request.fold and total > _FOLD_RANKS:
-        wanted = request.aspect if upright else 1 / request.aspect
-        wide, tall = extent([0])
-        if wide / tall < wanted * 0.45:
-            guess = max(2, round(math.sqrt(tall * wanted / (wide + _GUTTER))))
-            options = [
-                _breaks(crossing, total, k) for k in range(max(2, guess // 2), guess * 2 + 2)
-            ]
-            starts = min(options, key=lambda s: abs(math.log(extent(s)[0] / extent(s)[1] / wanted)))
-    column_of = [0] * max(total, 1)
-    for at, start in enumerate(starts):
-        for r in range(start, total):
-            column_of[r] = at
-    spans = widths(starts)
-    offset: list[float] = []
-    left = 0.0
-    for near, far in spans:
-        offset.append(left - near * across + half)
-        left += (far - near) * across + 2 * half + _GUTTER
-
-    def spot(x: float, r: int) -> tuple[float, float]:
-        """Centre across, top along."""
-        column = column_of[r]
-        return offset[column] + x * across, (r - starts[column]) * along
-
-    routes = _routes(
-        request.edges,
-        placed,
-        short,
-        spot,
-        column_of,
-        spans,
-        offset,
-        across,
-        half,
-        deep,
-        along,
-        starts,
-        total,
-    )
+    folded = _Folded(request, placed, short)
+    routes = _Router(folded, placed, short).routes(request.edges)
     corners = []
-    for v in range(count):
-        u, w = spot(placed.x[v], placed.rank[v])
-        corners.append((u - half, w) if upright else (w, u - half))
-    if not upright:
-        routes = [[(w, u) for u, w in route] for route in routes]
-    box = (BOX_WIDTH, BOX_HEIGHT)
+    for vertex in range(request.count):
+        across, along = folded.place(placed.x[vertex], placed.rank[vertex])
+        corners.append((across - folded.half, along))
+    if not folded.upright:
+        corners = [(along, across) for across, along in corners]
+        routes = [[(along, across) for across, along in route] for route in routes]
     return Layout(
         places=corners,
         routes=routes,
-        width=max((x + box[0] for x, _ in corners), default=0.0),
-        height=max((y + box[1] for _, y in corners), default=0.0),
-        columns=len(starts),
+        width=max((x + BOX_WIDTH for x, _ in corners), default=0.0),
+        height=max((y + BOX_HEIGHT for _, y in corners), default=0.0),
+        columns=len(folded.starts),
         engine=engine,
     )
 
 
-def _routes(
-    edges, placed, short, spot, column_of, spans, offset, across, half, deep, along, starts, total
-):
-    """The polylines (across, along) of all edges, in their order; empty for jumps."""
-    led: dict[int, list[tuple[int, int]]] = {}
-    for a, b in edges:
-        if (a, b) in short:
-            first, last = column_of[placed.rank[a]], column_of[placed.rank[b]]
-            if last == first + 1:
-                led.setdefault(first, []).append((a, b))
-    lane = {
-        edge: at
-        for found in led.values()
-        if len(found) <= _LANES
-        for at, edge in enumerate(sorted(found, key=lambda e: -placed.x[e[0]]))
-    }
-    ports = _ports(short, placed, half)
-    routes: list[list[tuple[float, float]]] = []
-    for a, b in edges:
-        edge = (a, b)
-        if edge not in short:
-            routes.append([])
-            continue
-        ra, rb = placed.rank[a], placed.rank[b]
-        first, last = column_of[ra], column_of[rb]
-        if first != last and edge not in lane:
-            routes.append([])
-            continue
-        u, w = spot(placed.x[a], ra)
-        out, into = ports[edge]
-        points = [(u + out, w + deep)]
+class _Folded:
+    """Where the ranks of a layered drawing lie, in (across, along) coordinates."""
+
+    def __init__(
+        self, request: LayoutRequest, placed: Layered, short: set[tuple[int, int]]
+    ) -> None:
+        self.upright = request.orientation != "horizontal"
+        width, height = (BOX_WIDTH, BOX_HEIGHT) if self.upright else (BOX_HEIGHT, BOX_WIDTH)
+        self.half, self.deep = width / 2, height
+        self.across, self.along = width + ACROSS_GAP, height + ALONG_GAP
+        self.ranks = max(placed.rank, default=-1) + 1
+        self._low, self._high = self._extents(placed)
+        self.starts = self._choose_starts(request, _crossing(placed, short, self.ranks))
+        """First rank of every column."""
+        self.column_of = [0] * max(self.ranks, 1)
+        for column, start in enumerate(self.starts):
+            for rank in range(start, self.ranks):
+                self.column_of[rank] = column
+        self.spans = self._spans(self.starts)
+        self.offset: list[float] = []
+        """Where place 0 of each column lies."""
+        left = 0.0
+        for near, far in self.spans:
+            self.offset.append(left - near * self.across + self.half)
+            left += (far - near) * self.across + 2 * self.half + _GUTTER
+
+    def place(self, x: float, rank: int) -> tuple[float, float]:
+        """The centre across and the top along of a vertex."""
+        column = self.column_of[rank]
+        return (
+            self.offset[column] + x * self.across,
+            (rank - self.starts[column]) * self.along,
+        )
+
+    def _extents(self, placed: Layered) -> tuple[list[float], list[float]]:
+        """The lowest and highest place of every rank, of boxes and passing edges alike."""
+        low, high = [math.inf] * self.ranks, [-math.inf] * self.ranks
+        places = [*zip(placed.x, placed.rank, strict=True)]
+        places += [place for inner in placed.chains.values() for place in inner]
+        for x, rank in places:
+            low[rank] = min(low[rank], x)
+            high[rank] = max(high[rank], x)
+        return low, high
+
+    def _spans(self, starts: list[int]) -> list[tuple[float, float]]:
+        """The lowest and highest place of every column."""
+        ends = [*starts[1:], self.ranks]
+        return [
+            (min(self._low[s:e], default=0.0), max(self._high[s:e], default=0.0))
+            for s, e in zip(starts, ends, strict=True)
+        ]
+
+    def _aspect(self, starts: list[int]) -> float:
+        wide, tall = self._extent(starts)
+        return wide / tall
+
+    def _extent(self, starts: list[int]) -> tuple[float, float]:
+        """Width and height of the whole drawing with these columns."""
+        ends = [*starts[1:], self.ranks]
+        wide = sum((b - a) * self.across + 2 * self.half for a, b in self._spans(starts))
+        tall = max((e - s for s, e in zip(starts, ends, strict=True)), default=1) * self.along
+        return wide + _GUTTER * (len(starts) - 1), tall
+
+    def _choose_starts(self, request: LayoutRequest, crossing: Sequence[int]) -> list[int]:
+        """The columns whose picture comes nearest to the wanted aspect."""
+        if not request.fold or self.ranks <= _FOLD_RANKS:
+            return [0]
+        wanted = request.aspect if self.upright else 1 / request.aspect
+        wide, tall = self._extent([0])
+        if wide / tall >= wanted * _SLIM:
+            return [0]
+        guess = max(2, round(math.sqrt(tall * wanted / (wide + _GUTTER))))
+        options = [
+            _breaks(crossing, self.ranks, columns)
+            for columns in range(max(2, guess // 2), guess * 2 + 2)
+        ]
+        return min(options, key=lambda starts: abs(math.log(self._aspect(starts) / wanted)))
+
+
+def _crossing(placed: Layered, short: set[tuple[int, int]], ranks: int) -> list[int]:
+    """How many drawn edges cross the boundary before each rank."""
+    crossing = [0] * (ranks + 1)
+    for a, b in short:
+        crossing[placed.rank[a] + 1] += 1
+        crossing[min(ranks, placed.rank[b] + 1)] -= 1
+    for rank in range(1, ranks):
+        crossing[rank] += crossing[rank - 1]
+    return crossing
+
+
+class _Router:
+    """Leads edges from box to box, within a column or from one to the next."""
+
+    def __init__(self, folded: _Folded, placed: Layered, short: set[tuple[int, int]]) -> None:
+        self._folded, self._placed, self._short = folded, placed, short
+        self._ports = _ports(short, placed, folded.half)
+
+    def routes(self, edges: Sequence[tuple[int, int]]) -> list[list[tuple[float, float]]]:
+        """The polylines (across, along) of all edges, in their order; empty for jumps."""
+        lanes = self._lanes(edges)
+        return [self._route(edge, lanes) if edge in self._short else [] for edge in edges]
+
+    def _columns(self, edge: tuple[int, int]) -> tuple[int, int]:
+        column_of, rank = self._folded.column_of, self._placed.rank
+        return column_of[rank[edge[0]]], column_of[rank[edge[1]]]
+
+    def _lanes(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """The lane in the gutter of every edge that is led to the next column."""
+        led: dict[int, list[tuple[int, int]]] = {}
+        for edge in edges:
+            if edge in self._short:
+                first, last = self._columns(edge)
+                if last == first + 1:
+                    led.setdefault(first, []).append(edge)
+        return {
+            edge: lane
+            for together in led.values()
+            if len(together) <= _LANES
+            for lane, edge in enumerate(sorted(together, key=lambda e: -self._placed.x[e[0]]))
+        }
+
+    def _route(
+        self, edge: tuple[int, int], lanes: dict[tuple[int, int], int]
+    ) -> list[tuple[float, float]]:
+        first, last = self._columns(edge)
+        if first != last and edge not in lanes:
+            return []
+        placed, place = self._placed, self._folded.place
+        source, target = edge
+        leaves, enters = self._ports[edge]
+        across, along = place(placed.x[source], placed.rank[source])
+        points = [(across + leaves, along + self._folded.deep)]
         inner = placed.chains.get(edge, [])
-        here = [spot(x, r) for x, r in inner if column_of[r] == first]
-        for du, dw in here:
-            points += [(du, dw), (du, dw + deep)]
+        points += self._through(inner, first)
+        across, along = place(placed.x[target], placed.rank[target])
+        end = (across + enters, along)
         if first != last:
-            at = lane[edge]
-            end = starts[last]
-            floor = (end - 1 - starts[first]) * along + deep
-            bottom = floor + 9 + at * 2.0
-            a_span = spans[first]
-            gutter = offset[first] + a_span[1] * across + half + 25 + at * _LANE
-            points.append((points[-1][0], bottom))
-            points.append((gutter, bottom))
-            there = [spot(x, r) for x, r in inner if column_of[r] == last]
-            tu, tw = spot(placed.x[b], rb)
-            top = -12.0 - at * 2.0
-            target_u = there[0][0] if there else tu + into
-            points += [(gutter, top), (target_u, top)]
-            for du, dw in there:
-                points += [(du, dw), (du, dw + deep)]
-            points.append((tu + into, tw))
-        else:
-            tu, tw = spot(placed.x[b], rb)
-            points.append((tu + into, tw))
-        routes.append(_simple(points))
-    return routes
+            rest = self._through(inner, last)
+            points += self._to_next_column(
+                points[-1][0], rest[0][0] if rest else end[0], first, last, lanes[edge]
+            )
+            points += rest
+        return _simple([*points, end])
+
+    def _through(
+        self, inner: Sequence[tuple[float, int]], column: int
+    ) -> list[tuple[float, float]]:
+        """Points past the boxes of the ranks between, within one column."""
+        points: list[tuple[float, float]] = []
+        for x, rank in inner:
+            if self._folded.column_of[rank] == column:
+                across, along = self._folded.place(x, rank)
+                points += [(across, along), (across, along + self._folded.deep)]
+        return points
+
+    def _to_next_column(
+        self, across: float, target: float, first: int, last: int, lane: int
+    ) -> list[tuple[float, float]]:
+        """Points below one column, up through the gutter, and above the next."""
+        folded = self._folded
+        ranks = folded.starts[last] - 1 - folded.starts[first]
+        bottom = ranks * folded.along + folded.deep + _BELOW + lane * _LANE_STEP
+        right = folded.offset[first] + folded.spans[first][1] * folded.across + folded.half
+        gutter = right + _BESIDE + lane * _LANE
+        top = -_ABOVE - lane * _LANE_STEP
+        return [(across, bottom), (gutter, bottom), (gutter, top), (target, top)]
 
 
-def _ports(short, placed, half):
-    """Offsets from the box's middle, so that several edges do not meet in one point."""
-    out: dict[int, list[tuple[float, tuple[int, int]]]] = {}
-    into: dict[int, list[tuple[float, tuple[int, int]]]] = {}
+Edge = tuple[int, int]
+
+
+def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[float, float]]:
+    """Where edges leave and enter their boxes, from the box's middle: not all in one point."""
+    leaving: dict[int, list[tuple[float, Edge]]] = {}
+    entering: dict[int, list[tuple[float, Edge]]] = {}
     for edge in short:
-        a, b = edge
+        source, target = edge
         inner = placed.chains.get(edge, [])
-        out.setdefault(a, []).append((inner[0][0] if inner else placed.x[b], edge))
-        into.setdefault(b, []).append((inner[-1][0] if inner else placed.x[a], edge))
+        leaving.setdefault(source, []).append((inner[0][0] if inner else placed.x[target], edge))
+        entering.setdefault(target, []).append((inner[-1][0] if inner else placed.x[source], edge))
+    leaves = {e: at for ends in leaving.values() for e, at in _spread(ends, half).items()}
+    enters = {e: at for ends in entering.values() for e, at in _spread(ends, half).items()}
+    return {edge: (leaves[edge], enters[edge]) for edge in short}
 
-    def spread(found):
-        found = sorted(found)
-        n = len(found)
-        step = min(18.0, half / n)
-        return {edge: (at - (n - 1) / 2) * step for at, (_, edge) in enumerate(found)}
 
-    outs: dict[tuple[int, int], float] = {}
-    intos: dict[tuple[int, int], float] = {}
-    for found in out.values():
-        outs.update(spread(found))
-    for found in into.values():
-        intos.update(spread(found))
-    return {edge: (outs[edge], intos[edge]) for edge in short}
+def _spread(ends: list[tuple[float, Edge]], half: float) -> dict[Edge, float]:
+    """Offsets of one box's edges, in the order of the places that they lead to."""
+    ends = sorted(ends)
+    step = min(_PORT_STEP, half / len(ends))
+    return {edge: (n - (len(ends) - 1) / 2) * step for n, (_, edge) in enumerate(ends)}
 
 
 def _simple(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -34,14 +34,14 @@ class Fact:
 
 def run_facts(run: Run) -> list[Fact]:
     """The facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
-    found = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
+    facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.memory is not None:
-        found += _memory(run.memory)
+        facts += _memory(run.memory)
     if run.placement is not None:
-        found += placement_facts(run.placement)
+        facts += placement_facts(run.placement)
     if run.tuning is not None:
-        found += _tuning(run.tuning)
-    return found + _candidates(run.candidates)
+        facts += _tuning(run.tuning)
+    return facts + _candidates(run.candidates)
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
@@ -67,23 +67,23 @@ def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
 
 def placement_facts(placement: Placement) -> list[Fact]:
     """The facts of a placement: formats at the borders of partitions, and conversions."""
-    parts, found = placement.partitions, []
+    parts, facts = placement.partitions, []
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
-        found.append(
+        facts.append(
             Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
         )
     if placement.conversions:
         times = [each.us for each in placement.conversions if each.us is not None]
         took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
-        found.append(
+        facts.append(
             Fact(
                 "Formats",
                 "values converted, once each",
                 f"{len(placement.conversions)}, {took} in all",
             )
         )
-    return found
+    return facts
 
 
 def changed_facts(
@@ -113,25 +113,25 @@ def _value(fact: Fact | None) -> str | None:
 
 def _verdict(state: str, price_us: float | None, reason: str | None, text: str = "") -> str:
     """``honoured, costs 11 µs (2.0 %)``: the reason says the price where it knows more."""
-    said = (reason or "").removeprefix(f"{text}: ") if text else ""
-    if said.startswith(state):
-        return said
+    known = (reason or "").removeprefix(f"{text}: ") if text else ""
+    if known.startswith(state):
+        return known
     if state == "honoured" and price_us is not None:
         return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
     return f"{state}: {reason}" if state != "honoured" and reason else state
 
 
 def _accuracy(run: Run) -> list[Fact]:
-    found = []
+    facts = []
     about, placement = run.accuracy, run.placement
     if about is not None:
-        found.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
+        facts.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
     if placement is not None:
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
             worst = f", within {max(errors):.1e} each" if errors else ""
-            found.append(
+            facts.append(
                 Fact(
                     "Accuracy",
                     f"partitions in {short(precision)}",
@@ -140,7 +140,7 @@ def _accuracy(run: Run) -> list[Fact]:
             )
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
-        found.append(
+        facts.append(
             Fact(
                 "Accuracy",
                 "error of the whole model",
@@ -148,11 +148,11 @@ def _accuracy(run: Run) -> list[Fact]:
                 "max|y−r| / max|r|, the largest over outputs and sets of inputs",
             )
         )
-    return found + (_promise(about, placement) if about is not None else [])
+    return facts + (_promise(about, placement) if about is not None else [])
 
 
 def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
-    found = [
+    facts = [
         Fact(
             "Accuracy",
             "tolerance",
@@ -163,7 +163,7 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     full = about.float32_us
     if full is not None:
         error = about.float32_max_rel_error
-        found.append(
+        facts.append(
             Fact(
                 "Accuracy",
                 "best in float32",
@@ -173,8 +173,8 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
-        found.append(Fact("Accuracy", "against it", gain_text(ours, full)))
-    return found
+        facts.append(Fact("Accuracy", "against it", gain_text(ours, full)))
+    return facts
 
 
 def _memory(memory: MemoryUse) -> list[Fact]:
@@ -204,7 +204,7 @@ def _tuning(counts: TuneCounts) -> list[Fact]:
         ),
         Fact("Tuning", "known from earlier runs", str(counts.from_store)),
         Fact("Tuning", "better than untuned", str(counts.improved)),
-        Fact("Tuning", "tuned candidates offered", str(counts.candidates)),
+        Fact("Tuning", "tuned candidates", str(counts.candidates)),
     ]
 
 

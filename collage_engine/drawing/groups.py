@@ -31,8 +31,9 @@ class Group:
 
 
 FIRST_VIEW_LIMIT = 400
-"""Above this many boxes a graph opens collapsed."""
+"""Above this many boxes a graph opens collapsed; chosen."""
 _SECTION_BOXES = 120
+"""Sections of a graph whose names do not help, at most; chosen."""
 
 
 def _scope_path(name: str) -> tuple[str, ...]:
@@ -52,17 +53,17 @@ def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
             members.setdefault(path[:depth], []).append(at)
     groups: dict[tuple[str, ...], Group] = {}
     for path in sorted(members, key=lambda p: (len(p), members[p][0])):
-        found = members[path]
-        if len(found) < 2 or len(found) == graph.count:
+        operators = members[path]
+        if len(operators) < 2 or len(operators) == graph.count:
             continue
         parent = next((path[:d] for d in range(len(path) - 1, 0, -1) if path[:d] in groups), None)
-        if parent is not None and len(groups[parent].members) == len(found):
+        if parent is not None and len(groups[parent].members) == len(operators):
             continue
         groups[path] = Group(
             id="scope:" + "/".join(path),
             label="/".join(path[len(parent or ()) :]),
             kind="scope",
-            members=tuple(found),
+            members=tuple(operators),
             parent=groups[parent].id if parent is not None else None,
         )
     return tuple(groups.values())
@@ -78,12 +79,12 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
     Returns:
         Groups that nest, and that leave at most ``FIRST_VIEW_LIMIT`` boxes at the top.
     """
-    found = list(groups)
-    top = [g for g in found if g.parent is None]
+    scopes = list(groups)
+    top = [g for g in scopes if g.parent is None]
     covered = {m for g in top for m in g.members}
     loose = [at for at in range(graph.count) if at not in covered]
     if len(loose) + len(top) <= FIRST_VIEW_LIMIT:
-        return tuple(found)
+        return tuple(scopes)
     # Too many boxes at the top: consecutive operators become sections, and the scopes that lie
     # wholly inside one stay as its children; the others are dropped, since groups must nest.
     size = max(25, -(-graph.count // _SECTION_BOXES))
@@ -98,7 +99,7 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
     ]
     kept: list[Group] = []
     alive: set[str] = set()
-    for group in found:
+    for group in scopes:
         if group.members[0] // size != group.members[-1] // size:
             continue
         parent = group.parent if group.parent in alive else made[group.members[0] // size].id
@@ -179,9 +180,9 @@ def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
     """The ids of the groups that are collapsed when a model is first shown; none if it is small."""
     if graph.count <= FIRST_VIEW_LIMIT:
         return frozenset()
-    found = list(groups)
+    every = list(groups)
     children: dict[str | None, list[Group]] = {}
-    for group in found:
+    for group in every:
         children.setdefault(group.parent, []).append(group)
     in_groups = {m for g in children.get(None, []) for m in g.members}
     collapsed = {g.id for g in children.get(None, [])}
@@ -190,7 +191,7 @@ def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
     # equal layers would say that they differ.
     while True:
         families: dict[str | None, list[Group]] = {}
-        for group in found:
+        for group in every:
             if group.id in collapsed and children.get(group.id):
                 families.setdefault(group.parent, []).append(group)
         for family in families.values():

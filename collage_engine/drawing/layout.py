@@ -116,10 +116,10 @@ def _in_pieces(
             key = (tuple(own), tuple(levels))
             if key not in known:
                 known[key] = _from_zero(engine(len(vertices), own, levels))
-            found = known[key]
-            if found is None:
+            laid_out = known[key]
+            if laid_out is None:
                 return None
-            piece = found
+            piece = laid_out
             if end == last or _closed(
                 piece, top is not None, dense[bottom] if bottom is not None else -1
             ):

@@ -14,6 +14,7 @@ from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
 
 _OPERATORS_NAMED = 4
+"""Operators that the label of a partition names; chosen."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
     used_inputs: dict[NodeIndex, int] = {}
 
     def sources_of(inputs: Sequence[NodeIndex]) -> tuple[NodeIndex, ...]:
-        found: dict[NodeIndex, None] = {}
+        reached: dict[NodeIndex, None] = {}
         for index in inputs:
             for source in sources[index]:
-                found[source] = None
-        return tuple(found)
+                reached[source] = None
+        return tuple(reached)
 
     # Nodes come in post-DFS order, so that every producer is known before its users; sources
     # are node indices of calls and parameters here.
@@ -95,7 +96,7 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
 
     by_index = {node.index: node for node in nodes}
     output_sources = [sources[index] for index in graph.outputs]
-    for source in [s for s, _ in raw] + [s for found in output_sources for s in found]:
+    for source in [s for s, _ in raw] + [s for reached in output_sources for s in reached]:
         if source not in number and source not in used_inputs:
             used_inputs[source] = len(used_inputs)
     inputs = tuple(by_index[index] for index in used_inputs)
@@ -109,8 +110,8 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
         for at in range(len(graph.outputs))
     )
-    for at, found in enumerate(output_sources):
-        edges.extend((item(source), count + len(inputs) + at) for source in found)
+    for at, reached in enumerate(output_sources):
+        edges.extend((item(source), count + len(inputs) + at) for source in reached)
     total = count + len(inputs) + len(names)
     before: list[list[int]] = [[] for _ in range(total)]
     after: list[list[int]] = [[] for _ in range(total)]

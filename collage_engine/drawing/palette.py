@@ -89,14 +89,14 @@ def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
     """
     colours = [UNPLACED.colour, *(state.colour for state in states if state.colour)]
     letters = {state.letters for state in states if state.letters}
-    found = []
+    complete = []
     for state in states:
         colour = state.colour or _apart_from(colours)
         tag = state.letters or _letters(state.title or state.name, letters)
         chosen = PATTERNS[1 + zlib.crc32(state.name.encode()) % (len(PATTERNS) - 1)]
         colours.append(colour)
         letters.add(tag)
-        found.append(
+        complete.append(
             msgspec.structs.replace(
                 state,
                 colour=colour,
@@ -105,7 +105,7 @@ def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
                 title=state.title or state.name,
             )
         )
-    return tuple(found)
+    return tuple(complete)
 
 
 def _letters(title: str, taken: set[str]) -> str:

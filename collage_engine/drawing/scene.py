@@ -112,8 +112,8 @@ def scene(
         display=display,
         layout=layout,
         orientation=orientation,
-        jumps_out={a: tuple(found) for a, found in out.items()},
-        jumps_in={b: tuple(found) for b, found in into.items()},
+        jumps_out={a: tuple(others) for a, others in out.items()},
+        jumps_in={b: tuple(others) for b, others in into.items()},
     )
 
 

@@ -29,7 +29,9 @@ _DARK = {
     "border": "#4b5057",
 }
 _STRIP = 28.0
+"""Width of a box's coloured strip, as on the screen; chosen."""
 _MARGIN = 28.0
+"""Margin around the graph; chosen."""
 
 _PATTERNS = {
     "rising": '<path d="M-1,7 l8,-8 M-1,1 l2,-2 M5,7 l2,-2"/>',
@@ -224,8 +226,8 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
 
 def _jumps(shown: Scene, ink: dict[str, str]) -> list[str]:
     out: list[str] = []
-    for found, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
-        for box, others in found.items():
+    for jumps, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
+        for box, others in jumps.items():
             x, y, w, h = shown.rectangle(box)
             names = ", ".join(shown.display.boxes[o].label for o in others[:6])
             more = f" and {len(others) - 6} more" if len(others) > 6 else ""

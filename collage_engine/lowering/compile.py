@@ -97,6 +97,7 @@ class ExternalCompiled(Compiled):
         self._outputs = [empty(function.output_type(index)) for index in function.outputs]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Call the module on these inputs; see ``Compiled``."""
         self._call(*_bind(self.function, inputs), *self._outputs)
         return [
             to_numpy(tensor, self.function.output_type(index))
@@ -104,6 +105,7 @@ class ExternalCompiled(Compiled):
         ]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        """Time direct calls of the module on bound inputs; see ``Compiled``."""
         import tvm
 
         arguments = [*_bind(self.function, inputs), *self._outputs]
@@ -116,9 +118,11 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
+        """What the toolchain tells of its module."""
         return inside(self.toolchain, self.module)
 
     def close(self) -> None:
+        """Drop the module and its outputs."""
         self._call = self.module = None
         self._outputs = []
 
@@ -143,6 +147,7 @@ class NativeCompiled(Compiled):
         self._main = self.vm["main"]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run ``main`` in the virtual machine; see ``Compiled``."""
         result = self._main(*_bind(self.function, inputs))
         tensors = [result] if len(self.function.outputs) == 1 else list(result)
         return [
@@ -151,6 +156,7 @@ class NativeCompiled(Compiled):
         ]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        """Time a saved closure of ``main`` on bound inputs; see ``Compiled``."""
         import tvm
 
         # A saved closure spares the dictionary look-ups and the copy of the return value.
@@ -166,9 +172,11 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
+        """What the toolchain tells of the lowered module."""
         return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:
+        """Drop the virtual machine and what it runs."""
         self._main = self.vm = self.lowered = None
 
 

@@ -31,14 +31,20 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_COPIES = 12
-"""Of a candidate's weights."""
+"""Copies of a candidate's weights, at most. Chosen: it bounds the device's memory."""
 CACHES = 2.0
-"""So many times the last-level cache must pass between two uses of the same weights."""
+"""How many times the bytes of the last-level cache pass between two uses of the same weights.
+Chosen: what was read that long ago is gone under any replacement."""
 
 
 def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
-    """How many copies of a candidate's weights (bytes) take turns, so that they come from memory
-    as in the whole model; 1 where that holds them in the cache too, or has none."""
+    """How many copies of a candidate's weights take turns, so that they come from memory.
+
+    Args:
+        weights: Bytes of the candidate's weights.
+        model_weights: Bytes of the whole model's; where the cache holds them all, one copy will do.
+        cache: Bytes of the device's last-level cache.
+    """
     if weights == 0 or model_weights <= cache:
         return 1
     return max(1, min(MOST_COPIES, math.ceil(CACHES * cache / weights) + 1))
@@ -64,8 +70,10 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
 
 @cache
 def process_guard() -> Guard | None:
-    """This process's guard, whose level holds for all that is timed in it; None where its kernel
-    cannot be compiled."""
+    """This process's watch over the device's clocks; None where its kernel cannot be compiled.
+
+    The level that it starts from holds for all that is timed in the process.
+    """
     found = cuda_probe()
     if not found.devices:
         return None
@@ -152,6 +160,7 @@ class CudaCompiled(Compiled):
         return bound
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on the device; raises ``DeviceFault`` when its context is lost."""
         try:
             results = self._bodies[0](*self._bind(inputs))
         except Exception:
@@ -164,12 +173,14 @@ class CudaCompiled(Compiled):
         ]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
+        """Time the copies in turn on the device's own events; see ``Compiled``."""
         arguments = self._bind(inputs)
         calls = [lambda body=body: body(*arguments) for body in self._bodies]
         self._timer = device_timer(calls, self._cuda)
         return self._timer
 
     def inside(self) -> dict[str, Any]:
+        """What the toolchain tells of its module, and how it was timed (CUDA graph, clocks)."""
         found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0
@@ -180,6 +191,7 @@ class CudaCompiled(Compiled):
         return found
 
     def close(self) -> None:
+        """Free the timer's graphs, the modules and the outputs."""
         if self._timer is not None:
             self._timer.close()
             self._timer = None

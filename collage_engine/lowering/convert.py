@@ -28,8 +28,15 @@ class ValuesAtHand:
         architecture: str = "",
         host: HostSide | None = None,
     ) -> None:
-        """``architecture``: of the NVIDIA device that the module runs on; empty: the processor.
-        ``host``: who copies between the two."""
+        """Start without any value.
+
+        Args:
+            builder: Relax's block builder of the module.
+            graph: The dataflow graph whose values are handed on.
+            threads: Threads of the conversions' kernels.
+            architecture: Of the NVIDIA device that the module runs on; empty: the processor.
+            host: Copies between the device and the host, in a module for a device.
+        """
         self._host = host
         self._writer = format_converter()
         self._builder = builder
@@ -42,9 +49,11 @@ class ValuesAtHand:
         """(node index, from format, to format), in order."""
 
     def put(self, index: int, value: Any, name: str = PLAIN) -> None:
+        """Record the variable that holds a value in a format."""
         self._values.setdefault(index, {})[name] = value
 
     def knows(self, index: int) -> bool:
+        """Whether a value is at hand in any format."""
         return index in self._values
 
     def get(self, index: int, name: str) -> Any:

@@ -23,6 +23,7 @@ from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 
 COMPILE_SECONDS = 600.0
+"""Time after which a compiler of device code is stopped. Chosen."""
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
 SOURCE = b"cuda"
@@ -66,8 +67,10 @@ def keep_cubin(source: str, architecture: str, code: bytes) -> None:
 
 
 def source_of(kernel: Any, architecture: str) -> str:
-    """The CUDA source TVM writes for a scheduled PrimFunc. Nothing is compiled, also where TVM
-    would for a device that is there."""
+    """The CUDA source that TVM writes for a scheduled PrimFunc.
+
+    Nothing is compiled, also where TVM would compile for a device that is there.
+    """
     import tvm
     import tvm_ffi
 
@@ -150,7 +153,7 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
 
 
 def _nvrtc_library() -> Path:
-    """nvrtc of a wheel or of the system."""
+    """Nvrtc of a wheel or of the system."""
     for package in _NVRTC:
         for major in ("13", "12"):
             try:

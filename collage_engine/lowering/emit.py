@@ -19,6 +19,7 @@ class KernelCall:
 
 
 def call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
+    """Emit the call of an external partition's symbol; one variable per output."""
     from tvm import relax
     from tvm.ir import TupleGetItem
 

@@ -71,8 +71,12 @@ def _stand_in() -> Any:
 
 
 def executable_of(function: Function, name: str) -> Any:
-    """A partition compiled for the host: an executable of TVM's virtual machine, a function of
-    this name inside."""
+    """A partition compiled for the host, as an executable of TVM's virtual machine.
+
+    Args:
+        function: The partition.
+        name: What its function is called inside the executable.
+    """
     from tvm import relax
 
     from collage_engine.lowering.extract import relax_type

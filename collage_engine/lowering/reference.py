@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 SEGMENT_BYTES = 256 << 20
-"""Values and weights that one segment may hold; ONNX files end at 2 GiB anyway."""
+"""Bytes of values and weights that one segment may hold. Chosen: it bounds the memory of a
+recording, and an ONNX file ends at 2 GiB anyway."""
 
 
 class TrueValues:
@@ -229,7 +230,8 @@ def _load(path: Path, dtype: str) -> np.ndarray:
         array = np.load(path, mmap_mode="r")
     except ValueError:
         array = np.load(path)  # an empty array cannot be mapped
-    return array.view(numpy_dtype("bfloat16")) if dtype == "bfloat16" else array
+    values: np.ndarray = array.view(numpy_dtype("bfloat16")) if dtype == "bfloat16" else array
+    return values
 
 
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
@@ -54,14 +54,20 @@ def whole_module(model: ImportedModel, partitions: Sequence[Function]) -> Any:
 def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     """Compile every partition and join them under ``main``.
 
-    ``main`` takes every graph input in file order, unused ones too, and returns one tensor, or a
-    tuple in output order. Raises ``ToolchainError`` when the partitions do not cover every
-    operator exactly once, hang in a cycle, or a toolchain refuses one of them.
+    Args:
+        model: The imported model.
+        partitions: Functions that hold every operator exactly once, in any order.
+
+    Returns:
+        The module. ``main`` takes every graph input in file order, unused ones too, and returns
+        one tensor, or a tuple in output order.
+
+    Raises:
+        ToolchainError: When the partitions do not cover every operator exactly once, hang in a
+            cycle, or a toolchain refuses one of them.
     """
     from tvm import relax
     from tvm.ir import Tuple
-
-    from collage_engine.toolchains.registry import get
 
     check_cover(model, partitions)
     order = execution_order(partitions)
@@ -82,27 +88,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         at_hand.put(index, parameter)
         params.append(parameter)
 
-    lowered: dict[int, Any] = {}
-    callees: dict[int, dict[Any, Any]] = {}
-    externals: list[Any] = []
+    compiled = _CompiledParts()
     for position in order:
-        function = partitions[position]
-        toolchain = get(function.instance.toolchain)
-        try:
-            if host is not None and not function.instance.architecture:
-                continue  # compiled when its turn comes, as an executable of its own
-            if isinstance(toolchain, LowersToTir):
-                lowered[position] = toolchain.lower(function)
-                callees[position] = add_kernels(builder, lowered[position], function)
-                attributes = lowered[position].attrs
-                if attributes and MODULES in attributes:
-                    externals.extend(attributes[MODULES])
-            else:
-                externals.append(toolchain.compile(function))
-        except ToolchainError as error:
-            operators = _span(graph.to_operators(function.nodes))
-            raise ToolchainError(f"{function.symbol} ({operators}): {error}") from error
-    if not any(callees.values()):
+        # On the host of a device it is compiled when its turn comes, as an executable of its own.
+        if host is None or partitions[position].instance.architecture:
+            compiled.add(builder, position, partitions[position])
+    if not any(compiled.callees.values()):
         # Without a PrimFunc TVM would compile an empty C file to stand in for one.
         add_placeholder(builder)
 
@@ -118,13 +109,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
                     at_hand.get(index, function.takes.get(index, PLAIN))
                     for index in function.inputs
                 ]
-                if position in lowered:
-                    results = inline(
-                        builder, lowered[position], arguments, callees[position], position, calls
-                    )
-                else:
-                    results = call_external(builder, function, arguments)
-                    calls.append(KernelCall(function.symbol, position))
+                results = compiled.call(builder, position, function, arguments, calls)
                 for output, result in zip(function.outputs, results, strict=True):
                     at_hand.put(output, result, function.gives.get(output, PLAIN))
             leaving = []
@@ -137,10 +122,54 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         builder.emit_func_output(result)
     module = builder.get()
     if any(not f.instance.architecture for f in partitions) and host is not None:
-        externals.append(host.module())
-    if externals:
-        module = module.with_attr(MODULES, externals)
+        compiled.externals.append(host.module())
+    if compiled.externals:
+        module = module.with_attr(MODULES, compiled.externals)
     return Assembled(module, order, tuple(calls))
+
+
+@dataclass
+class _CompiledParts:
+    """The compiled partitions of a cover, by their positions among the given functions."""
+
+    lowered: dict[int, Any] = field(default_factory=dict)
+    """Modules of what a toolchain lowered to TIR."""
+    callees: dict[int, dict[Any, Any]] = field(default_factory=dict)
+    """Their kernels: global variable in their module → in the whole one."""
+    externals: list[Any] = field(default_factory=list)
+    """Runtime modules of external toolchains."""
+
+    def add(self, builder: Any, position: int, function: Function) -> None:
+        """Compile one partition; a refusal names its operators."""
+        from collage_engine.toolchains.registry import get
+
+        toolchain = get(function.instance.toolchain)
+        try:
+            if isinstance(toolchain, LowersToTir):
+                module = self.lowered[position] = toolchain.lower(function)
+                self.callees[position] = add_kernels(builder, module, function)
+                if module.attrs and MODULES in module.attrs:
+                    self.externals.extend(module.attrs[MODULES])
+            else:
+                self.externals.append(toolchain.compile(function))
+        except ToolchainError as error:
+            operators = _span(function.graph.to_operators(function.nodes))
+            raise ToolchainError(f"{function.symbol} ({operators}): {error}") from error
+
+    def call(
+        self,
+        builder: Any,
+        position: int,
+        function: Function,
+        arguments: list[Any],
+        calls: list[KernelCall],
+    ) -> list[Any]:
+        """Emit one partition's bindings, or its call; its results."""
+        if position in self.lowered:
+            kernels = self.callees[position]
+            return inline(builder, self.lowered[position], arguments, kernels, position, calls)
+        calls.append(KernelCall(function.symbol, position))
+        return call_external(builder, function, arguments)
 
 
 def _run_on_host(
@@ -158,8 +187,11 @@ def _run_on_host(
 
 
 def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
-    """The CUDA architecture of a cover's instances, some of which may be on the host; empty where
-    all are. ``ToolchainError`` if it has two."""
+    """The CUDA architecture of a cover's instances; empty where all are on the host.
+
+    Raises:
+        ToolchainError: If there are two.
+    """
     found = {instance.architecture for instance in instances} - {""}
     if len(found) > 1:
         names = ", ".join(sorted(found))

@@ -17,7 +17,8 @@ from collage_engine.model.index_set import members
 from collage_engine.records.numbering import NodeSet
 
 SHARE = 1e-3
-"""Of the elements that may be more than one step apart, where roundings follow each other."""
+"""Share of the elements that may be more than one step apart, where roundings follow each other.
+Chosen."""
 
 
 def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
@@ -37,7 +38,7 @@ def most_steps(depth: int) -> int:
 
 def relative_bound(depth: int) -> float:
     """The same for numbers of which 255 steps are the range, with one to carry on."""
-    return (1 + max(depth, 1) ** 0.5) / 255
+    return float((1 + max(depth, 1) ** 0.5) / 255)
 
 
 def steps_apart(computed: np.ndarray, truth: np.ndarray, step: float, depth: int) -> str | None:

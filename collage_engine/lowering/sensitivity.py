@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 LEVEL = 2e-3
-"""max|noise| / max|value|: about what rounding to bfloat16 leaves in a product's result."""
+"""max|noise| / max|value|. Chosen: about what rounding to bfloat16 leaves in a product's result."""
 SEED = 20260101
+"""Seed of the noise, so that a run can be repeated. Chosen."""
 ALIKE = 0.3
-"""Share of the noise's variance that is the same all over a channel."""
+"""Share of the noise's variance that is the same all over a channel. Chosen."""
 FEW = 6
-"""Values by which the samples are compared."""
+"""Values by which the samples are compared, to take the one that carries errors furthest.
+Chosen."""
 
 
 def carried(
@@ -48,13 +50,28 @@ def carried(
     cancel: threading.Event | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> dict[int, float]:
-    """``max_rel_error`` of the worst output over that of the value, by node index.
+    """How much larger or smaller an error of each value has become at the model's results.
 
-    On the sample that carries them furthest, as a few values tell. Only float32 values that the
-    cleaned ONNX model has, evenly spread over the model when ``limit_s`` does not suffice for all.
-    An output's own error counts in full. Empty, after ``warn`` was told why, where nothing here
-    evaluates ONNX or what does cannot run the model: the factors are an estimate only, and what is
-    promised is measured without them.
+    The factor is measured on the sample that carries errors furthest, as a few values tell.
+
+    Args:
+        model: The imported model.
+        samples: Inputs by name, at least one sample.
+        values: Node indices. Only float32 values that the cleaned ONNX model has get a factor.
+        threads: Threads of what evaluates the model.
+        limit_s: Seconds after which the rest of the values, evenly spread over the model, is
+            left without a factor.
+        cancel: Set by whoever wants it to stop.
+        warn: Called with the reason where there are no factors at all.
+
+    Returns:
+        ``max_rel_error`` of the worst output over that of the value, by node index; at least 1
+        for an output. Empty, after ``warn``, where nothing here evaluates ONNX or what does
+        refuses the model: the factors save trials only, and what is promised is measured without
+        them. A defect in what is written for the evaluator is raised as it is.
+
+    Raises:
+        Cancelled: ``cancel`` was set.
     """
     nodes = model.graph.nodes
     names = {
@@ -64,10 +81,9 @@ def carried(
     }
     try:
         probe = _Probe(model, sorted(set(names.values())), threads)
-    except Exception as error:  # whatever the oracle raises for a model that it cannot take
-        # An estimate only: the tolerance is kept by measuring, also without it.
+    except ToolchainError as error:
         _LOG.warning("errors cannot be followed through the model", exc_info=True)
-        warn(f"how far the model carries rounding errors is not known: {short_reason(error)}")
+        warn(f"how far the model carries rounding errors is not known: {error}")
         return {}
     end = time.monotonic() + limit_s
     order = _spread(list(dict.fromkeys(names[index] for index in sorted(names))))
@@ -119,7 +135,10 @@ def _rounding_like(random: np.random.Generator, shape: tuple[int, ...]) -> np.nd
 
 
 class _Probe:
-    """A session over the model with a place for noise at every value in question."""
+    """A session over the model with a place for noise at every value in question.
+
+    ``ToolchainError`` where no toolchain here evaluates ONNX models or the one that does refuses.
+    """
 
     def __init__(self, model: ImportedModel, values: Sequence[str], threads: int) -> None:
         oracle = onnx_evaluator()
@@ -129,7 +148,11 @@ class _Probe:
         self._inputs = {value.name for value in model.onnx.graph.input}
         self._noise: dict[str, float] = {}
         noisy = self._with_noise(model, values)
-        self._session = oracle.open_onnx(noisy.SerializeToString(), threads=threads, optimise=True)
+        written = noisy.SerializeToString()
+        try:
+            self._session = oracle.open_onnx(written, threads=threads, optimise=True)
+        except Exception as error:  # a library's error classes have no common base but this
+            raise ToolchainError(short_reason(error)) from error
 
     def _with_noise(self, model: ImportedModel, values: Sequence[str]) -> ModelProto:
         from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper

@@ -42,9 +42,11 @@ def device_of(name: str) -> Any:
 
 @cache
 def load_cuda() -> None:
-    """Load TVM's library for NVIDIA devices where TVM has not: with its runtime alone it leaves it
-    out, and it passes over it in silence where the loader does not find CUDA's runtime, which a
-    wheel puts into a folder of its own."""
+    """Load TVM's library for NVIDIA devices where TVM has not.
+
+    With its runtime alone TVM leaves the library out, and it passes over it in silence where the
+    loader does not find CUDA's runtime, which a wheel puts into a folder of its own.
+    """
     import tvm_ffi
     from tvm import base
 

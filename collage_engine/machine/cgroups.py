@@ -16,19 +16,19 @@ OWN = Path("/proc/self/cgroup")
 
 
 def processor_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
-    """Processors' worth of time that is granted; None: no limit."""
+    """Return how many processors' time the control group grants; None where there is no limit."""
     quotas = (_quota_of(folder) for folder in _folders("cpu", root, own))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def memory_bytes(root: Path = ROOT, own: Path = OWN) -> int:
-    """Memory that we may ever have."""
+    """Return the bytes of memory that this process may ever have."""
     limits = [limit for limit, _ in _memory_limits(root, own)]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
-    """Memory that we may take now, without anything being swapped or killed."""
+    """Return the bytes that may be taken now without anything being swapped or killed."""
     left = [max(0, limit - used) for limit, used in _memory_limits(root, own)]
     return min([int(psutil.virtual_memory().available), *left])
 

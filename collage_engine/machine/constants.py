@@ -25,7 +25,7 @@ SHORT, LONG = 4, 24
 
 @dataclass(frozen=True)
 class ChainTimes:
-    """What has to be timed; microseconds."""
+    """The times of chains of partitions, in microseconds, from which constants are derived."""
 
     alone: dict[str, float]
     """One partition by itself, as candidates are timed."""
@@ -49,13 +49,13 @@ def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def constants_from(instances: Sequence[str], times: ChainTimes) -> dict[str, float]:
-    """``launch`` and ``pair:a:b`` in microseconds, none negative.
+    """Derive ``launch`` and ``pair:a:b``, in microseconds and never negative.
 
     Instances without times (a toolchain that could not take the chain's operator) get none.
     """
 
     def step(chain: Callable[[int], tuple[str, ...]]) -> float:
-        """What one more partition adds."""
+        """Return what one more partition adds, in microseconds."""
         return (times.chains[chain(LONG)] - times.chains[chain(SHORT)]) / (LONG - SHORT)
 
     known = [

@@ -72,7 +72,7 @@ class CudaDevice:
         return architecture_of(self.capability)
 
     def record(self) -> Device:
-        """It as the device ``cuda:N``."""
+        """This device as a record, called ``cuda:N``."""
         text = json.dumps([asdict(self) | {"number": 0}], sort_keys=True)
         return Device(
             name=f"cuda:{self.number}",
@@ -87,7 +87,7 @@ class CudaDevice:
 
 @dataclass(frozen=True)
 class CudaProbe:
-    """The devices, or why there is none."""
+    """What probing found: the CUDA devices, or the reason why there is none."""
 
     devices: tuple[CudaDevice, ...] = ()
     reason: str | None = None
@@ -184,7 +184,7 @@ def cuda_probe() -> CudaProbe:
 
 
 def read_answer(answer: dict[str, object]) -> CudaProbe:
-    """The child's JSON as records."""
+    """Turn the child's JSON into records."""
     reason = answer.get("reason")
     if reason:
         return CudaProbe(reason=str(reason))
@@ -207,7 +207,7 @@ print_devices()
 
 
 def print_devices() -> None:
-    """In the child: one line of JSON, devices or a reason."""
+    """Print, in the child process, the devices or a reason as one line of JSON."""
     print(json.dumps(_ask_driver()))
 
 

@@ -35,7 +35,7 @@ extern "C" __global__ void collage_guard(float* out, int steps) {
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """How steady is steady; times in seconds."""
+    """When the device's clock counts as steady; times are seconds."""
 
     drift: float = 0.03
     """Off the level by more, relative: the sample is taken again."""
@@ -48,7 +48,7 @@ class GuardSettings:
 
 
 class Guard:
-    """Brackets samples by readings of the guard's kernel."""
+    """Takes each sample between two readings of the speed probe's kernel."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Guard:
         settings: GuardSettings | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``read`` runs the kernel once and gives its seconds."""
+        """Take ``read``, which runs the kernel once and returns its seconds."""
         self._read = read
         self._settings = settings or GuardSettings()
         self._clock = clock
@@ -68,7 +68,7 @@ class Guard:
         """Samples kept though the clocks never stood still: the least disturbed of each."""
 
     def settle(self) -> float:
-        """Runs the kernel until its time no longer changes; the level from then on."""
+        """Run the kernel until its time no longer changes, and return that time in seconds."""
         s, began = self._settings, self._clock()
         readings: list[float] = []
         while True:
@@ -105,7 +105,7 @@ class GuardKernel:
     def __init__(
         self, cuda: CudaRuntime, cubin: bytes, multiprocessors: int, driver: Any = None
     ) -> None:
-        """``driver``: ``libcuda``, or what answers like it."""
+        """Take ``driver``: ``libcuda``, or what answers like it."""
         self._cuda = cuda
         self._driver = ctypes.CDLL("libcuda.so.1") if driver is None else driver
         self._blocks = multiprocessors
@@ -128,7 +128,7 @@ class GuardKernel:
             self._cuda.check(status, "the guard's kernel")
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Run the kernel once and return its seconds."""
         self._cuda.record(self._begin, self._stream)
         self._check(
             self._driver.cuLaunchKernel(

@@ -33,13 +33,16 @@ class DeviceFault(Exception):
 
 
 class CudaRuntime:
-    """Checked calls. ``library`` has the C functions; for tests it may be anything like it."""
+    """Calls of the CUDA runtime, each of them checked.
+
+    ``library`` has the C functions; tests give one of their own.
+    """
 
     def __init__(self, library: Any = None) -> None:
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
 
     def check(self, status: int, what: str) -> None:
-        """``MeasureError`` for an error, ``DeviceFault`` for one that spoils the context."""
+        """Raise ``MeasureError``, or ``DeviceFault`` for an error that spoils the context."""
         if status == SUCCESS:
             return
         self.library.cudaGetLastError()
@@ -56,7 +59,7 @@ class CudaRuntime:
         return f"{found.decode()} ({status})" if found else f"CUDA error {status}"
 
     def synchronize(self) -> None:
-        """Until the device is done; whatever went wrong before comes out here."""
+        """Wait until the device is done; an error of earlier work is raised here."""
         self.check(self.library.cudaDeviceSynchronize(), "the device")
 
     def _handle(self, call: Callable[..., int], what: str, *arguments: Any) -> ctypes.c_void_p:
@@ -79,7 +82,7 @@ class CudaRuntime:
         self.check(self.library.cudaEventRecord(event, stream), "recording an event")
 
     def seconds_between(self, begin: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
-        """Waits for the later event."""
+        """Wait for the later event and return the seconds since the earlier one."""
         self.check(self.library.cudaEventSynchronize(end), "waiting for the device")
         ms = ctypes.c_float()
         self.check(
@@ -88,7 +91,7 @@ class CudaRuntime:
         return ms.value / 1000
 
     def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
-        """An executable graph of what ``work`` enqueues on the stream.
+        """Capture what ``work`` enqueues on the stream as an executable graph.
 
         ``MeasureError`` when that cannot be captured: it allocates, or waits for the device.
         """

@@ -71,7 +71,7 @@ class DeviceTimer:
             self._calls[number % len(self._calls)]()
 
     def _warm(self) -> float:
-        """Seconds of one call, once the clocks have risen."""
+        """Return the seconds of one call, once the clocks have risen."""
         self._issue(len(self._calls))
         self._cuda.synchronize()
         began, done = time.perf_counter(), 0
@@ -84,7 +84,7 @@ class DeviceTimer:
                 return taken / done
 
     def __call__(self, calls: int) -> float:
-        """Total seconds of so many calls, whatever multiple of them was run for it."""
+        """Return the seconds of so many calls, whatever multiple of them was run for it."""
         if self._guard is None:
             return self._sample(calls)
         return self._guard.sample(lambda: self._sample(calls))

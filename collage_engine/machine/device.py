@@ -22,7 +22,7 @@ _CPU = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class Processor:
-    """What measured times depend on; the host's name and its load are not in it."""
+    """A processor as far as measured times depend on it: neither its host's name nor its load."""
 
     model: str
     flags: tuple[str, ...]
@@ -75,7 +75,7 @@ def parse_size(text: str) -> int:
 
 
 def cache_bytes(level: int, default: int) -> int:
-    """Data or unified cache of one core at a level; ``default`` when the system tells nothing."""
+    """Return the bytes of a core's data cache at a level; ``default`` where none is stated."""
     sizes = [b for at, kind, b in processor().caches if at == level and kind != "Instruction"]
     return max(sizes, default=default)
 
@@ -153,7 +153,7 @@ BUSY_SHARE = 0.15
 
 
 def busy(window_s: float = 0.3) -> str | None:
-    """A sentence when other programs, or other guests of the host, use our processors; else None.
+    """Return a sentence if other programs or guests use our processors, else None.
 
     Looks for ``window_s`` seconds; this process and its children do not count if they idle.
     """

@@ -39,9 +39,11 @@ CONSTANT = "peaks 2"
 the fingerprint is appended."""
 
 CLOCK_MARGIN = 1.05
-"""Above the fastest of many windows: a clock does not rise by more from one moment to the next."""
+"""Factor above the fastest of many windows; chosen: a clock does not rise by more from one moment
+to the next."""
 FAR_MARGIN = 1.5
-"""Factor above the measured bandwidth of memory, where neighbours take a share; chosen."""
+"""Factor above a measured rate that no clock and width confirms, because neighbours may have slowed
+the measurement; chosen."""
 WINDOWS = 25
 """Windows in which a rate is measured, of which the fastest counts; chosen."""
 
@@ -141,7 +143,7 @@ def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
 
 
 def measure_peaks() -> Peaks:
-    """Measure now, for about half a second on one core. ``MeasureError`` without a compiler."""
+    """Measure one core for about half a second; ``MeasureError`` without a compiler."""
     library = ctypes.CDLL(str(_build()))
     for name in ("collage_fma_f32", "collage_fma_f64", "collage_cycles"):
         getattr(library, name).restype = ctypes.c_double
@@ -165,7 +167,7 @@ def combine(
     flags: frozenset[str],
     halves: bool = False,
 ) -> Peaks:
-    """Bounds from a clock, measured FLOP/s, and (bytes held nearer, measured bytes/s) by level.
+    """Derive bounds from a clock, measured FLOP/s, and (bytes held nearer, bytes/s) by level.
 
     ``halves``: see :func:`per_cycle`.
     """

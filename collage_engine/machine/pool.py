@@ -22,7 +22,7 @@ def call_in_child(
     env: Mapping[str, str] | None = None,
     memory_limit_bytes: int | None = None,
 ) -> Any:
-    """One request in a child of its own; raises as ``Worker.call``."""
+    """Run one request in a child of its own; errors are those of ``Worker.call``."""
     with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
         return worker.call(payload, timeout_s, cancel, on_message)
 
@@ -37,7 +37,7 @@ def map_in_children(
     env: Mapping[str, str] | None = None,
     memory_limit_bytes: int | None = None,
 ) -> list[Any]:
-    """Requests over a few children; each outcome is a result, or the ``CollageError`` it met.
+    """Run requests in a few children and return, for each, its result or its ``CollageError``.
 
     A request that crashes or hangs spoils no other; ``Cancelled`` is raised.
     """

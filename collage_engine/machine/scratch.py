@@ -34,7 +34,7 @@ class Scratch:
         self._changing = threading.Lock()
 
     def empty(self) -> None:
-        """Remove what is in it: the processes that used it have ended."""
+        """Remove the content, once the processes that used it have ended."""
         with self._changing:
             if not self._lock.held:
                 return

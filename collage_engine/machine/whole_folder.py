@@ -45,7 +45,7 @@ def write_whole(place: Path, fill: Callable[[Path], None], last: str) -> None:
 
 
 def real(place: Path) -> Path:
-    """The folder itself where ``place`` is a link to it: the link stays."""
+    """Return the folder itself where ``place`` is a link to it, because the link stays."""
     return place.resolve() if place.exists() else place.absolute()
 
 
@@ -55,7 +55,7 @@ def only_inside(place: Path) -> bool:
 
 
 def leftovers(place: Path) -> list[Path]:
-    """What writers that were killed left beside ``place`` and inside it."""
+    """List what writers that were killed left beside ``place`` and inside it."""
     place = real(place)
     found: list[Path] = []
     for folder in (place.parent, place):

@@ -39,7 +39,7 @@ HEADER = struct.Struct("<Q")
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Linux's prctl; elsewhere nothing (the warden alone then sees to a dead parent)."""
+    """Call Linux's prctl; elsewhere the warden alone watches for the parent's death."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -118,7 +118,7 @@ def _warden(server: int, life: int, parent: int) -> None:  # pragma: no cover - 
 
 
 def read_message(stream: BinaryIO) -> Any:
-    """One pickled message; EOFError when the other side is gone."""
+    """Read one pickled message; EOFError when the other side is gone."""
     head = stream.read(HEADER.size)
     if len(head) < HEADER.size:
         raise EOFError
@@ -127,27 +127,27 @@ def read_message(stream: BinaryIO) -> Any:
 
 
 def pack_message(message: Any) -> bytes:
-    """A message as bytes, its size before it."""
+    """Return a message as bytes, its size before it."""
     body = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(body)) + body
 
 
 def load_target(target: str) -> Callable[..., Any]:
-    """``package.module:function``; a class is instantiated once, its instance is called."""
+    """Import ``package.module:function``; a class is instantiated, and its instance called."""
     module, _, name = target.partition(":")
     found = getattr(importlib.import_module(module), name)
     return cast(Callable[..., Any], found() if inspect.isclass(found) else found)
 
 
 def takes_messages(function: Callable[..., Any]) -> bool:
-    """Whether it has a second positional parameter, for sending messages on the way."""
+    """Return whether a function has a second positional parameter, for sending messages."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.kind in kinds for p in parameters) >= 2
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data, so that it survives classes the parent cannot import."""
+    """Describe an exception as plain data, because the parent may lack its class."""
     return {
         "type": type(error).__name__,
         "module": type(error).__module__,

@@ -26,6 +26,7 @@ class NotStatic(Exception):
 
 
 def is_tensor(value: Any) -> bool:
+    """Whether a Relax expression is a tensor."""
     return isinstance(value, (relax.Var, GenericConst))
 
 

@@ -34,7 +34,7 @@ def _reshape(op: Op, values: Values) -> np.ndarray:
     wanted = [int(d) for d in (values[1] if len(values) > 1 else op.attribute("shape"))]
     if not op.attribute("allowzero", 0):
         wanted = [data.shape[i] if d == 0 else d for i, d in enumerate(wanted)]
-    return data.reshape(wanted)
+    return np.asarray(data.reshape(wanted))
 
 
 def _unsqueeze(op: Op, values: Values) -> np.ndarray:
@@ -43,7 +43,7 @@ def _unsqueeze(op: Op, values: Values) -> np.ndarray:
 
 def _squeeze(op: Op, values: Values) -> np.ndarray:
     axes = _axes(op, values)
-    return np.squeeze(values[0], None if axes is None else tuple(axes))
+    return np.asarray(np.squeeze(values[0], None if axes is None else tuple(axes)))
 
 
 def _slice(op: Op, values: Values) -> np.ndarray:
@@ -62,7 +62,7 @@ def _slice(op: Op, values: Values) -> np.ndarray:
         # A negative step that runs over the beginning means "up to and including element 0".
         stop = None if step < 0 and end < -data.shape[axis] else end
         cut[axis] = slice(start, stop, step)
-    return data[tuple(cut)]
+    return np.asarray(data[tuple(cut)])
 
 
 def _constant_of_shape(op: Op, values: Values) -> np.ndarray:
@@ -72,11 +72,11 @@ def _constant_of_shape(op: Op, values: Values) -> np.ndarray:
 
 
 def _cast(op: Op, values: Values) -> np.ndarray:
-    return values[0].astype(helper.tensor_dtype_to_np_dtype(op.attribute("to")))
+    return np.asarray(values[0].astype(helper.tensor_dtype_to_np_dtype(op.attribute("to"))))
 
 
 def _gather(op: Op, values: Values) -> np.ndarray:
-    return np.take(values[0], values[1], axis=op.attribute("axis", 0))
+    return np.asarray(np.take(values[0], values[1], axis=op.attribute("axis", 0)))
 
 
 def _divide(op: Op, values: Values) -> np.ndarray:
@@ -85,8 +85,8 @@ def _divide(op: Op, values: Values) -> np.ndarray:
         if not np.all(b):
             raise NotFoldable
         quotient = np.abs(a) // np.abs(b)  # ONNX truncates towards zero.
-        return (np.sign(a) * np.sign(b) * quotient).astype(a.dtype)
-    return a / b
+        return np.asarray((np.sign(a) * np.sign(b) * quotient).astype(a.dtype))
+    return np.asarray(a / b)
 
 
 def _expand(op: Op, values: Values) -> np.ndarray:
@@ -97,7 +97,7 @@ def _expand(op: Op, values: Values) -> np.ndarray:
 def _range(op: Op, values: Values) -> np.ndarray:
     start, limit, delta = (v.reshape(()) for v in values)
     count = max(int(np.ceil((np.float64(limit) - np.float64(start)) / np.float64(delta))), 0)
-    return (np.arange(count) * delta + start).astype(start.dtype)
+    return np.asarray((np.arange(count) * delta + start).astype(start.dtype))
 
 
 def _transpose(op: Op, values: Values) -> np.ndarray:

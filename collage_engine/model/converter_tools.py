@@ -13,10 +13,12 @@ Converter = Callable[[Any, Any, dict[str, Any], int], Any]
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of a Relax value, all of whose sizes are known."""
     return tuple(int(d) for d in value.ty.shape.values)
 
 
 def dtype_of(value: Any) -> str:
+    """The element type of a Relax value."""
     return str(value.ty.dtype.dtype)
 
 
@@ -26,5 +28,6 @@ def values_of(value: Any) -> np.ndarray | None:
 
 
 def text_of(attributes: dict[str, Any], name: str, default: str) -> str:
+    """A text attribute of an ONNX node, or the default when it is absent."""
     value = attributes.get(name, default)
     return value.decode() if isinstance(value, bytes) else value

@@ -26,7 +26,7 @@ from collage_engine.model.einsum import matmul_plan
 
 
 def _clip(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
-    """clip for two known bounds, maximum or minimum for one or for bounds that are computed."""
+    """Clip for two known bounds, maximum or minimum for one or for bounds that are computed."""
     x = inputs[0]
     kind = dtype_of(x)
     if opset < 11:

@@ -74,8 +74,10 @@ def _scatter_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: i
     indices = bb.normalize(_positive(inputs[1], np.array(shape[axis])))
 
     def scatter(data: Any, rest: list[int]) -> Any:
-        """Only what the indices reach is scattered into: TVM's kernel takes data and indices for
-        equally long but along the axis."""
+        """Scatter into the part of the data that the indices reach.
+
+        TVM's kernel takes data and indices for equally long but along the axis.
+        """
         if not rest:
             return relax.op.scatter_elements(
                 data, indices, inputs[2], axis=axis, reduction=_reduction(attributes)

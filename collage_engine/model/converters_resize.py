@@ -31,7 +31,7 @@ _COORDINATES = (
     "tf_crop_and_resize",
 )
 MOST_TAPS = 4
-"""From here on an axis is a product with a matrix: fewer passes over the values."""
+"""Taps from which an axis is resampled by a matrix product, in fewer passes. Chosen."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _all_axes(values: np.ndarray, attributes: dict[str, Any], rest: list[Any]) -
     """Scales or sizes for every dimension (since opset 18 they may be for some ``axes``)."""
     axes = attributes.get("axes")
     if axes is None:
-        return values.tolist()
+        return list(values.tolist())
     full = list(rest)
     for axis, value in zip(axes, values.tolist(), strict=True):
         full[axis % len(full)] = value

@@ -42,6 +42,7 @@ class Op:
 
     @property
     def name(self) -> str:
+        """The user's name for it, or its first output's where it stands for no node of theirs."""
         return self.names[0] if self.names else self.outputs[0]
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -53,6 +54,7 @@ class Op:
         return value.decode() if isinstance(value, bytes) else value
 
     def set(self, **values: Any) -> None:
+        """Set attributes; Python values become ONNX ones."""
         for name, value in values.items():
             self.attributes[name] = helper.make_attribute(name, value)
 
@@ -61,6 +63,7 @@ class Op:
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def to_proto(self) -> NodeProto:
+        """The node as ONNX; values that its branches read go by the names they have now."""
         node = NodeProto()
         node.op_type = self.type
         node.domain = self.domain
@@ -79,6 +82,7 @@ def node_name(node: NodeProto) -> str:
 
 
 def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
+    """An ONNX node as an ``Op`` that stands for ``names``, or for itself."""
     outer = outer_values(node)
     return Op(
         node.op_type,
@@ -119,23 +123,28 @@ class Constants:
         self._tensors[name] = copy
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a constant; its values are not read."""
         tensor = self._tensors.get(name)
         return tuple(tensor.dims) if tensor is not None else self._arrays[name].shape
 
     def names(self) -> list[str]:
+        """The names of all constants, those of the file first."""
         return list(dict.fromkeys([*self._tensors, *self._arrays]))
 
     def keep_only(self, names: set[str]) -> None:
+        """Drop every constant whose name is not among these."""
         self._tensors = {k: v for k, v in self._tensors.items() if k in names}
         self._arrays = {k: v for k, v in self._arrays.items() if k in names}
 
     def element_type(self, name: str) -> int:
+        """The ONNX element type of a constant; its values are not read."""
         tensor = self._tensors.get(name)
         if tensor is not None:
             return tensor.data_type
         return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
 
     def to_proto(self, name: str) -> TensorProto:
+        """A constant as an ONNX tensor; one of the file is not copied."""
         tensor = self._tensors.get(name)
         if tensor is not None:
             return tensor
@@ -162,6 +171,7 @@ class Draft:
 
     @property
     def output_names(self) -> set[str]:
+        """Names of the values that leave the graph."""
         return {o.name for o in self.outputs}
 
     def uses(self) -> Counter[str]:

@@ -34,7 +34,7 @@ class RelaxImport:
     """Every ONNX node, in order, with the variables of its results."""
 
 
-class Frontend(onnx_frontend.ONNXGraphImporter):
+class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
     """Imports one cleaned model; messages name the node that fails."""
 
     def __init__(self, model: onnx.ModelProto, path: str) -> None:
@@ -47,6 +47,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):
         self._read |= {o.name for o in model.graph.output}
 
     def run(self) -> RelaxImport:
+        """Import the model; raises ``ModelError`` that names what TVM cannot take."""
         opset = next(
             (o.version for o in self._model.opset_import if o.domain in ("", "ai.onnx")), 1
         )

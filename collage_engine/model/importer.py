@@ -89,10 +89,17 @@ class ImportedModel:
 def import_model(
     path: str | Path, shapes: dict[str, tuple[int, ...]] | None = None, sha256: str | None = None
 ) -> ImportedModel:
-    """Open an ONNX file. ``shapes``: sizes of inputs (``--shape NAME=1,3,224,224``); ``sha256``: of
-    the file as it must still be.
+    """Open an ONNX file.
 
-    Raises ``UsageError`` or ``ModelError`` with one clear sentence.
+    Args:
+        path: The file; weights may lie beside it.
+        shapes: Sizes of inputs by name, for those that the file leaves open
+            (``--shape NAME=1,3,224,224``).
+        sha256: Of the file as it must still be, in hexadecimal; None: as it is.
+
+    Raises:
+        UsageError: There is no such file, or a shape is for no input.
+        ModelError: The file is no model, was changed, or holds what cannot be imported.
     """
     model, digest = read_model(path)
     if sha256 is not None and digest != sha256:
@@ -103,7 +110,7 @@ def import_model(
 def import_onnx(
     model: onnx.ModelProto, path: str = "", shapes: dict[str, tuple[int, ...]] | None = None
 ) -> ImportedModel:
-    """The same for a model in memory, which is not changed."""
+    """Import a model in memory, which is not changed; see ``import_model``."""
     data = model.SerializeToString(deterministic=True)
     copy = onnx.load_model_from_string(data)
     digest = hashlib.sha256(data).hexdigest()

@@ -1,5 +1,4 @@
-"""Collecting the ONNX nodes, constants and opset of a sub-graph while it is written operator by
-operator."""
+"""The ONNX nodes, constants and opset of a sub-graph that is written operator by operator."""
 
 from __future__ import annotations
 
@@ -20,6 +19,7 @@ Form = Callable[["Writer", Node, list[Any], list[str]], None]
 input is a list of names."""
 
 _OLDEST_OPSET = 18
+"""Opset that a written sub-graph has at least: every form is written for it. Chosen."""
 
 
 class Writer:
@@ -34,6 +34,7 @@ class Writer:
         self._constants: dict[tuple[Any, ...], str] = {}
 
     def fresh(self) -> str:
+        """A value name that no other value of the sub-graph has."""
         self._count += 1
         return f"t{self._count}"
 
@@ -62,9 +63,11 @@ class Writer:
         return self._constants[key]
 
     def ints(self, values: Iterable[int]) -> str:
+        """A one-dimensional int64 constant; returns its name."""
         return self.const([int(v) for v in values], np.int64)
 
     def need(self, opset: int) -> None:
+        """Raise the opset of the sub-graph to at least this one."""
         self.opset = max(self.opset, opset)
 
     def types(self, node: Node) -> list[TensorType]:
@@ -76,12 +79,13 @@ class Writer:
 
 
 def numpy_type(dtype: str) -> np.dtype:
-    """numpy's type for a record's; ``UnsupportedError`` when it has none."""
+    """Numpy's type for a record's; ``UnsupportedError`` when it has none."""
     try:
         return np.dtype(dtype)
     except TypeError:
         import ml_dtypes
 
         if hasattr(ml_dtypes, dtype):
-            return np.dtype(getattr(ml_dtypes, dtype))
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
+            return found
         raise UnsupportedError(f"element type {dtype} has no ONNX form") from None

@@ -197,7 +197,7 @@ def set_shapes(
 
 def _known(dim: object) -> bool:
     # Exporters write 0 (or less) for "unknown" as often as they leave the size out.
-    return dim.HasField("dim_value") and dim.dim_value > 0  # type: ignore[attr-defined]
+    return bool(dim.HasField("dim_value") and dim.dim_value > 0)  # type: ignore[attr-defined]
 
 
 def _match(

@@ -21,8 +21,6 @@ from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
 from collage_engine.records.errors import ModelError
 
-# Results that differ from call to call; int8 weights, which toolchains would lose; branches, which
-# are taken instead (``onnx_branches``).
 _NEVER_FOLDED = {
     "DequantizeLinear",
     "If",
@@ -33,7 +31,11 @@ _NEVER_FOLDED = {
     "RandomUniform",
     "RandomUniformLike",
 }
+"""Operators that stay although their inputs are constants: results that differ from call to call;
+int8 weights, which toolchains would lose; branches, which are taken instead (``onnx_branches``)."""
 _LARGEST_GROWTH = 64 << 20
+"""Bytes by which a folded result may exceed what it is computed from. Chosen: an exported model
+should not grow by its ``Expand`` nodes."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def _refuse_training(draft: Draft, op: Op, path: str) -> None:
 
 
 def _chain(draft: Draft, op: Op) -> list[Op]:
-    """a + b + c as binary operators, left to right."""
+    """A + b + c as binary operators, left to right."""
     made = []
     left = op.inputs[0]
     for place, right in enumerate(op.inputs[1:], 2):

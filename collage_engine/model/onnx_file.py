@@ -13,15 +13,20 @@ from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
 from collage_engine.records.errors import ModelError, UsageError
 
 _LENGTH_DELIMITED = 2
+"""Protobuf's wire type of strings and messages."""
 _GRAPH_FIELD = 7
+"""Number of ``ModelProto.graph`` in onnx.proto."""
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, str]:
-    """The model of a file, weights loaded from beside it where they are external, and the
-    SHA-256 of the file itself.
+    """Read an ONNX file and the weights that lie beside it.
 
-    Raises ``UsageError`` when there is no such file and ``ModelError`` when it is no ONNX
-    model, is truncated, or names weights that are missing.
+    Returns:
+        The model with all its weights, and the SHA-256 of the file itself in hexadecimal.
+
+    Raises:
+        UsageError: There is no such file.
+        ModelError: It is no ONNX model, is truncated, or names weights that are missing.
     """
     path = Path(path)
     try:

@@ -15,8 +15,10 @@ from collage_engine.model.draft import Draft, Op
 from collage_engine.records.errors import ModelError
 
 MOST_STEPS = 32
-"""Of both directions: a step becomes up to 16 operators, and candidates are sought among all."""
+"""Steps of both directions together, above which a recurrent node is refused. Chosen: a step
+becomes up to 16 operators, and candidates are sought among all of them."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""Matrices that are stacked in each weight, by operator (ONNX's definition)."""
 _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _WRITTEN = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}

@@ -21,4 +21,5 @@ def element_type(dtype: str) -> int:
 
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:
+    """The ONNX description of a value with this name and type."""
     return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)

@@ -227,7 +227,7 @@ def constant_array(expr: Any) -> np.ndarray:
     try:
         return np.from_dlpack(expr.value)
     except (BufferError, RuntimeError, TypeError, ValueError):
-        return expr.value.numpy()  # numpy knows bfloat16 only through ml_dtypes
+        return np.asarray(expr.value.numpy())  # numpy knows bfloat16 only through ml_dtypes
 
 
 def post_dfs(parameters: list[Value], outputs: list[Value]) -> Iterator[Value]:

@@ -101,17 +101,17 @@ def _nearest(x: np.ndarray, how: str, scale: float) -> np.ndarray:
     if how == "simple":
         how = "ceil" if scale < 1 else "floor"
     if how == "floor":
-        return np.floor(x)
+        return np.asarray(np.floor(x))
     if how == "ceil":
-        return np.ceil(x)
+        return np.asarray(np.ceil(x))
     away = np.trunc(x + np.copysign(F(0.5), x))  # halves away from zero
     if how == "round_prefer_ceil":
-        return away
-    return np.where(x == np.trunc(x) + F(0.5), np.floor(x), away)
+        return np.asarray(away)
+    return np.asarray(np.where(x == np.trunc(x) + F(0.5), np.floor(x), away))
 
 
 def _linear(at: np.ndarray) -> np.ndarray:
-    return np.maximum(0.0, 1.0 - np.abs(at))
+    return np.asarray(np.maximum(0.0, 1.0 - np.abs(at)))
 
 
 def _cubic(at: np.ndarray, a: float) -> np.ndarray:

@@ -15,7 +15,7 @@ from itertools import combinations
 from collage_engine.model.index_set import NO_OPERATORS, one_operator
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import CandidatePartition
-from collage_engine.partition.patterns import describe
+from collage_engine.partition.matching import describe
 from collage_engine.partition.rules import Explanation, PartitionRule, Scope
 from collage_engine.records.graph import KIND_ORDER, Node, OpKind
 from collage_engine.records.numbering import NodeIndex, OperatorNumber, OperatorSet
@@ -62,6 +62,7 @@ class VerticalRule(PartitionRule):
     max_operators: int = 32
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """Each anchor alone and with ever longer parts of its epilogue."""
         calls = call_graph(scope.graph)
         return [
             scope.candidate(calls.to_nodes(part), self.name)
@@ -70,6 +71,7 @@ class VerticalRule(PartitionRule):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Say that a node is in no anchor's epilogue, unless it is."""
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
         return 1, f"{self.name}: {describe(scope.graph, index)} is in no anchor's epilogue"
@@ -88,6 +90,7 @@ class HorizontalRule(PartitionRule):
     max_siblings: int = 8
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """All siblings of a group, and every two, with epilogues of equal length."""
         calls = call_graph(scope.graph)
         found: dict[OperatorSet, None] = {}
         for siblings in self._groups(calls):
@@ -124,6 +127,7 @@ class HorizontalRule(PartitionRule):
                 yield union
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Say that a node has no sibling anchor, unless it has."""
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
         reason = f"{describe(scope.graph, index)} has no sibling anchor on one input"

@@ -28,6 +28,7 @@ class BlockLimits:
     doublings: int = 4
     """Further sizes, each twice the one before, from every second, fourth… cut only."""
     max_operators: int = 256
+    """Operators of a block, at most; the size at which upstream's FuseOps ends a group."""
     max_branch: int = 64
     """Operators between a value and the meeting of its branches, above which none is offered."""
 

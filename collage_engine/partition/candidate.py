@@ -14,6 +14,7 @@ from collage_engine.records.numbering import NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 LABEL_LIMIT = 80
+"""Characters of a candidate's label, at most. Chosen: it fits a column of a table."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class CandidatePartition:
 
 
 def union_labels(left: str, right: str) -> str:
+    """The label of a union: both labels joined by ``+``."""
     return f"{left}+{right}" if left and right else left or right
 
 
@@ -95,8 +97,19 @@ def make_record(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> CandidateRecord:
-    """The record of a candidate over ascending operator numbers; on its instance's device unless
-    another is said."""
+    """The record of a candidate, unmeasured and without a key.
+
+    Args:
+        graph: The dataflow graph.
+        instance: The toolchain instance that would run it.
+        operators: Its operators, ascending.
+        rule: Names of the rules that found it.
+        composites: Name and operators of every library call inside.
+        protected: Whether it is never pruned.
+        device: Where it runs; empty: on its instance's device.
+        takes: Formats of its inputs by operator number of their producers; absent: plain.
+        gives: Formats of its outputs in the same way.
+    """
     ops = [graph.nodes[graph.operators[o]].op for o in operators]
     return CandidateRecord(
         id=candidate_id(instance, operators, takes, gives),

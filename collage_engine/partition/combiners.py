@@ -1,10 +1,10 @@
 """Combiner rules and the fix-point that applies them (RFC 0062, "CombinePartitionRule").
 
-Upstream pairs all candidates in rounds and skips pairs it believes to have tried (its defect
-D1 skips too many). Here each new candidate meets, once, exactly the ones at its border: they
-are indexed by the nodes they enter at, leave from and read, so a chain costs linear time. The
-set that results does not depend on the order, because combining only ever adds; the smallest
-come first, so that limits take the largest away.
+Upstream pairs all candidates in rounds and skips pairs it believes to have tried, too many of
+them. Here each new candidate meets, once, exactly the ones at its border: they are indexed by the
+nodes they enter at, leave from and read, so a chain costs linear time. The set that results does
+not depend on the order, because combining only ever adds; the smallest come first, so that limits
+take the largest away.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ class SimpleCombiner:
 
     @property
     def name(self) -> str:
+        """``A->B``: the letters of both kinds."""
         return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
 
     def fires(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        """Whether both sub-graphs are of at most the kinds that are joined."""
         return (
             KIND_ORDER[upstream.kind] <= KIND_ORDER[self.upstream]
             and KIND_ORDER[downstream.kind] <= KIND_ORDER[self.downstream]
@@ -101,6 +103,7 @@ class Pool:
         self.pairs_left = 0
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
+        """Take a candidate unless it is known or a limit is reached; ``seed`` is taken always."""
         sub_graph = candidate.sub_graph
         inside = sub_graph.inside
         place = self.place.get(inside)
@@ -184,6 +187,7 @@ class AllSimple(CombinerRule):
     name: str = "all_simple"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        """Unions with the candidates that read it, then with those that it reads."""
         sub_graph = pool.found[new].sub_graph
         below: dict[int, None] = {}
         for output in sub_graph.output:
@@ -259,14 +263,15 @@ def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: 
 class TupleArgument(CombinerRule):
     """Joins a consumer of a tuple with producers of *all* its fields, everything injective.
 
-    Upstream's two-step I → tuple → I rule. A field's producers must not overlap the others' (its
-    defect D2 aborted there); a producer of several fields serves them all, and a constant field
-    or one that the consumer itself makes needs none.
+    Upstream's two-step I → tuple → I rule. A field's producers must not overlap the others'
+    (upstream aborts there); a producer of several fields serves them all, and a constant field or
+    one that the consumer itself makes needs none.
     """
 
     name: str = "tuple_arg"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        """Unions with it as the consumer of a tuple, then as a producer of one of its fields."""
         nodes = pool.graph.nodes
         candidate = pool.found[new]
         if not _injective(candidate):
@@ -329,6 +334,7 @@ class TupleProjection(CombinerRule):
     name: str = "tuple_proj"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+        """One union for each projection that reads it."""
         candidate = pool.found[new]
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":

@@ -22,8 +22,8 @@ from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_record
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
+from collage_engine.partition.matching import describe
 from collage_engine.partition.offer import Composites, Offer
-from collage_engine.partition.patterns import describe
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
@@ -77,6 +77,7 @@ class Enumeration:
     """Limits that were hit and candidates that were refused, for the log."""
 
     def of(self, instance_id: str) -> list[CandidateRecord]:
+        """The candidates of one toolchain instance."""
         return [c for c in self.candidates if c.instance.id == instance_id]
 
     def why_not(self, instance_id: str, operator: OperatorNumber) -> str | None:

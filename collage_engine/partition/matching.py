@@ -44,6 +44,7 @@ class Trace:
         self.best: Failure | None = None
 
     def fail(self, pattern: object, index: NodeIndex, found: str | None, progress: int) -> None:
+        """Note that a pattern failed at a node, and keep it if none got further."""
         if self.wanted and (self.best is None or progress > self.best.progress):
             what = found or describe(self.graph, index)
             self.best = Failure(index, str(pattern), what, progress)

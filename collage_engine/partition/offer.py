@@ -43,8 +43,10 @@ class Offer:
     def borders(
         self, graph: DataflowGraph, operators: tuple[OperatorNumber, ...]
     ) -> tuple[tuple[Formats, Formats], ...]:
-        """What a set of operators is offered to take and give: plain, and all NHWC where that is
-        something else. On the host, everything is there."""
+        """The formats in which a set of operators may take and give its border's values.
+
+        Plain, and all NHWC where that is something else; on the host of a device, the host's only.
+        """
         if self.host:
             return (host_border(graph, graph.to_indices(operators)),)
         if NHWC in self.formats:

@@ -70,6 +70,7 @@ class Pattern:
         return False
 
     def satisfied(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
+        """Whether the node passes this part's own condition; a failure is noted."""
         if self.where is None:
             return True
         reason = self.where(trace.graph, trace.graph.nodes[index])
@@ -80,6 +81,7 @@ class Pattern:
         return False
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """Every way in which this part matches at a node; subclasses define it."""
         raise NotImplementedError(type(self).__name__)
 
     @cached_property
@@ -98,11 +100,13 @@ class Anything(Pattern):
     """Any node; it stays outside unless another part matches it too."""
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """One match where the condition holds."""
         if self.satisfied(index, bound, trace):
             yield bound
 
     @property
     def inside(self) -> bool:
+        """False: what a wildcard matches stays outside."""
         return False
 
     def __str__(self) -> str:
@@ -116,6 +120,7 @@ class Constant(Pattern):
     scalar: bool | None = None
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """One match where the node is a constant of the wanted size."""
         node = trace.graph.nodes[index]
         wanted = node.form == "constant" and (
             self.scalar is None or self.scalar == (node.type.elements == 1)
@@ -146,6 +151,7 @@ class Op(Pattern):
     commutative: bool = False
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """Every way in which the call's arguments match, in either order if commutative."""
         node = trace.graph.nodes[index]
         if node.form != "call" or node.op not in self.ops:
             trace.fail(self, index, None, len(bound))
@@ -186,6 +192,7 @@ class Op(Pattern):
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
+        """The operators it may be a call of."""
         return frozenset(self.ops)
 
     def __str__(self) -> str:
@@ -203,6 +210,7 @@ class TupleOf(Pattern):
     fields: tuple[Pattern, ...] | None = None
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """Every way in which the fields of the tuple match."""
         node = trace.graph.nodes[index]
         if node.form != "tuple":
             trace.fail(self, index, None, len(bound))
@@ -226,12 +234,14 @@ class Either(Pattern):
     choices: tuple[Pattern, ...] = ()
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+        """Every way in which one of the choices matches, in their order."""
         for choice in self.choices:
             if choice.possible(index, bound, trace):
                 yield from choice.attempt(index, bound, trace)
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
+        """The operators of all choices; None if one of them needs no operator."""
         ops: frozenset[str] = frozenset()
         for choice in self.choices:
             if choice.root_ops is None:
@@ -241,6 +251,7 @@ class Either(Pattern):
 
     @property
     def inside(self) -> bool:
+        """False: what is matched counts by the choice that matched it."""
         return False  # What a choice matches counts by the choice.
 
     def __str__(self) -> str:
@@ -265,10 +276,12 @@ def _plain(value: Any) -> Any:
 
 
 def anything(name: str = "", where: Where | None = None) -> Pattern:
+    """A pattern that any node matches."""
     return Anything(name=name, where=where)
 
 
 def constant(name: str = "", scalar: bool | None = None, where: Where | None = None) -> Pattern:
+    """A pattern that constants match: any, scalars only, or tensors only."""
     return Constant(scalar, name=name, where=where)
 
 

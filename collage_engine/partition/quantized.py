@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set, one_node, one_operator
 from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import (
-    Match,
     Pattern,
     TupleOf,
     Where,
@@ -73,16 +73,18 @@ ACTIVATIONS = (
     "nn.gelu_tanh",
 )
 MOST_CONCATENATED = 8
+"""Operands of a concatenation that is matched, at most: each number is a pattern. Chosen."""
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A composite at a place. ``match.bindings`` names its parts:
+    """A composite of 8-bit arithmetic at a place in a graph.
 
-    ``anchor``: the operator; ``data``, ``weights``, ``residual``, ``left``, ``right``,
-    ``part<i>``: 8-bit operands, each with ``<name>_float`` (its dequantize), ``<name>_scale`` and
-    ``<name>_zero``; ``bias`` (with ``bias_scale`` and ``bias_zero`` when it is int32);
-    ``activation``; ``quantize`` with ``scale`` and ``zero``, absent when the result stays float.
+    ``match.bindings`` names its parts: ``anchor``: the operator; ``data``, ``weights``,
+    ``residual``, ``left``, ``right``, ``part<i>``: 8-bit operands, each with ``<name>_float``
+    (its dequantize), ``<name>_scale`` and ``<name>_zero``; ``bias`` (with ``bias_scale`` and
+    ``bias_zero`` when it is int32); ``activation``; ``quantize`` with ``scale`` and ``zero``,
+    absent when the result stays float.
     """
 
     kind: Kind
@@ -91,6 +93,7 @@ class Quantized:
     """Its calls."""
 
     def get(self, name: str) -> NodeIndex | None:
+        """The node of a named part; None where the composite has none."""
         return self.match.bindings.get(name)
 
     def __getitem__(self, name: str) -> NodeIndex:
@@ -101,6 +104,7 @@ class Quantized:
 
     @property
     def root(self) -> NodeIndex:
+        """The node whose value the composite gives."""
         return self.match.root
 
 
@@ -254,8 +258,11 @@ def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[st
 
 
 def whole(graph: DataflowGraph, match: Match) -> str | None:
-    """None for a composite that is no part of a larger one, which would be computed in integers
-    as well, and rounded: to hand its float result on is a candidate that no cover needs."""
+    """The reason against a composite that is part of a larger one; None when it is not.
+
+    The larger one would be computed in integers as well, and rounded: to hand the float result of
+    its part on is a candidate that no cover needs.
+    """
     for found in find(graph):
         if found.nodes >> match.root & 1 and found.root != match.root:
             name = graph.nodes[found.root].name or graph.nodes[found.root].op

@@ -30,14 +30,17 @@ class Scaling:
 
     @property
     def per_tensor(self) -> bool:
+        """Whether one scale and zero point hold for the whole tensor."""
         return self.axis is None
 
     @property
     def lowest(self) -> int:
+        """The smallest value of the 8-bit type."""
         return -128 if self.dtype == "int8" else 0
 
     @property
     def highest(self) -> int:
+        """The largest value of the 8-bit type."""
         return 127 if self.dtype == "int8" else 255
 
     def single(self, what: str) -> tuple[float, int]:

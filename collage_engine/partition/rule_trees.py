@@ -41,8 +41,12 @@ PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
 """(composite name, pattern, further check of a match)."""
 
 DEFAULT_LIMITS = CombineLimits(max_exits=3, per_node=48, pairs=1000)
+"""Limits of the unions that a tree proposes: exits, unions that begin at one node, and pairs tried
+for each single operator. Chosen: they bound wide graphs (``test_partition_combine`` has a star of
+readers); a BERT, a ShuffleNet and a MobileNet have as many candidates (313, 500, 298) without."""
 
 _SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
+"""The pairs of kinds that TVM's FuseOps fuses (RFC 0062)."""
 
 
 def fusion_rules(

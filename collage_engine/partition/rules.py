@@ -14,14 +14,8 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import one_node
 from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
-from collage_engine.partition.patterns import (
-    Failure,
-    Match,
-    Pattern,
-    all_matches,
-    describe,
-    match,
-)
+from collage_engine.partition.matching import Failure, Match, describe
+from collage_engine.partition.patterns import Pattern, all_matches, match
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.graph import KIND_ORDER, OpKind
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -58,6 +52,7 @@ class Scope:
     def candidate(
         self, inside: NodeSet, rule: str, kind: OpKind | None = None
     ) -> CandidatePartition:
+        """A candidate over this set of nodes; ``kind`` is given where it is known."""
         return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
@@ -124,6 +119,7 @@ class PatternRule(PartitionRule):
         ]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """One candidate for each match, in the order of their roots."""
         return [
             CandidatePartition(SubGraph(scope.graph, each.nodes), self.name)
             for at_root in self.matches(scope.graph)
@@ -131,6 +127,7 @@ class PatternRule(PartitionRule):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """How far the pattern got at the node as its root, and what failed."""
         result = match(scope.graph, self.pattern, index)
         name = self.name or "pattern"
         if isinstance(result, Failure):
@@ -142,6 +139,7 @@ class PatternRule(PartitionRule):
         return None
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
+        """This pattern alone."""
         yield self.name, self
 
 
@@ -153,6 +151,7 @@ class OpCallByKindRule(PartitionRule):
     most: OpKind = "anchor"
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """One candidate for each call whose kind allows it."""
         return [
             scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
@@ -160,6 +159,7 @@ class OpCallByKindRule(PartitionRule):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Say that the node is no call, or of too great a kind."""
         node = scope.graph.nodes[index]
         if node.form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
@@ -176,6 +176,7 @@ class OpPredicateRule(PartitionRule):
     predicate: Callable[[DataflowGraph, NodeIndex], str | None]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """One candidate for each call that the predicate accepts."""
         return [
             scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
@@ -183,6 +184,7 @@ class OpPredicateRule(PartitionRule):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Say that the node is no call, or what the predicate has against it."""
         if scope.graph.nodes[index].form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
         reason = self.predicate(scope.graph, index)
@@ -211,6 +213,7 @@ class CompositeRule(_Wrapping):
     """Marks what the sub-rule finds as one library call of this name."""
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """The sub-rule's candidates, each marked as one composite."""
         attributes = {"Composite": self.name}
         return [
             CandidatePartition(
@@ -220,6 +223,7 @@ class CompositeRule(_Wrapping):
         ]
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
+        """The sub-rule's patterns under the composite's name."""
         for _, rule in self.sub_rule.patterns():
             yield self.name, rule
 
@@ -229,6 +233,7 @@ class PrimitiveRule(_Wrapping):
     """Marks what the sub-rule finds as a function of its own, for the spec's compiler."""
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """The sub-rule's candidates, each marked as a function of its own."""
         attributes: dict[str, object] = {"Primitive": 1}
         if scope.external:
             attributes["Compiler"] = scope.name
@@ -248,9 +253,11 @@ class UnionRule(PartitionRule):
     sub_rules: tuple[PartitionRule, ...]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """The candidates of all rules, one rule after the other."""
         return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """The explanation of the rule that got furthest; None when one rule has no objection."""
         best: Explanation | None = None
         for rule in self.sub_rules:
             reason = rule.why_not(scope, index)
@@ -261,6 +268,7 @@ class UnionRule(PartitionRule):
         return best or (0, f"{self.name}: no rules")
 
     def below(self) -> Sequence[PartitionRule]:
+        """The rules that are united."""
         return self.sub_rules
 
 
@@ -278,6 +286,7 @@ class CombineRule(PartitionRule):
     limits: CombineLimits = field(default_factory=CombineLimits)
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """The sub-rule's candidates and their unions; limits that are hit are noted."""
         seeds = self.sub_rule.candidates(scope)
         found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
         if limited:
@@ -288,9 +297,11 @@ class CombineRule(PartitionRule):
         return [c.named(self.name) for c in found]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Whatever the sub-rule has against the node."""
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
+        """The rule whose candidates are combined."""
         return (self.sub_rule,)
 
 
@@ -301,6 +312,7 @@ class OnlyValidRule(_Wrapping):
     config: SubGraphConfig = field(default_factory=SubGraphConfig)
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """The sub-rule's candidates that are valid."""
         return [
             c.named(self.name)
             for c in self.sub_rule.candidates(scope)
@@ -308,6 +320,7 @@ class OnlyValidRule(_Wrapping):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """What the sub-rule has against the node, or why each candidate with it is invalid."""
         reason = self.sub_rule.why_not(scope, index)
         if reason is not None:
             return reason

@@ -37,6 +37,7 @@ class NestedSubGraph:
     attributes: tuple[tuple[str, Any], ...]
 
     def attribute(self, name: str) -> Any:
+        """The value of an attribute; None when it is absent."""
         return dict(self.attributes).get(name)
 
     def unionable(self, other: NestedSubGraph) -> bool:
@@ -45,6 +46,7 @@ class NestedSubGraph:
 
     @property
     def order(self) -> tuple[int, NodeSet, tuple[tuple[str, Any], ...]]:
+        """The sort key among the nested parts of a sub-graph."""
         return (self.sub_graph.first, self.sub_graph.inside, self.attributes)
 
 
@@ -128,14 +130,17 @@ class SubGraph:
 
     @property
     def first(self) -> NodeIndex:
+        """The smallest node inside."""
         return first(self.inside)
 
     @property
     def last(self) -> NodeIndex:
+        """The largest node inside."""
         return NodeIndex(self.inside.bit_length() - 1)
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:
+        """The nodes inside, ascending."""
         return tuple(members(self.inside))
 
     def _find_border(self) -> tuple[tuple[NodeIndex, ...], ...]:

@@ -19,7 +19,10 @@ class AccuracyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The promise, and what it cost and won. Errors are ``max|y−r| / max|r|`` of an output."""
+    """The tolerance that was kept, and what that cost and gained.
+
+    Errors are ``max|y−r| / max|r|`` of an output.
+    """
 
     precision: str
     """Lowest that the run admitted."""

@@ -25,7 +25,7 @@ def decode(data: Document, kind: type[T]) -> T: ...
 @overload
 def decode(data: Document, kind: Any = Any) -> Any: ...
 def decode(data: Document, kind: Any = Any) -> Any:
-    """The value in a JSON document, as a ``kind``.
+    """Decode a JSON document as a ``kind``.
 
     Raises msgspec.ValidationError for another kind of value, msgspec.DecodeError for no JSON.
     """
@@ -42,7 +42,7 @@ def convert(value: Any, kind: type[T], *, json: bool = ...) -> T: ...
 @overload
 def convert(value: Any, kind: Any, *, json: bool = ...) -> Any: ...
 def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
-    """A value of plain dicts, lists and scalars as a ``kind``; msgspec.ValidationError if none.
+    """Convert plain dicts, lists and scalars to a ``kind``; else msgspec.ValidationError.
 
     ``json``: it came out of JSON, where bytes, dates and the like are strings.
     """

@@ -111,7 +111,7 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_peers(path: Path) -> PeersResult:
-    """A results file; UsageError says what is wrong with it."""
+    """Read a results file; UsageError says what is wrong with it."""
     try:
         return decode_peers(path.read_bytes(), str(path))
     except OSError as error:
@@ -119,7 +119,7 @@ def read_peers(path: Path) -> PeersResult:
 
 
 def decode_peers(data: bytes, name: str) -> PeersResult:
-    """The content of a results file called ``name``; UsageError says what is wrong with it."""
+    """Decode the content of a results file called ``name``; UsageError says what is wrong."""
     try:
         return decode(data, PeersResult)
     except msgspec.MsgspecError as error:
@@ -127,7 +127,7 @@ def decode_peers(data: bytes, name: str) -> PeersResult:
 
 
 def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:
-    """Entries of one thread count and precision together, with a heading."""
+    """Group the entries of one thread count and precision, with a heading."""
     found: dict[tuple[int, str], list[PeerEntry]] = {}
     for entry in result.entries:
         found.setdefault((entry.threads, entry.precision), []).append(entry)
@@ -174,7 +174,7 @@ def _rest(entry: PeerEntry) -> list[str]:
 
 
 def notes(entries: Sequence[PeerEntry]) -> list[str]:
-    """Why runtimes have no time or take no part, once each."""
+    """Return why runtimes have no time or take no part, once each."""
     said = sorted(
         {
             f"{peer.name} on {entry.model}: {peer.reason}"
@@ -192,7 +192,7 @@ def notes(entries: Sequence[PeerEntry]) -> list[str]:
 
 
 def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
-    """The bars of one table, a sentence each."""
+    """Say in a sentence each whether the entries of a table meet their bars."""
     lines = []
     compared = [e for e in entries if e.slowdown is not None]
     if not compared:
@@ -224,20 +224,20 @@ def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
 
 
 def headings(result: PeersResult) -> list[str]:
-    """Machine, versions and settings."""
+    """Return lines that name the machine, the versions and the settings."""
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
     return [f"{result.machine}, {counted(result.cores, 'core')}; {versions}", *result.settings]
 
 
 def milliseconds(us: float) -> str:
-    """In ms, four digits: these are compared with each other to the percent."""
+    """Format a time in ms with four digits, because the times are compared to the percent."""
     ms = us / 1000
     digits = 3 if ms < 10 else 2 if ms < 100 else 1
     return f"{ms:.{digits}f}"
 
 
 def markdown(result: PeersResult) -> str:
-    """Everything as Markdown, for a README."""
+    """Render all results as Markdown."""
     lines = [*headings(result), ""]
     for heading, entries in groups(result):
         head, rows = table(entries)
@@ -252,7 +252,7 @@ def markdown(result: PeersResult) -> str:
 
 
 def one_line(entry: PeerEntry) -> str:
-    """An entry while the benchmark runs."""
+    """Format an entry in one line, for the running benchmark."""
     times = "  ".join(
         f"{p.name} {time_text(p.us) if p.us is not None else p.reason}" for p in entry.peers
     )

@@ -30,7 +30,7 @@ class Row:
 
 
 def latency_rows(run: Run) -> list[Row]:
-    """Fastest first, the chosen one before its equals, those without a time last.
+    """List Collage and its baselines, fastest first, those without a time last.
 
     A whole-model baseline is timed as its users run it; where its artifact takes another time
     than that, the artifact has a row of its own, which is the chosen one.
@@ -81,5 +81,5 @@ def latency_rows(run: Run) -> list[Row]:
 
 
 def baseline_name(base: Baseline) -> str:
-    """A baseline's name beside its kind: what the kind says is not said twice."""
+    """Return a baseline's name without what its kind says already."""
     return base.name.removeprefix("greedy ") if base.kind == "greedy" else base.name

@@ -19,7 +19,6 @@ from collage_engine.search.check import check_cover
 from collage_engine.search.limit_verdicts import verdicts_of_limits
 from collage_engine.search.pin_verdicts import explain_infeasible, verdicts_of_pins
 from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.problem_json import read_problem
 from collage_engine.search.ranked_covers import RankedCover, best_covers
 from collage_engine.search.search import Search
 
@@ -29,14 +28,9 @@ if TYPE_CHECKING:
     from collage_engine.search.solver import Solution
 
 __all__ = [
-    "Answer",
-    "Problem",
-    "RankedCover",
     "Search",
     "check",
     "k_best",
-    "read_problem",
-    "regrets",
     "reuse",
     "solve",
 ]
@@ -148,14 +142,6 @@ def check(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
     It is independent of the search: it shares no code with it.
     """
     return check_cover(problem, cover)
-
-
-def regrets(problem: Problem, *, previous: Search | None = None) -> dict[CandidateId, float | None]:
-    """Return the regret of every measured candidate under the pins, in microseconds.
-
-    None: the candidate is in no cover.
-    """
-    return solve(problem, previous=previous, with_bounds=False).regrets
 
 
 def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[RankedCover]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from collage_engine.search.problem import HOST, ProblemPin
+from collage_engine.search.problem import HOST
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
@@ -113,11 +113,3 @@ def _way(node: int, towards: dict[int, int]) -> tuple[int, ...]:
         node = towards[node]
         way.append(node)
     return tuple(way)
-
-
-def as_pins(places: dict[int, NodeDevice]) -> tuple[ProblemPin, ...]:
-    """Return what was inferred as pins, one per device; planning under them changes nothing."""
-    nodes: dict[str, list[int]] = {}
-    for place in places.values():
-        nodes.setdefault(place.device, []).append(place.node)
-    return tuple(ProblemPin(nodes=tuple(sorted(n)), device=d) for d, n in sorted(nodes.items()))

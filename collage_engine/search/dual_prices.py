@@ -80,8 +80,6 @@ class DualPrices:
         self.offered = offered
         self.charge: dict[int, int] = {}
         """Candidate to its cost with its shares of transitions."""
-        self.source_shares: dict[tuple[int, Prices], int] = {}
-        """(position, source prices) to a."""
         self.demand_shares: dict[tuple[int, int], int] = {}
         """(position, demanded atoms) to b."""
         self.demands: dict[tuple[int, int], set[int]] = {}
@@ -112,9 +110,12 @@ class DualPrices:
         return min(self.charge[c] for c in self.offered[nodes.index])
 
     def set_split(self, source_shares: dict[tuple[int, Prices], int]) -> None:
-        """Fix the numbers a; b and every candidate's charge follow, in exact integers."""
+        """Fix the numbers a; b and every candidate's charge follow, in exact integers.
+
+        Args:
+            source_shares: (position, source prices) to a.
+        """
         space, weights = self.space, self.weights
-        self.source_shares = source_shares
         sources: dict[int, list[tuple[Prices, int]]] = {}
         for (position, prices), amount in source_shares.items():
             sources.setdefault(position, []).append((prices, amount))

@@ -70,10 +70,6 @@ class Refinement(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate of the cover less the least cost proved possible."""
     seconds: float
 
-    def apparent_loss_us(self, best_baseline_us: float) -> float | None:
-        """Return the measured latency less that of the best baseline; negative is a gain."""
-        return None if self.us is None else self.us - best_baseline_us
-
 
 class CoverProposer(Protocol):
     """Proposes covers to measure, and learns what they took."""

@@ -1,4 +1,4 @@
-"""Pins as people write them: ``'GLOB[,GLOB]=WHAT'`` (DESIGN section 5)."""
+"""Pins as people write them: ``'GLOB[,GLOB]=WHAT'``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How much sittings differ on this machine, learnt from what was measured in more than one.
+"""The run-to-run drift of this machine, learnt from work that was measured more than once.
 
-Every time a run measures something again, in a process of its own, the store keeps how far the new
-median lies beyond what the old repeats' scatter explains. What runs have found out so far is the
-drift of the next one; until there is enough of it, no less than the default.
+Every time a run measures something again, in another process, the store keeps how far the new
+median lies beyond what the scatter of the repeats explains. Later runs take the drift from there;
+until enough is known, it is not less than the default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 KEPT = 24
 """Runs that are remembered, the latest; chosen: enough for a median, and no older than weeks."""
-SITTINGS, ENOUGH = 3, 40
+ENOUGH_RUNS, ENOUGH_CANDIDATES = 3, 40
 """Runs, and candidates measured twice in them, from which on the default is not needed; chosen:
 candidates of one run have much in common, so many of them in one run say little."""
 
@@ -29,7 +29,16 @@ Repeats = Sequence[float]
 def learn(
     store: Store, threads: int, twice: Sequence[tuple[Repeats, Repeats]]
 ) -> list[list[float]]:
-    """Keep what another sitting showed; all that is known then, by sitting."""
+    """Keep what measuring again showed.
+
+    Args:
+        store: Where it is kept; a store that fails keeps nothing.
+        threads: Threads of the run.
+        twice: Repeats in µs of the same work, of an earlier time and of now.
+
+    Returns:
+        The drifts known now, relative, one list for each run that measured something again.
+    """
     known = recall(store, threads)
     if twice:
         known = [*known, [required_drift(ours, theirs) for ours, theirs in twice]][-KEPT:]
@@ -41,7 +50,7 @@ def learn(
 
 
 def recall(store: StoreReader, threads: int) -> list[list[float]]:
-    """What sittings have shown on this machine, by sitting."""
+    """The drifts known on this machine, relative, one list for each run that learnt some."""
     try:
         return store.constant(_name(threads)) or []
     except MeasureError as error:
@@ -51,16 +60,18 @@ def recall(store: StoreReader, threads: int) -> list[list[float]]:
 
 def enough(known: Sequence[Sequence[float]]) -> bool:
     """Whether what was learnt stands without the default."""
-    return len(known) >= SITTINGS and sum(map(len, known)) >= ENOUGH
+    return len(known) >= ENOUGH_RUNS and sum(map(len, known)) >= ENOUGH_CANDIDATES
 
 
 def drift(known: Sequence[Sequence[float]], default: float) -> float:
-    """The share that medians of separate sittings differ by, besides their repeats' scatter.
+    """How far medians of separate runs lie apart, relative, beyond the scatter of their repeats.
 
-    ``default``: until enough is known; on a busy machine (``BUSY_DRIFT``) at least that, whatever
-    quieter days have shown.
+    Args:
+        known: What ``recall`` gives.
+        default: The drift until enough is known. On a busy machine (``BUSY_DRIFT``) the drift is
+            at least this, whatever quieter days have shown.
     """
-    every = [one for sitting in known for one in sitting]
+    every = [share for run in known for share in run]
     if not every:
         return default
     learnt = drift_tolerance_bound(every)

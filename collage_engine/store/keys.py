@@ -169,7 +169,7 @@ def canonical_form(
     nodes: NodeSet,
     constant: Callable[[int], np.ndarray] | None = None,
 ) -> str:
-    """The canonical form of one set; use a ``KeyMaker`` for many."""
+    """Return the canonical form of one set of nodes; use a ``KeyMaker`` for many."""
     return KeyMaker(graph, constant).form(nodes)
 
 
@@ -195,7 +195,7 @@ class KeyContext:
 
 
 def measurement_key(form: str, instance: ToolchainInstance, context: KeyContext) -> str:
-    """See ``KeyContext.key``. Threads and precision are the instance's."""
+    """Hash all that a time depends on; threads and precision are the instance's."""
     parts = (
         form,
         instance.id,

@@ -1,0 +1,1 @@
+"""Isolated measuring: candidates compiled, checked and timed in a child process."""

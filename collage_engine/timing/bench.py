@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from collage_engine.lowering.accuracy import TOLERANCES, errors
-from collage_engine.lowering.compile import Compiled, compile_function
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compiled import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart
@@ -24,10 +25,11 @@ from collage_engine.timing.messages import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function
 
 EVICT_LIMIT_BYTES = 1 << 30
+"""Bytes written at most to empty the caches; chosen, above any last-level cache of today."""
 
 
 class PreparedCandidate:
-    """A compiled candidate bound to its true inputs."""
+    """A compiled candidate bound to its true inputs; see ``messages.Prepared``."""
 
     def __init__(self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float) -> None:
         self._compiled = compiled
@@ -36,10 +38,12 @@ class PreparedCandidate:
         self.time = compiled.timer(inputs)
 
     def warm_inputs(self) -> None:
+        """Read the inputs, so that they lie in the caches."""
         for array in self._inputs:
             array.max(initial=0)
 
     def close(self) -> None:
+        """Give back what the compiled candidate holds."""
         self._compiled.close()
 
 
@@ -61,6 +65,7 @@ class ModelBench:
         takes: Formats | None = None,
         gives: Formats | None = None,
     ) -> PreparedCandidate:
+        """Compile a candidate, run it by itself on the true inputs, and check its numbers."""
         self._count += 1  # a fresh symbol each time: libraries cache code by name
         function = function_of(
             self.model,

@@ -35,9 +35,16 @@ from collage_engine.timing.measurer import (
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
-    """Should the budget end early, a cover exists and the likeliest winners have costs: the whole
+    """The groups in the order in which they are measured.
+
+    Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
-    regions), then the rules' proposals, small before large, since small ones are shared most."""
+    regions), then the rules' proposals, small before large, since small ones are shared most.
+
+    Args:
+        groups: what is to be measured.
+        operators: how many the model has.
+    """
 
     def rank(group: CandidateGroup) -> tuple[int, int, int]:
         if len(group.nodes) == operators:
@@ -52,8 +59,11 @@ def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[Candidate
 
 
 class Measuring:
-    """Measures the candidates of a menu on a run's inputs. Close it to end the child and to
-    remove the recorded activations; both are made when first needed."""
+    """Measures the candidates of a menu on a run's inputs.
+
+    Close it to end the child and to remove the recorded activations; both are made when first
+    needed.
+    """
 
     def __init__(
         self,
@@ -87,6 +97,7 @@ class Measuring:
         self.close()
 
     def close(self) -> None:
+        """End the child and remove the recorded activations."""
         if self._measurer is not None:
             self._measurer.close()
             self._measurer = None
@@ -95,8 +106,11 @@ class Measuring:
             self._truth = None
 
     def measure(self, budget: Budget, report: StageReport) -> list[CandidateRecord]:
-        """All records with the costs that are known afterwards. Raises Cancelled when the user
-        stopped it; what was measured is in the store, and was emitted."""
+        """All records with the costs that are known afterwards.
+
+        Raises:
+            Cancelled: the user stopped it. What was measured is in the store and was emitted.
+        """
         records = self._menu.records
         if any(record.cost.state == "unknown" for record in records):
             report.progress(0, len({r.key for r in records}), "recording the model's own values")
@@ -193,8 +207,13 @@ class Measuring:
     def again(
         self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
-        """Measure known candidates once more; old and new repeats are merged. ``renew``: in another
-        process, a sitting of its own."""
+        """Measure known candidates once more; old and new repeats are merged.
+
+        Args:
+            groups: the candidates.
+            deadline: when to end, on the monotonic clock.
+            renew: measure in another process, elsewhere in memory.
+        """
         if renew:
             self.measurer().renew()
         outcome = self.measure_groups(groups, deadline, again=True)

@@ -32,8 +32,10 @@ from collage_engine.timing.messages import (
     TimingReply,
     TimingRequest,
 )
-from collage_engine.timing.protocol import TimedCall, Timing, cost_of, time_cold, time_interleaved
+from collage_engine.timing.order_statistics import prepare
+from collage_engine.timing.protocol import TimedCall, Timing, time_cold, time_interleaved
 from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference, slowness
+from collage_engine.timing.timing_costs import cost_of
 
 JOB = "collage_engine.timing.job:MeasureJob"
 
@@ -58,6 +60,7 @@ class MeasureJob:
     def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> Any:
         """Open the model and answer with the speed probe's reference, or time one group."""
         if isinstance(request, OpenRequest):
+            prepare()
             self.probe = SpeedProbe()
             known = request.probe_reference or reference(self.probe.read)
             self.opened = replace(request, probe_reference=known)

@@ -30,8 +30,9 @@ from collage_engine.timing.messages import (
     TimingReply,
     TimingRequest,
 )
-from collage_engine.timing.protocol import ProtocolSettings, merged
+from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.timing.speed_probe import Reading
+from collage_engine.timing.timing_costs import merged
 
 GRACE_S = 2.0
 """Seconds that a candidate in hand may go beyond the deadline; chosen."""

@@ -52,6 +52,11 @@ def sign_test_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     return MedianInterval(ordered[skipped], ordered[len(ordered) - 1 - skipped], coverage)
 
 
+def prepare() -> None:
+    """Import what intervals need: a process that times something does it before it begins."""
+    sign_test_interval((0.0,))
+
+
 @functools.cache
 def _skipped(count: int, confidence: float) -> tuple[int, float]:
     """Values to leave out at either end, and the coverage of what is left.

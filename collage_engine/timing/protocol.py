@@ -1,15 +1,15 @@
-"""How rivals are timed against each other: pure logic over functions that take time.
+"""How candidates are timed against each other: pure logic over functions that take time.
 
-A *rival* is a function ``calls -> seconds``. Rivals do the same work on the same inputs. They
-are timed in rounds, each round in another order, so that a slow moment of the machine hits all
-of them: what is compared are samples of the same round. A rival that is clearly worse is
-dropped after a few rounds; the rest go on until the ranking is settled or the budget is spent.
+A *timed call* is a function ``calls -> seconds``. Those timed together do the same work on the same
+inputs. They are timed in rounds, each round in another order, so that a slow moment of the machine
+falls on all of them: what is compared are samples of the same round. One that is clearly slower is
+dropped after a few rounds; the rest go on until the fastest is known or the budget is spent.
 
 A sample is the mean of enough calls to last ``sample_s``: the timer's own cost and single
 interruptions vanish, and the 20th and 80th percentile say what is left of the noise.
 
 What disturbs a timing only ever lengthens it. Where a group's samples, of one thread, scatter more
-than a calm machine's do, only the faster half of each rival's samples counts.
+than a calm machine's do, only the faster half of each one's samples counts.
 """
 
 from __future__ import annotations
@@ -20,73 +20,107 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.records.cost import Cost
 from collage_engine.timing.order_statistics import percentile, sign_test_interval
 
 TimedCall = Callable[[int], float]
-KEPT_REPEATS = 64
+"""Makes this many calls, and returns how many seconds they took."""
+
+MOST_ROUNDS = 64
+"""Rounds of a timing at most; chosen: as many repeats as a cost keeps."""
 
 
 @dataclass(frozen=True)
 class ProtocolSettings:
-    """Times in seconds. The defaults measure some ten small candidates a second."""
+    """When samples are taken and when they are enough.
+
+    The defaults measure some ten small candidates a second.
+    """
 
     sample_s: float = 0.001
-    """A sample lasts at least so long."""
+    """Seconds that a sample lasts at least; chosen: a thousand times the clock's own cost."""
     warm_calls: int = 2
+    """Calls before the first sample; chosen."""
+    probe_share: float = 0.25
+    """Share of ``sample_s`` that a second look at a short call lasts, since the overhead of a
+    single call is in the first; chosen."""
+    probe_calls: int = 100
+    """Calls in that look at most; chosen."""
     min_rounds: int = 7
-    max_rounds: int = KEPT_REPEATS
+    """Rounds before one is dropped for being clearly slower; chosen."""
+    max_rounds: int = MOST_ROUNDS
+    """Rounds at most."""
     budget_s: float = 0.06
-    """Per rival, while nothing is contested."""
+    """Seconds per timed call, while it is known which is the fastest; chosen."""
     contested_budget_s: float = 0.1
-    """Per rival, while the best of them is not known."""
+    """Seconds per timed call, while the fastest is not known; chosen."""
     worse: float = 1.25
-    """Clearly worse: its 20th percentile lies above the best's 80th by this factor."""
+    """One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
+    chosen."""
     hopeless: float = 4.0
-    """So much worse than the best already in the warm-up: a few samples will do."""
+    """One that is slower by this factor already in the warm-up needs a few samples only; chosen."""
     hopeless_rounds: int = 3
+    """Those few samples; chosen."""
     slow_s: float = 0.02
-    """A call this long needs no second warm-up, and one sample if it is hopeless."""
+    """A call of this many seconds needs no second warm-up, and one sample if it is hopeless;
+    chosen."""
     precise: float = 0.01
-    """Half-width of the median's interval, relative, at which a rival needs no more samples."""
+    """Half-width of the median's interval, relative, at which samples are enough; chosen."""
+    enough_samples: int = 6
+    """Samples from which on an interval decides anything; chosen, the fewest whose interval covers
+    the median in 95 % of the cases."""
     retries: int = 2
-    """How often a short sample that was interrupted is taken again."""
+    """How often a short sample that was interrupted is taken again; chosen."""
+    long_sample: float = 5.0
+    """A sample this many times ``sample_s`` long is not short: an interruption hardly shows;
+    chosen."""
     irrelevant_s: float = 0.1e-6
-    """Times nearer than this are equal: a launch alone costs more."""
+    """Times nearer than this many seconds are equal: a launch alone costs more; chosen."""
+    tie: float = 0.01
+    """Times nearer than this share of the fastest are equal; chosen."""
     unsettled: float = 1.1
-    """A rival's 80th percentile above its 20th, of the group's rivals the middle one's, from which
-    the machine was unsettled while the group was timed."""
+    """The machine was unsettled while a group was timed when the 80th percentile of its members
+    lies above the 20th by this factor, in the middle one of them; chosen."""
+
+
+DEFAULTS = ProtocolSettings()
 
 
 @dataclass
 class Timing:
-    """The samples of one rival, in seconds per call."""
+    """The samples of one timed call, in seconds per call.
+
+    Attributes:
+        samples: one number each.
+        calls: calls per sample.
+        rounds: the round that each sample belongs to.
+        dropped: it was clearly slower than the fastest.
+        calm: only the faster half of the samples was kept.
+    """
 
     samples: list[float] = field(default_factory=list)
     calls: int = 1
-    """Calls per sample."""
     rounds: list[int] = field(default_factory=list)
-    """The round each sample belongs to."""
-    spent_s: float = 0.0
     dropped: bool = False
     calm: bool = False
-    """Only the faster half of the samples was kept."""
 
     @property
     def median(self) -> float:
+        """Median of the samples."""
         return percentile(self.samples, 50)
 
     @property
     def low(self) -> float:
+        """Their 20th percentile."""
         return percentile(self.samples, 20)
 
     @property
     def high(self) -> float:
+        """Their 80th percentile."""
         return percentile(self.samples, 80)
 
 
 def time_interleaved(
-    rivals: Sequence[TimedCall],
+    timed_calls: Sequence[TimedCall],
     settings: ProtocolSettings | None = None,
     *,
     clock: Callable[[], float] = time.perf_counter,
@@ -94,93 +128,161 @@ def time_interleaved(
     interruptions: Callable[[], int] = lambda: 0,
     seed: int = 0,
 ) -> list[Timing]:
-    """Time rivals in interleaved rounds; one ``Timing`` each, in order.
+    """Time these calls in interleaved rounds.
 
-    ``interruptions`` counts how often this process lost its processor to another one. A short
-    sample during which that happened says nothing about the rival and is taken again.
+    Every one gets at least ``hopeless_rounds`` samples, whatever they cost; a slow and hopeless one
+    gets a single one.
 
-    ``about_to_run`` is told the rival's place before each of its samples, so that a crash has a
-    culprit. Every rival gets at least ``hopeless_rounds`` samples, whatever they cost; a slow
-    and hopeless one gets a single one.
+    Args:
+        timed_calls: what is timed.
+        settings: when samples are enough.
+        clock: seconds, for the budget.
+        about_to_run: is told the place of a timed call before each of its samples, so that a crash
+            has a culprit.
+        interruptions: counts how often this process lost its processor to another one. A short
+            sample during which that happened says nothing and is taken again.
+        seed: of the order within rounds.
+
+    Returns:
+        One timing each, in order.
     """
-    s = settings or ProtocolSettings()
-    timings = [Timing() for _ in rivals]
+    if not timed_calls:
+        return []
+    rounds = _Rounds(timed_calls, settings or DEFAULTS, clock, about_to_run, interruptions)
+    rounds.warm_up()
+    return rounds.run(random.Random(seed))
 
-    def sample(place: int, calls: int) -> float:
-        about_to_run(place)
-        start = clock()
-        seconds = rivals[place](calls)
-        timings[place].spent_s += max(clock() - start, seconds)
-        return seconds / calls
 
-    def undisturbed(place: int, calls: int) -> float:
-        for _ in range(s.retries + 1):
-            before = interruptions()
-            each = sample(place, calls)
-            if interruptions() == before or rough[place] * calls > 5 * s.sample_s:
+class _Rounds:
+    """The rounds of one group."""
+
+    def __init__(
+        self,
+        timed_calls: Sequence[TimedCall],
+        settings: ProtocolSettings,
+        clock: Callable[[], float],
+        about_to_run: Callable[[int], None],
+        interruptions: Callable[[], int],
+    ) -> None:
+        self.timed_calls = timed_calls
+        self.settings = settings
+        self.clock = clock
+        self.about_to_run = about_to_run
+        self.interruptions = interruptions
+        self.timings = [Timing() for _ in timed_calls]
+        self.fastest_s = [0.0] * len(timed_calls)
+        """By place: the fastest time of a call so far, the warm-up's included."""
+        self.racing = list(range(len(timed_calls)))
+        """Places that were not dropped."""
+
+    def warm_up(self) -> None:
+        """Call each a few times, and find out how many calls a sample needs."""
+        settings = self.settings
+        for place, timing in enumerate(self.timings):
+            seconds = 0.0
+            for _ in range(settings.warm_calls):
+                seconds = self.sample(place, 1)
+                if seconds > settings.slow_s:
+                    break
+            if seconds < settings.sample_s:
+                # The single call's own overhead is in there: ask again with more.
+                wanted = settings.sample_s * settings.probe_share / max(seconds, 1e-9)
+                calls = max(1, min(settings.probe_calls, round(wanted)))
+                seconds = min(seconds, self.sample(place, calls))
+            self.fastest_s[place] = seconds
+            timing.calls = self.calls_for(seconds)
+
+    def run(self, order: random.Random) -> list[Timing]:
+        """Take rounds until they are enough."""
+        began = self.clock()  # what a first call takes to set itself up is not the budget's
+        for number in range(self.settings.max_rounds):
+            order.shuffle(self.racing)
+            for place in self.racing:
+                self.take_sample(place, number)
+            self.drop_slower(number + 1)
+            if self.is_enough(number + 1, self.clock() - began):
                 break
-        return each
+        keep_calm_samples(self.timings, self.settings)
+        return self.timings
 
-    rough = [0.0] * len(rivals)
-    for place, timing in enumerate(timings):
-        for _ in range(s.warm_calls):
-            rough[place] = sample(place, 1)
-            if rough[place] > s.slow_s:
+    # ------------------------------------------------------------------ one sample
+
+    def sample(self, place: int, calls: int) -> float:
+        """Seconds per call."""
+        self.about_to_run(place)
+        return self.timed_calls[place](calls) / calls
+
+    def undisturbed_sample(self, place: int, calls: int) -> float:
+        """The same, taken again where a short one was interrupted."""
+        settings = self.settings
+        for _ in range(settings.retries + 1):
+            before = self.interruptions()
+            seconds = self.sample(place, calls)
+            is_long = self.fastest_s[place] * calls > settings.long_sample * settings.sample_s
+            if is_long or self.interruptions() == before:
                 break
-        if rough[place] < s.sample_s:
-            # The single call's own overhead is in there: ask again with more.
-            probe = max(1, min(100, round(s.sample_s / 4 / max(rough[place], 1e-9))))
-            rough[place] = min(rough[place], sample(place, probe))
-        timing.calls = max(1, math.ceil(s.sample_s / max(rough[place], 1e-9)))
-    if not rivals:
-        return timings
-    alive = list(range(len(rivals)))
-    began = clock()  # what a first call takes to set itself up is not the budget's
-    order = random.Random(seed)
-    for number in range(s.max_rounds):
-        order.shuffle(alive)
-        for place in alive:
-            timing = timings[place]
-            seconds = undisturbed(place, timing.calls)
-            if timing.calls == 1 and seconds < s.sample_s / 2:
-                # Only its first call was slow: it set itself up.
-                rough[place] = seconds
-                timing.calls = math.ceil(s.sample_s / max(seconds, 1e-9))
-                seconds = undisturbed(place, timing.calls)
-            rough[place] = min(rough[place], seconds)
-            timing.samples.append(seconds)
-            timing.rounds.append(number)
-        done = number + 1
-        fastest = min(rough)
-        for place in alive:
-            if rough[place] <= s.hopeless * fastest:
-                continue
-            if done >= s.hopeless_rounds or rough[place] > s.slow_s:
-                timings[place].dropped = True
-        if done >= s.min_rounds:
-            best = min((timings[p] for p in alive), key=lambda t: t.median)
-            for place in alive:
-                timing = timings[place]
-                timing.dropped |= timing is not best and timing.low > s.worse * best.high
-        alive = [p for p in alive if not timings[p].dropped]
-        if done < s.min_rounds and clock() - began < s.budget_s * len(rivals):
-            continue
-        if done < s.hopeless_rounds:
-            continue
-        contested = is_contested([timings[p] for p in alive], s.irrelevant_s)
-        limit = s.contested_budget_s if contested else s.budget_s
-        if clock() - began >= s.budget_s * (len(rivals) - len(alive)) + limit * len(alive):
-            break
-        if not contested and all(is_precise(timings[p], s.precise, s.irrelevant_s) for p in alive):
-            break
-    keep_calm_samples(timings, s.unsettled)
-    return timings
+        return seconds
+
+    def take_sample(self, place: int, number: int) -> None:
+        """One sample of a round."""
+        timing = self.timings[place]
+        seconds = self.undisturbed_sample(place, timing.calls)
+        if timing.calls == 1 and seconds < self.settings.sample_s / 2:
+            # Only its first call was slow: it set itself up.
+            self.fastest_s[place] = seconds
+            timing.calls = self.calls_for(seconds)
+            seconds = self.undisturbed_sample(place, timing.calls)
+        self.fastest_s[place] = min(self.fastest_s[place], seconds)
+        timing.samples.append(seconds)
+        timing.rounds.append(number)
+
+    def calls_for(self, seconds: float) -> int:
+        """Calls that last as long as a sample."""
+        return max(1, math.ceil(self.settings.sample_s / max(seconds, 1e-9)))
+
+    # ------------------------------------------------------------------ after a round
+
+    def drop_slower(self, done: int) -> None:
+        """Drop whoever needs no more samples after so many rounds, being clearly slower."""
+        settings = self.settings
+        hopeless_s = settings.hopeless * min(self.fastest_s)
+        for place in self.racing:
+            seconds = self.fastest_s[place]
+            few_are_enough = done >= settings.hopeless_rounds or seconds > settings.slow_s
+            if seconds > hopeless_s and few_are_enough:
+                self.timings[place].dropped = True
+        if done >= settings.min_rounds:
+            racing = [self.timings[place] for place in self.racing]
+            best = min(racing, key=lambda timing: timing.median)
+            for timing in racing:
+                timing.dropped |= timing is not best and timing.low > settings.worse * best.high
+        self.racing = [place for place in self.racing if not self.timings[place].dropped]
+
+    def is_enough(self, done: int, elapsed_s: float) -> bool:
+        """Whether so many rounds in so many seconds are enough."""
+        settings = self.settings
+        everybody_s = settings.budget_s * len(self.timings)
+        if done < settings.min_rounds and elapsed_s < everybody_s:
+            return False
+        if done < settings.hopeless_rounds:
+            return False
+        racing = [self.timings[place] for place in self.racing]
+        contested = is_contested(racing, settings)
+        each_s = settings.contested_budget_s if contested else settings.budget_s
+        dropped = len(self.timings) - len(racing)
+        if elapsed_s >= settings.budget_s * dropped + each_s * len(racing):
+            return True
+        return not contested and all(is_precise(timing, settings) for timing in racing)
 
 
-def keep_calm_samples(timings: Sequence[Timing], unsettled: float) -> None:
-    """Keep the faster half of every rival's samples, if the machine was unsettled."""
-    scatter = sorted(t.high / t.low for t in timings if len(t.samples) >= 6 and t.low > 0)
-    if not scatter or scatter[len(scatter) // 2] <= unsettled:
+def keep_calm_samples(timings: Sequence[Timing], settings: ProtocolSettings = DEFAULTS) -> None:
+    """Keep the faster half of everyone's samples, if the machine was unsettled."""
+    scatter = sorted(
+        timing.high / timing.low
+        for timing in timings
+        if len(timing.samples) >= settings.enough_samples and timing.low > 0
+    )
+    if not scatter or scatter[len(scatter) // 2] <= settings.unsettled:
         return
     for timing in timings:
         count = len(timing.samples)
@@ -190,118 +292,57 @@ def keep_calm_samples(timings: Sequence[Timing], unsettled: float) -> None:
         timing.calm = True
 
 
-def is_precise(timing: Timing, relative: float, absolute: float = 0.0) -> bool:
+def is_precise(timing: Timing, settings: ProtocolSettings = DEFAULTS) -> bool:
     """Whether the median's interval is narrow enough."""
     interval = sign_test_interval(timing.samples)
-    wide = 2 * max(relative * timing.median, absolute)
-    return len(timing.samples) >= 6 and interval.high - interval.low <= wide
+    wide = 2 * max(settings.precise * timing.median, settings.irrelevant_s)
+    enough = len(timing.samples) >= settings.enough_samples
+    return enough and interval.high - interval.low <= wide
 
 
-def is_contested(timings: Sequence[Timing], irrelevant: float = 0.0) -> bool:
-    """Whether the best of these is not yet known to be better than the next.
+def is_contested(timings: Sequence[Timing], settings: ProtocolSettings = DEFAULTS) -> bool:
+    """Whether the fastest of these is not yet known to be faster than the next.
 
-    Decided on differences within rounds, which a slow moment of the machine cancels out of;
-    one known to be below a percent, or ``irrelevant`` seconds, is a tie, and settled too.
+    Decided on differences within rounds, which a slow moment of the machine cancels out of. One
+    that is known to be below ``tie`` of the fastest, or ``irrelevant_s``, is a tie: not contested.
     """
     if len(timings) < 2:
         return False
-    ranked = sorted(timings, key=lambda t: t.median)
+    ranked = sorted(timings, key=lambda timing: timing.median)
     best = dict(zip(ranked[0].rounds, ranked[0].samples, strict=True))
+    equal_s = max(settings.tie * ranked[0].median, settings.irrelevant_s)
     for other in ranked[1:]:
         pairs = zip(other.rounds, other.samples, strict=True)
         differences = [seconds - best[number] for number, seconds in pairs if number in best]
-        if len(differences) < 6:
+        if len(differences) < settings.enough_samples:
             return True
         interval = sign_test_interval(differences)
-        if interval.low <= 0 and interval.high > max(0.01 * ranked[0].median, irrelevant):
+        if interval.low <= 0 and interval.high > equal_s:
             return True
     return False
 
 
 def time_cold(
-    rival: TimedCall,
+    timed_call: TimedCall,
     evict: Callable[[], None],
     warm_inputs: Callable[[], None],
     *,
     rounds: int = 5,
     about_to_run: Callable[[], None] = lambda: None,
 ) -> float:
-    """Median seconds of a single call with cold weights and hot activations."""
+    """Median seconds of a single call with cold weights and hot activations.
+
+    Args:
+        timed_call: what is timed.
+        evict: empties the caches.
+        warm_inputs: reads the inputs again.
+        rounds: single calls; chosen.
+        about_to_run: called before each.
+    """
     found = []
     for _ in range(rounds):
         evict()
         warm_inputs()
         about_to_run()
-        found.append(rival(1))
+        found.append(timed_call(1))
     return percentile(found, 50)
-
-
-def kept(samples: Sequence[float], limit: int = KEPT_REPEATS) -> tuple[float, ...]:
-    """At most ``limit`` samples, spread evenly over the time they were taken in."""
-    if len(samples) <= limit:
-        return tuple(samples)
-    step = len(samples) / limit
-    return tuple(samples[int(i * step)] for i in range(limit))
-
-
-def cost_of(
-    timing: Timing,
-    *,
-    threads: int,
-    fingerprint: str | None = None,
-    measured_at: str | None = None,
-    max_rel_error: float | None = None,
-    cold_s: float | None = None,
-    slowness: float = 1.0,
-) -> Cost:
-    """The record of a timing, in microseconds, as it is on a machine ``slowness`` times as fast."""
-    us = 1e6 / slowness
-    return Cost(
-        state="measured",
-        median_us=timing.median * us,
-        low_us=timing.low * us,
-        high_us=timing.high * us,
-        cold_us=None if cold_s is None else cold_s * us,
-        count=len(timing.samples),
-        repeats_us=tuple(s * us for s in kept(timing.samples)),
-        max_rel_error=max_rel_error,
-        threads=threads,
-        fingerprint=fingerprint,
-        measured_at=measured_at,
-        slowness=slowness,
-    )
-
-
-def merged(old: Cost, new: Cost) -> Cost:
-    """Two measurements of the same work as one: all repeats together, the newer's facts.
-
-    The median of both sittings counts equally, however many samples each has: within a sitting
-    the machine's state is one and the same.
-    """
-    if not (old.usable and new.usable and old.repeats_us and new.repeats_us):
-        return new
-    half = KEPT_REPEATS // 2
-    repeats = kept(old.repeats_us, half) + kept(new.repeats_us, half)
-    return Cost(
-        state="measured",
-        median_us=percentile(repeats, 50),
-        low_us=percentile(repeats, 20),
-        high_us=percentile(repeats, 80),
-        cold_us=new.cold_us if new.cold_us is not None else old.cold_us,
-        count=old.count + new.count,
-        repeats_us=repeats,
-        max_rel_error=new.max_rel_error,
-        threads=new.threads,
-        fingerprint=new.fingerprint,
-        measured_at=new.measured_at,
-        slowness=new.slowness,
-    )
-
-
-def sittings(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The repeats of a cost, and of the sitting that was merged with it; None when none was."""
-    first = kept(old.repeats_us, KEPT_REPEATS // 2)
-    if both.count <= old.count or both.repeats_us[: len(first)] != first:
-        return None
-    second = both.repeats_us[len(first) :]
-    return (old.repeats_us, second) if second else None

@@ -1,0 +1,1 @@
+"""What launches, hand-overs, copies and format conversions cost on this machine."""

@@ -28,6 +28,7 @@ from collage_engine.transitions.hand_overs import EVERYONE
 
 JOB = "collage_engine.transitions.conversions:run_job"
 LIMIT_S = 300.0
+"""Seconds for building and timing all conversions; chosen."""
 
 Conversion = tuple[TensorType, str, str]
 """Logical type, from format, to format."""
@@ -35,6 +36,8 @@ Conversion = tuple[TensorType, str, str]
 
 @dataclass(frozen=True)
 class ConversionRequest:
+    """Conversions to be timed, on so many threads."""
+
     conversions: tuple[Conversion, ...]
     threads: int
     architecture: str = ""
@@ -54,10 +57,24 @@ def conversion_constants(
     job: str = JOB,
     architecture: str = "",
 ) -> dict[str, float]:
-    """Microseconds by ``records.format.conversion_constant``, stored or measured now.
+    """What conversions cost, from the store or measured now.
 
-    ``on_measuring`` is called when some are not stored yet. ``MeasureError`` when they cannot be
-    measured.
+    Args:
+        conversions: logical type, from format, to format.
+        threads: of the kernels.
+        context: what measurements depend on here.
+        store: where known costs are, and new ones are kept; None: all are measured.
+        env: the child's variables.
+        cancel: ends the child when it is set.
+        on_measuring: called when some are not stored yet.
+        job: the child's work; tests give another one.
+        architecture: of the NVIDIA device that runs them; empty: the processor.
+
+    Returns:
+        Microseconds by ``records.format.conversion_constant``.
+
+    Raises:
+        MeasureError: they cannot be measured.
     """
     wanted = {conversion_constant(*each): each for each in conversions}
     about = [

@@ -29,16 +29,22 @@ from collage_engine.store.store import Store
 
 JOB = "collage_engine.transitions.copies:run_job"
 LIMIT_S = 120.0
+"""Seconds for timing the copies; chosen."""
 SMALL, LARGE = 256, 4 << 20
-"""Bytes."""
+"""Bytes of the two copies that a line is drawn through; chosen: a copy of next to nothing, and one
+that the bus bounds."""
 ROUNDS = 40
+"""Copies of each size whose median counts; chosen."""
 WARM_S = 0.05
+"""Seconds of copies before; chosen."""
 _TO_HOST, _TO_DEVICE = 2, 1
 """cudaMemcpyKind"""
 
 
 @dataclass(frozen=True)
 class CopiesRequest:
+    """How many rounds of copies are timed."""
+
     rounds: int = ROUNDS
 
 
@@ -51,9 +57,21 @@ def copy_constants(
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
-    """Microseconds by the names of ``records.copies``, stored or measured now.
+    """What copies between device and host cost, from the store or measured now.
 
-    ``MeasureError`` when they cannot be measured.
+    Args:
+        context: what measurements depend on here.
+        store: where known costs are, and new ones are kept; None: they are measured.
+        env: the child's variables.
+        cancel: ends the child when it is set.
+        on_measuring: called when they are not stored yet.
+        job: the child's work; tests give another one.
+
+    Returns:
+        Microseconds by the names of ``records.copies``.
+
+    Raises:
+        MeasureError: they cannot be measured.
     """
     about = [context.fingerprint, MEASURING_PROTOCOL]
     name = "copies:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
@@ -73,6 +91,7 @@ def copy_constants(
 
 
 def run_job(request: CopiesRequest) -> dict[str, float]:
+    """Time copies in this process, which loads the CUDA runtime."""
     from collage_engine.lowering.target import load_cuda
 
     load_cuda()

@@ -1,4 +1,4 @@
-"""Measures this machine's transition constants with real partitions (``machine/constants``).
+"""Measures this machine's transition constants with real partitions (see ``machine.constants``).
 
 A child process builds chains of one-operator partitions, as whole modules and alone, and times
 them against each other. Kept in the store per device, toolchain versions and thread count.
@@ -34,15 +34,17 @@ from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_int
 
 JOB = "collage_engine.transitions.hand_overs:run_job"
 LIMIT_S = 300.0
+"""Seconds for building and timing all chains; chosen."""
 
 SHAPE = (1, 64, 28, 28)
-"""Of the value that is handed on: 200 kB stay in a second-level cache, and are enough work for
-every runtime to wake its threads."""
+"""Shape of the value that is handed on; chosen: 200 kB stay in a second-level cache, and
+are enough work for every runtime to wake its threads."""
 
 EVERYONE = ProtocolSettings(
     worse=float("inf"), hopeless=float("inf"), min_rounds=15, max_rounds=15, budget_s=10.0
 )
-"""Nobody is dropped: these do not compete: all of the times are needed."""
+"""Timing in which nothing is dropped: all of the times are needed. 15 rounds and 10 s a call are
+chosen."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,26 @@ def transition_constants(
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
-    """``launch``, ``pair:<instance>:<instance>`` and ``call:<instance>`` (a call on a single
-    number) in microseconds, stored or measured now.
+    """What launches and hand-overs cost, from the store or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
     given for all of its instances. A toolchain that cannot run the chain has no pairs.
-    ``on_measuring`` is called when they are not stored yet. ``MeasureError`` when they cannot be
-    measured.
+
+    Args:
+        instances: of all toolchains.
+        context: what measurements depend on here.
+        store: where known costs are, and new ones are kept; None: they are measured.
+        env: the child's variables.
+        cancel: ends the child when it is set.
+        on_measuring: called when they are not stored yet.
+        job: the child's work; tests give another one.
+
+    Returns:
+        Microseconds of ``launch``, ``pair:<instance>:<instance>`` and ``call:<instance>`` (a call
+        on a single number).
+
+    Raises:
+        MeasureError: they cannot be measured.
     """
     default: dict[str, ToolchainInstance] = {}
     for instance in instances:

@@ -22,10 +22,13 @@ def transition_constants(
     control: RunControl,
     now: Callable[[str], None],
 ) -> dict[str, float]:
-    """``launch`` and ``pair:<from>:<to>`` in µs for every pair of instances of the menu, and
-    ``format:…`` for every conversion that its candidates could need.
+    """What launches, hand-overs, copies and conversions cost, from the store or measured now.
 
-    Kept in the store under what they depend on (see ``measure.handover``, ``measure.conversions``).
+    Kept in the store under what they depend on.
+
+    Returns:
+        Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of instances of the menu,
+        and of ``format:…`` for every conversion that its candidates could need.
     """
     # Between partitions of the device alone; to and from the host it is copies that cost.
     instances = [offer.instance for offer in menu.offers if not offer.host]

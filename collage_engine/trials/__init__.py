@@ -1,0 +1,1 @@
+"""Whole placements built and run: calibration, accuracy, refinement, confirmation."""

@@ -1,6 +1,6 @@
 """What is confirmed end to end: the search's best covers and every baseline.
 
-Baselines are what a user could have without Collage (DESIGN section 1): each toolchain alone on
+Baselines are what a user could have without Collage : each toolchain alone on
 the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
 placements.
 """
@@ -83,10 +83,16 @@ def baselines(
 def unmeasured_choices(
     calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
 ) -> list[Contender]:
-    """What can be chosen where nothing can be timed, most wanted first: the user's placements,
-    greedy partitioning in the user's order, the toolchains of that order one by one.
+    """What can be chosen where nothing can be timed, most wanted first.
 
-    ``on_host``: operators that are pinned there.
+    The user's placements, greedy partitioning in the user's order, the toolchains of that order one
+    by one.
+
+    Args:
+        calls: the model.
+        menu: the toolchains in the user's order.
+        settings: has the user's placements.
+        on_host: operators that are pinned there.
     """
     defaults = [offer for offer in menu.offers if not offer.instance.config]
     found = [
@@ -158,8 +164,10 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
 
 
 def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
-    """Greedy partitioning for every toolchain, in each of its precisions, with the native one
-    behind it, and for all."""
+    """Greedy partitioning for every toolchain and precision, and for all toolchains together.
+
+    What a toolchain does not take goes to the one that lowers to TIR.
+    """
     defaults = [offer for offer in menu.offers if not offer.instance.config]
     external = [offer for offer in defaults if not offer.lowers_to_tir]
     native = [offer for offer in defaults if offer.lowers_to_tir]
@@ -195,8 +203,13 @@ def _merge(
 def check_placements(
     graph: GraphRecord, folded: Sequence[str], settings: RunSettings, toolchains: Sequence[str]
 ) -> None:
-    """Before anything is measured: do the user's own placements speak of this model, and of
-    toolchains there are? Raises UsageError. Nodes that clean-up removed may be listed."""
+    """Check before anything is measured that the user's own placements fit the model.
+
+    Nodes that clean-up removed may be listed.
+
+    Raises:
+        UsageError: a placement names a node that the model has not, or an unknown toolchain.
+    """
     known = {name.lower() for name in folded} | {
         name.lower() for node in graph.nodes if node.form == "call" for name in node.onnx_nodes
     }

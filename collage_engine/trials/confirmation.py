@@ -158,7 +158,7 @@ def confirm(
 
 @dataclass
 class _Progress:
-    """Steps done and steps in all, as far as they can be told."""
+    """Steps done and steps in all, as far as they are known."""
 
     tell: OnProgress
     total: int = 0
@@ -349,7 +349,7 @@ class _Confirming:
         favoured, tied = self.choose(joined(selection, fresh))
         return None if favoured is winner else (favoured, tied)
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ what is reported
 
     def ask_memory(self) -> None:
         """Ask every process that is there for its sizes."""

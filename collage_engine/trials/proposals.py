@@ -43,7 +43,7 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a placement that was built, loaded and run in its own process told.
+    """What a placement that was built, loaded and run in its own process showed.
 
     Times are those that it would have taken had the machine been as fast as it was when the
     reference was first timed.

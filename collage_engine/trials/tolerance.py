@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 MORE_SAMPLES = 3
-"""Further random inputs on which the tolerance must be kept; the user's own are taken as said."""
+"""Further random inputs on which the tolerance must be kept; chosen. The user's own are taken as
+said."""
 NOTICED = 1e-5
-"""Isolated errors below are those of float32 and need no weighing."""
+"""Isolated relative errors below are those of float32 and need no weighing; chosen, above what
+float32 sums of some thousand products differ by."""
 WEIGH_S = 20.0
-"""For following errors through the model, at most."""
+"""Seconds for following errors through the model, at most; chosen."""
 COVERS = 2
-"""Covers within the tolerance that are confirmed, the one in float32 not counted."""
+"""Covers within the tolerance that are confirmed, the one in float32 not counted; chosen."""
 
 
 Mixed = Callable[
@@ -201,8 +203,10 @@ def factors_of(
 
 
 def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
-    """The value itself, or where the user's model has none of it (a convolution before its bias is
-    added) the next one that it has."""
+    """The value itself, or the next one that the user's model has.
+
+    It has none of a convolution before its bias is added, for example.
+    """
     while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
         (index,) = graph.users[index]
     return index
@@ -211,8 +215,11 @@ def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
 def weighed(
     graph: DataflowGraph, records: Sequence[CandidateRecord], factors: Mapping[int, float]
 ) -> dict[CandidateId, float]:
-    """Isolated errors times how far the model carries errors from the candidates' outputs; the
-    whole model's outputs carry theirs no further."""
+    """Isolated errors as they arrive at the model's outputs.
+
+    Each is multiplied by how far the model carries errors from the candidate's outputs; the whole
+    model's outputs carry theirs no further.
+    """
     errors = isolated(records)
     found: dict[CandidateId, float] = {}
     for record in records:

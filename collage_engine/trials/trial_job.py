@@ -1,6 +1,6 @@
-"""One contender in a child process of its own: load it, check its numbers, run rounds when told.
+"""What a placement's own process does: load it, check its numbers, run rounds when it is asked.
 
-Nothing of the model is imported here: a contender is its exported module, as a user would load it
+Nothing of the model is imported here: a placement is its exported module, as a user would load it
 (or a toolchain's own Python session). Between rounds the child sleeps on its pipe.
 """
 
@@ -28,11 +28,14 @@ from collage_engine.trials.memory import MemoryWatch
 from collage_engine.trials.stopwatch import time_kernels
 
 QUIET_S = 0.004
-"""A look at whether this process still works."""
+"""Seconds in which the processor time of this process is compared with the wall time; chosen."""
 AWAKE = 0.25
-"""Share of a look from which on it does."""
+"""Share of that time from which on its threads still spin; chosen."""
 LONGEST_S = 0.4
-"""Threads that never sleep are not waited for."""
+"""Seconds to wait for threads to sleep, at most: some never do; chosen."""
+SLOW_CALL_S = 0.25
+"""Seconds of a call from which on one timed call a round is enough: noise is no matter there;
+chosen."""
 
 
 class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,7 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
 class RunRound(msgspec.Struct, frozen=True, kw_only=True):
     """Warm up, then time single calls: at least ``least``, for about ``seconds``.
 
-    Calls that take a quarter of a second are timed once a round: noise is no matter there.
+    Calls of ``SLOW_CALL_S`` are timed once a round.
     """
 
     warm_s: float
@@ -99,6 +102,7 @@ class TrialJob:
         self._memory: MemoryWatch | None = None
 
     def __call__(self, request: Request) -> Any:
+        """Answer a request; each class of them says with what."""
         if isinstance(request, OpenPlacement):
             return self._open(request)
         if isinstance(request, RunRound):
@@ -128,7 +132,7 @@ class TrialJob:
             if request.module is not None:
                 found.append(_errors(request, folder, self._again(request, inputs)))
             elif request.precision != FLOAT32:
-                # What computes in float32 as its makers ship it needs no second look.
+                # What computes in float32 as its makers ship it is checked on one sample only.
                 found.append(_errors(request, folder, self._session(request, inputs)[1]))
         return max(e[0] for e in found), max(e[1] for e in found)
 
@@ -192,15 +196,15 @@ class TrialJob:
         return session.call, session.results()
 
     def _round(self, request: RunRound) -> list[float]:
-        """Seconds of single calls (see ``measure.clock``)."""
+        """Seconds of single calls (see ``timing.clock``)."""
         call = self._call
         if call is None:
-            raise ToolchainError("the contender was not opened")
+            raise ToolchainError("the placement was not opened")
         clock = time.perf_counter
         begin = clock()
         end = begin + request.warm_s
         call()
-        least = request.least if clock() - begin < 0.25 else 1
+        least = request.least if clock() - begin < SLOW_CALL_S else 1
         while clock() < end:
             call()
         taken: list[float] = []
@@ -212,8 +216,11 @@ class TrialJob:
         return taken
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
-        """Median time of every VM call, in order; nothing for a Python session, and on a device,
-        where calls return before their work is done and a graph holds many."""
+        """Median time of every VM call, in order.
+
+        Nothing for a Python session, and on a device, where calls return before their work is done
+        and a graph holds many.
+        """
         if self._vm is None or self._call is None or self._threads == 0:
             return []
         times = time_kernels(self._vm, self._call, request.runs)

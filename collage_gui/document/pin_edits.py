@@ -1,4 +1,4 @@
-"""Making pins from a selection. Plain functions: what they return is put by an undo command."""
+"""Makes pins from a selection; the functions return the new pins and change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ def make_pin(
     toolchain: str | None = None,
     device: str | None = None,
 ) -> Pin:
-    """A pin with the text of the command line and the names that survive a new version."""
+    """Make a pin, with its text for the command line and names that survive a new version.
+
+    Args:
+        document: The document.
+        kind: What the pin demands.
+        nodes: Operator numbers.
+        toolchain: The toolchain that is demanded or forbidden.
+        device: The device that is demanded.
+    """
     chosen = tuple(sorted(nodes))
     graph = document.operators
     names = (
@@ -32,7 +40,7 @@ def make_pin(
 
 
 def with_pin(document: Document, pin: Pin) -> tuple[Pin, ...]:
-    """The document's pins with another one.
+    """Add a pin to the document's pins.
 
     A newer demand for a toolchain replaces what older pins of the same kind say about its
     nodes, since a node cannot be on two toolchains; the older pin keeps its other nodes.
@@ -51,7 +59,7 @@ def with_pin(document: Document, pin: Pin) -> tuple[Pin, ...]:
 
 
 def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
-    """The pins with these nodes freed; pins on whole sets go when one of their nodes is freed."""
+    """Free nodes; pins on whole sets of nodes go when one of their nodes is freed."""
     kept: list[Pin] = []
     for old in document.pins.current:
         rest = [n for n in old.nodes if n not in nodes]
@@ -63,12 +71,12 @@ def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
 
 
 def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
-    """Every partition exactly as it is now."""
+    """Pins that keep every partition of a placement exactly as it is."""
     return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
 
 
 def placement_by_hand(document: Document) -> dict[str, str]:
-    """ONNX node name → toolchain: the shown placement, overruled by the pins on toolchains."""
+    """The shown placement, overruled by the pins on toolchains, as ONNX node name → toolchain."""
     graph = document.operators
     if graph is None or document.placement.shown is None:
         return {}

@@ -37,12 +37,12 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
         def matches(line: str):  # type: ignore[misc]
             return lowered in line.lower()
 
-    found = []
+    matching = []
     for at, node in enumerate(graph.calls):
         names = node.onnx_nodes or (node.name,)
         if any(matches(line) for line in (*names, node.op, node_shapes(node))):
-            found.append(at)
-    return found
+            matching.append(at)
+    return matching
 
 
 class FindBar(QFrame):

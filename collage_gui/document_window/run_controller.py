@@ -105,9 +105,9 @@ class RunController:
         document = self._document
         explanation = document.questions.explanation
         runners_up = document.placement.runners_up
-        found = runners_up[0] if runners_up else explanation.runner_up if explanation else None
-        if found is not None:
-            document.show_placement(found, "Runner-up")
+        runner_up = runners_up[0] if runners_up else explanation.runner_up if explanation else None
+        if runner_up is not None:
+            document.show_placement(runner_up, "Runner-up")
         else:
             self._banner.show_message("The engine has not named a runner-up yet.", "info")
 

@@ -1,4 +1,4 @@
-"""Zooming, panning and painting of the graph; selecting and events are the view's.
+"""Zooms, pans and paints the graph; the view on top of it selects and takes events.
 
 While a gesture lasts and the sharp picture is slow to paint, frames show the last sharp picture
 moved and scaled (over the cached overview where it does not reach); the sharp one follows as
@@ -41,10 +41,11 @@ LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
 READABLE_SCALE = 0.3
 """Below this scale a box that is gone to is shown at ``GO_TO_SCALE``; chosen."""
 GO_TO_SCALE = 0.8
+"""The scale at which a box is read well; chosen."""
 
 
 class Canvas(QAbstractScrollArea):
-    """Shows a ``Picture`` at a scale and place."""
+    """Shows a ``Picture`` at a scale and a place."""
 
     legend_chosen = Signal(object)
     """The ``LegendEntry`` that is isolated, or None."""

@@ -1,4 +1,4 @@
-"""One class per mouse gesture on the graph: pan, rubber band, zoom to an area."""
+"""The mouse gestures on the graph, one class each: pan, rubber band, zoom to an area."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GestureTarget(Protocol):
 
 
 class Gesture:
-    """Begins with a press; ``move`` and ``end`` follow. Positions are the viewport's pixels."""
+    """A gesture begins with a press; ``move`` and ``end`` follow, in the viewport's pixels."""
 
     cursor = Qt.CursorShape.ArrowCursor
 

@@ -1,4 +1,4 @@
-"""What the colours mean, in the corner of the graph; a click isolates one of them."""
+"""Explains the colours below the graph; a click isolates one of them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from collage_gui.graph_view.painter import BRUSHES, PaintTheme
 ROW = 22
 """Least height of an entry, in pixels; chosen."""
 MARGIN = 10
+"""Pixels left and right of the entries; chosen."""
 MOST = 16
 """Entries that are shown at most; chosen, since there are ten toolchains."""
 

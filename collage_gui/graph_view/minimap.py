@@ -1,4 +1,4 @@
-"""The whole graph in a corner, with the part in view; drag to go there."""
+"""Shows the whole graph in a corner, with the part that is in view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Viewport(Protocol):
 
 
 class Minimap(QWidget):
-    """A cached picture; only the rectangle is painted anew while the view moves."""
+    """Caches its picture; only the rectangle is painted anew while the view moves."""
 
     def __init__(self, parent: QWidget, view: Viewport) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""The one painter: a pure function of picture, marks, area, scale and theme.
+"""Paints the graph as a pure function of picture, marks, area, scale and theme.
 
 Screen, minimap, PNG export and the picture kept during gestures all come from ``paint``. Levels
 of detail by the height of a box on the screen:
@@ -26,7 +26,8 @@ from collage_gui.theme import Colours
 STRIP = 28.0
 """Width of a box's coloured strip, in scene units; chosen."""
 FAR_PX, NEAR_PX = 9.0, 30.0
-"""Heights of a box on the screen below which it is drawn far, and from which it is drawn near."""
+"""Heights of a box on the screen below which it is drawn far, and from which it is drawn near;
+chosen."""
 RING_LIMIT = 3000
 """Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
 
@@ -130,14 +131,14 @@ def _bands(
 def _edges(
     painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
 ) -> None:
-    found = picture.segments_in(area)
-    if not len(found):
+    visible = picture.segments_in(area)
+    if not len(visible):
         return
     pen = QPen(QColor(c.edge), 1.0 if far else max(1.2, 1.0 / scale))
     pen.setCosmetic(far)
     painter.setPen(pen)
     lines = picture.lines
-    painter.drawLines([lines[i] for i in found.tolist()])
+    painter.drawLines([lines[i] for i in visible.tolist()])
 
 
 def _far(

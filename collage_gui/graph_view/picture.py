@@ -1,4 +1,4 @@
-"""A scene turned into arrays that are quick to cull, and Qt shapes that are quick to draw.
+"""Turns a scene into arrays that are quick to cull, and Qt shapes that are quick to draw.
 
 One batching painter needs, for any viewport, the visible boxes and edge segments by colour:
 boxes are found by comparing arrays (10,000 in tens of µs), segments likewise, and the Qt
@@ -126,7 +126,7 @@ class Picture:
 
     def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF], list[QLineF]]]:
         """The partition tints that touch an area: (colour, rims, fills, lines)."""
-        found = []
+        touching = []
         for colour, (rim, fill, spans, lines) in self._bands.items():
             inside = np.flatnonzero(
                 (spans[:, 0] < area.right())
@@ -135,8 +135,10 @@ class Picture:
                 & (spans[:, 3] > area.top())
             )
             if len(inside) or lines:
-                found.append((colour, [rim[i] for i in inside], [fill[i] for i in inside], lines))
-        return found
+                touching.append(
+                    (colour, [rim[i] for i in inside], [fill[i] for i in inside], lines)
+                )
+        return touching
 
     def boxes_in(self, area: QRectF) -> np.ndarray:
         """The numbers of the boxes that touch an area, ascending."""
@@ -158,8 +160,8 @@ class Picture:
 
     def box_at(self, point: QPointF) -> int | None:
         """The box under a point."""
-        found = self.boxes_in(QRectF(point.x(), point.y(), 1e-6, 1e-6))
-        return int(found[-1]) if len(found) else None
+        boxes = self.boxes_in(QRectF(point.x(), point.y(), 1e-6, 1e-6))
+        return int(boxes[-1]) if len(boxes) else None
 
     def neighbours(self, box: int, side: int) -> list[int]:
         """The boxes of the same rank near a box.

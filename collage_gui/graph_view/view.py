@@ -1,4 +1,4 @@
-"""The graph on the screen: selecting, walking along edges, mouse and keyboard."""
+"""Lets the user select in the graph and walk along its edges, by mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class GraphView(Canvas):
         """
         if self.picture is None:
             return
-        found = {int(box) for box in self.picture.boxes_in(area)}
+        boxes = {int(box) for box in self.picture.boxes_in(area)}
         kinds = self.picture.scene.display.boxes
-        found = {box for box in found if kinds[box].kind in ("operator", "group")}
+        boxes = {box for box in boxes if kinds[box].kind in ("operator", "group")}
         if extend:
-            found |= self.marks.selected
-        self.boxes_selected.emit(found, min(found) if found else None)
+            boxes |= self.marks.selected
+        self.boxes_selected.emit(boxes, min(boxes) if boxes else None)
 
     def _jump(self, jump: tuple[int, str], point: QPointF) -> None:
         """Follow a cut edge; with several ends, ask which."""

@@ -18,13 +18,13 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_gui.document.document import Document
-from collage_gui.panels.charts import Bar, BarChart
+from collage_gui.panels.bar_chart import Bar, BarChart
 from collage_gui.panels.cost_text import ESTIMATED, ISOLATED, cost_tip, isolated_us
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 2, 3, 4
-"""Regrets are hidden where none is known, times alone where all costs are those alone."""
+"""Regrets are hidden where none is known, isolated costs where no cost is another."""
 STATES = (
     ("", "All states"),
     ("measured", "Measured"),
@@ -272,8 +272,8 @@ class CandidatesPanel(QWidget):
     def _empty_text(self) -> str:
         if self.document.graph is None:
             return "Open a model to see what could run it."
-        found = self.document.execution.preflight
-        expected = f" It takes about {duration_text(found.expected_s)}." if found else ""
+        preflight = self.document.execution.preflight
+        expected = f" It takes about {duration_text(preflight.expected_s)}." if preflight else ""
         return (
             "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
             f"measures each, and searches for the fastest placement.{expected}"

@@ -83,12 +83,12 @@ class Copying(QObject):
         menu.popup(self.view.viewport().mapToGlobal(where))
 
     def _rows(self) -> list[QModelIndex]:
-        found: dict[tuple[int, ...], QModelIndex] = {}
+        rows: dict[tuple[int, ...], QModelIndex] = {}
         for part in ranges(self.view):
             for row in range(part.top(), part.bottom() + 1):
                 index = self.view.model().index(row, 0, part.parent())
-                found[_path(index)] = index
-        return [found[path] for path in sorted(found)]
+                rows[_path(index)] = index
+        return [rows[path] for path in sorted(rows)]
 
     def _selected(self) -> dict[tuple[int, ...], dict[int, str]]:
         """Place of a row → its selected cells' texts by column."""
@@ -108,8 +108,8 @@ class Copying(QObject):
 
 def ranges(view: QAbstractItemView) -> list[QItemSelectionRange]:
     """The selected blocks: few, however many cells are selected."""
-    found = view.selectionModel().selection()
-    return [found.at(at) for at in range(found.count())]
+    selection = view.selectionModel().selection()
+    return [selection.at(at) for at in range(selection.count())]
 
 
 def _text(index: QModelIndex) -> str:

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import bytes_text, significant
 from collage_gui.document.document import Document
-from collage_gui.panels.charts import Histogram
 from collage_gui.panels.copying import Copying
+from collage_gui.panels.histogram import Histogram
 from collage_gui.theme import Theme
 
 
@@ -112,15 +112,15 @@ class InsidePanel(QWidget):
             self.document.questions.ask_inside(*wanted)
 
     def _arrived(self) -> None:
-        found = self.document.questions.inside
-        if found is None:
+        answer = self.document.questions.inside
+        if answer is None:
             return
         for key, text in self.texts.items():
-            value = getattr(found, key)
+            value = getattr(answer, key)
             text.setPlainText(value or "")
-            text.setPlaceholderText(found.reason or "The toolchain gives no such text.")
+            text.setPlaceholderText(answer.reason or "The toolchain gives no such text.")
         self.plan.clear()
-        for step in found.plan:
+        for step in answer.plan:
             post = step.get("post_ops", "")
             post = ", ".join(map(str, post)) if isinstance(post, list | tuple) else str(post)
             item = QTreeWidgetItem(
@@ -136,10 +136,10 @@ class InsidePanel(QWidget):
         for at in range(4):
             self.plan.resizeColumnToContents(at)
         for at, key in enumerate(("relax", "tir", "source"), 1):
-            self.tabs.setTabEnabled(at, bool(getattr(found, key)))
-        self.tabs.setTabEnabled(4, bool(found.plan))
-        self.note.setText(found.reason or "")
-        self.note.setVisible(bool(found.reason))
+            self.tabs.setTabEnabled(at, bool(getattr(answer, key)))
+        self.tabs.setTabEnabled(4, bool(answer.plan))
+        self.note.setText(answer.reason or "")
+        self.note.setVisible(bool(answer.reason))
         self._node_tree()
         self._highlight()
 
@@ -257,13 +257,13 @@ class InsidePanel(QWidget):
             return
         cursor = text.textCursor()
         cursor.select(QTextCursor.SelectionType.LineUnderCursor)
-        found = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
+        operators = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
         graph = self.document.operators
         partition = self.document.placement.partition_of(self.document.selection.primary)
-        if graph is None or partition is None or not found:
+        if graph is None or partition is None or not operators:
             return
-        nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(found[-1])]
+        nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(operators[-1])]
         if nodes:
             before = text.toPlainText()[: cursor.selectionStart()]
-            nth = len(re.findall(rf"R\.(?:\w+\.)*{found[-1]}\(", before))
+            nth = len(re.findall(rf"R\.(?:\w+\.)*{operators[-1]}\(", before))
             self.document.selection.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])

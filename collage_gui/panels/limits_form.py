@@ -23,6 +23,7 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.tables import toolchain_icon
 
 MEGABYTE = 1_000_000
+"""Bytes of the unit in which the artifact's size is limited."""
 ANY = "any of the toolchains above"
 
 

@@ -120,12 +120,12 @@ class PartitionsPanel(QWidget):
 
     def _regret(self, row: Partition) -> float | None:
         document = self.document
-        found = [
+        regrets = [
             regret
             for id_ in self._candidates_on.get(row.nodes, ())
             if id_ != row.candidate and (regret := document.costs.regrets.get(id_)) is not None
         ]
-        return min(found, default=None)
+        return min(regrets, default=None)
 
     def refresh(self) -> None:
         """Show the partitions of the shown placement."""

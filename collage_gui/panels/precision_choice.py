@@ -20,7 +20,7 @@ MEANINGS = {
     TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
     FLOAT16: "operands of products rounded to half precision, where that is faster",
     BFLOAT16: "operands of products rounded to bfloat16, where that is faster",
-    INT8: "for models that say themselves what is rounded to 8 bits (QDQ)",
+    INT8: "for models that mark themselves what is rounded to 8 bits (QDQ)",
 }
 """Precisions in the order in which they are offered, and what they mean."""
 

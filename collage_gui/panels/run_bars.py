@@ -6,10 +6,11 @@ from collage_engine.drawing.formatting import gain_text
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.document.document import Document
-from collage_gui.panels.charts import Bar
+from collage_gui.panels.bar_chart import Bar
 
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
+"""The latest runs that get a bar; chosen."""
 
 
 def baseline_title(baseline: Baseline) -> str:

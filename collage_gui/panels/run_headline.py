@@ -34,13 +34,13 @@ def detail(document: Document, run: Run | None) -> str:
             "A run measures the candidates, searches for the fastest placement and confirms it "
             "end to end against every baseline."
         )
-    parts = [shown.title, *_placement_words(shown.placement)]
+    parts = [shown.title, *_placement_texts(shown.placement)]
     if run is not None and shown.run == run.id:
-        parts += _run_words(run)
+        parts += _run_texts(run)
     return " · ".join(parts)
 
 
-def _placement_words(placement: Placement) -> list[str]:
+def _placement_texts(placement: Placement) -> list[str]:
     parts = [counted(len(placement.partitions), "partition")]
     if placement.measured_us is not None:
         total = sum(p.estimated_us or 0 for p in placement.partitions)
@@ -52,7 +52,7 @@ def _placement_words(placement: Placement) -> list[str]:
     return parts
 
 
-def _run_words(run: Run) -> list[str]:
+def _run_texts(run: Run) -> list[str]:
     parts = []
     if run.winner != "collage":
         won = next((b for b in run.baselines if b.name == run.winner), None)

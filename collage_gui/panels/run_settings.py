@@ -288,18 +288,20 @@ class RunSettingsPanel(QWidget):
         self.document.execution.ask_preflight(self.settings())
 
     def _report(self) -> None:
-        found = self.document.execution.preflight
+        preflight = self.document.execution.preflight
         graph = self.document.operators
-        if found is None or graph is None:
+        if preflight is None or graph is None:
             return
         lines = [
-            f"{counted(found.candidates, 'candidate')}, {found.distinct} of them distinct.",
-            f"{found.stored} {'is' if found.stored == 1 else 'are'} already measured.",
-            f"Expected: {duration_text(found.expected_s)}.",
+            f"{counted(preflight.candidates, 'candidate')}, {preflight.distinct} of them distinct.",
+            f"{preflight.stored} {'is' if preflight.stored == 1 else 'are'} already measured.",
+            f"Expected: {duration_text(preflight.expected_s)}.",
         ]
-        if found.uncovered:
-            names = ", ".join(graph.name(n) for n in found.uncovered[:5])
-            more = f" and {len(found.uncovered) - 5} more" if len(found.uncovered) > 5 else ""
+        if preflight.uncovered:
+            names = ", ".join(graph.name(n) for n in preflight.uncovered[:5])
+            more = (
+                f" and {len(preflight.uncovered) - 5} more" if len(preflight.uncovered) > 5 else ""
+            )
             lines.append(
                 f"No chosen toolchain has a candidate for {names}{more}: a run would fail."
             )

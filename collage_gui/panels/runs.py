@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
 from collage_engine.records.placement import Run
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
+from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
-from collage_gui.panels.charts import BarChart
 from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.in_model_times import InModelTable
 from collage_gui.panels.run_bars import run_bars

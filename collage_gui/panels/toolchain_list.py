@@ -52,9 +52,9 @@ class ToolchainList(QListWidget):
             item.setData(NAME, state.name)
             item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
             # What was chosen for one target says nothing about toolchains that are not for it.
-            said = bool(chosen) and state.serves(self._kind)
-            item.setData(ON, state.name in chosen if said else state.available)
-            self._dress(item)
+            decided = bool(chosen) and state.serves(self._kind)
+            item.setData(ON, state.name in chosen if decided else state.available)
+            self._show_state(item)
             self.addItem(item)
         self.blockSignals(False)
         self._fit()
@@ -68,12 +68,12 @@ class ToolchainList(QListWidget):
         self._kind = kind
         self.blockSignals(True)
         for at in range(self.count()):
-            self._dress(self.item(at))
+            self._show_state(self.item(at))
         self.blockSignals(False)
         self._fit()
 
-    def _dress(self, item: QListWidgetItem) -> None:
-        """Words, flags and check of an item, by its toolchain's state and the target."""
+    def _show_state(self, item: QListWidgetItem) -> None:
+        """Set text, flags and check of an item by its toolchain's state and the target."""
         state = self._states[item.data(NAME)]
         item.setText("\n".join(self._lines(state)))
         flags = Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled

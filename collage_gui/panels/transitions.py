@@ -36,14 +36,14 @@ def transitions(graph: OperatorGraph, placement: Placement) -> Counter[tuple[str
     """
     owner = {n: p for p in placement.partitions for n in p.nodes}
     seen: set[tuple[int, str]] = set()
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for a, b in graph.edges:
         one, two = owner.get(a), owner.get(b)
         if one is None or two is None or one.id == two.id or (a, two.id) in seen:
             continue
         seen.add((a, two.id))
-        found[one.toolchain, two.toolchain] += 1
-    return found
+        counts[one.toolchain, two.toolchain] += 1
+    return counts
 
 
 class TransitionMatrix(QTableWidget):
@@ -64,7 +64,7 @@ class TransitionMatrix(QTableWidget):
             self.setRowCount(0)
             self.setColumnCount(0)
             return
-        found = transitions(graph, placement)
+        counts = transitions(graph, placement)
         names = sorted({p.toolchain for p in placement.partitions})
         self.setRowCount(len(names))
         self.setColumnCount(len(names))
@@ -73,7 +73,7 @@ class TransitionMatrix(QTableWidget):
                 header(at, QTableWidgetItem(toolchain_icon(name), toolchain_title(name)))
         for row, a in enumerate(names):
             for column, b in enumerate(names):
-                count = found.get((a, b), 0)
+                count = counts.get((a, b), 0)
                 item = QTableWidgetItem(str(count) if count else "·")
                 item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
                 item.setToolTip(

@@ -14,9 +14,11 @@ from collage_engine.drawing.formatting import (
     signed_time,
     time_text,
 )
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
-from collage_engine.records.placement import Partition
+from collage_engine.records.placement import Partition, Placement
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
@@ -46,82 +48,108 @@ class WhyPanel(QWidget):
 
     def refresh(self) -> None:
         """Explain the primary operator."""
-        document, c = self.document, self.theme.colours
-        out = [
+        graph, primary = self.document.operators, self.document.selection.primary
+        if graph is None or primary is None:
+            body = ['<p class="q">Select a node to learn why it runs where it does.</p>']
+        else:
+            body = [
+                *self._heading(graph, primary),
+                *self._partition(primary),
+                *self._pins(),
+                *self._explanation(primary),
+                *self._neighbours(graph, primary),
+            ]
+        self.text.setHtml("".join([self._style_sheet(), *body]))
+
+    def _style_sheet(self) -> str:
+        c = self.theme.colours
+        return (
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
             f" margin: 10px 0 3px 0; }}"
             f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.accent}; }}"
             f"td {{ padding: 1px 12px 1px 0; }}</style>"
+        )
+
+    def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
+        node = graph.calls[primary]
+        others = len(self.document.selection.operators) - 1
+        more = f" and {others} more" if others > 0 else ""
+        return [
+            f"<h3>{escape(graph.name(primary))}{more}</h3><p class='q'>{escape(node.op)} · "
+            f"{escape(node_shapes(node))} · operator {primary}</p>"
         ]
-        graph = document.operators
-        if graph is None or document.selection.primary is None:
-            out.append('<p class="q">Select a node to learn why it runs where it does.</p>')
-            self.text.setHtml("".join(out))
-            return
-        node = graph.calls[document.selection.primary]
-        name = escape(graph.name(document.selection.primary))
-        more = (
-            f" and {len(document.selection.operators) - 1} more"
-            if len(document.selection.operators) > 1
-            else ""
-        )
-        out.append(
-            f"<h3>{name}{more}</h3><p class='q'>{escape(node.op)} · {escape(node_shapes(node))}"
-            f" · operator {document.selection.primary}</p>"
-        )
-        partition = document.placement.partition_of(document.selection.primary)
-        if partition is not None:
-            look = toolchain_look(partition.toolchain)
-            out.append(
-                f"<p><span style='background:{look.colour};color:{look.text}'>"
-                f"&nbsp;{look.tag}&nbsp;</span>"
-                f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
-                f" <a href='partition:{partition.id}'>{partition.id}</a> of "
-                f"{counted(len(partition.nodes), 'operator')}, "
-                f"{partition_text(partition, document.costs.of(partition.candidate))}"
-                + self._formats(partition)
-                + "</p>"
-            )
-        out += self._pins()
-        found = document.questions.explanation
-        if found is None:
-            if not document.costs.candidates:
-                out.append(
-                    '<p class="q">Run first: nothing can be explained before something is '
-                    "measured.</p>"
-                )
-            elif partition is None:
-                out.append('<p class="q">There is no placement yet. Run, or search again.</p>')
+
+    def _partition(self, primary: int) -> list[str]:
+        """The partition that holds the operator, its toolchain and its cost."""
+        partition = self.document.placement.partition_of(primary)
+        if partition is None:
+            return []
+        look = toolchain_look(partition.toolchain)
+        cost = self.document.costs.of(partition.candidate)
+        return [
+            f"<p><span style='background:{look.colour};color:{look.text}'>"
+            f"&nbsp;{look.tag}&nbsp;</span>"
+            f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
+            f" <a href='partition:{partition.id}'>{partition.id}</a> of "
+            f"{counted(len(partition.nodes), 'operator')}, {partition_text(partition, cost)}"
+            f"{self._formats(partition)}</p>"
+        ]
+
+    def _explanation(self, primary: int) -> list[str]:
+        """What the engine says about the choice."""
+        document = self.document
+        explanation = document.questions.explanation
+        if explanation is not None:
+            return [
+                *self._reasons(explanation),
+                *self._ties(explanation),
+                *self._runner_up(explanation.runner_up),
+                *self._without_candidate(explanation),
+            ]
+        if not document.costs.candidates:
+            text = "Run first: nothing can be explained before something is measured."
+        elif document.placement.partition_of(primary) is None:
+            text = "There is no placement yet. Run, or search again."
         else:
-            if found.words:
-                out.append("<h3>Why</h3>" + "".join(f"<p>{escape(w)}</p>" for w in found.words))
-            if found.ties:
-                names = ", ".join(
-                    escape(toolchain_title(document.costs.candidates[t].instance.id))
-                    for t in found.ties
-                    if t in document.costs.candidates
-                )
-                if names:
-                    out.append(
-                        f"<h3>Tied</h3><p>{names}: choosing it would lose less than measurements "
-                        "differ from run to run.</p>"
-                    )
-            out += self._runner_up(found.runner_up)
-            if found.not_offered:
-                out.append("<h3>No candidate</h3><table>")
-                out += [
-                    f"<tr><td><b>{escape(toolchain_title(n.toolchain))}</b></td><td>{escape(n.reason)}</td></tr>"
-                    for n in found.not_offered
-                ]
-                out.append("</table>")
-        out += self._neighbours()
-        self.text.setHtml("".join(out))
+            return []
+        return [f'<p class="q">{text}</p>']
+
+    def _reasons(self, explanation: ExplainAnswer) -> list[str]:
+        if not explanation.words:
+            return []
+        return ["<h3>Why</h3>", *(f"<p>{escape(text)}</p>" for text in explanation.words)]
+
+    def _ties(self, explanation: ExplainAnswer) -> list[str]:
+        candidates = self.document.costs.candidates
+        tied = [
+            escape(toolchain_title(candidates[tie].instance.id))
+            for tie in explanation.ties
+            if tie in candidates
+        ]
+        if not tied:
+            return []
+        each = "any of them" if len(tied) > 1 else "it"
+        return [
+            f"<h3>Tied</h3><p>{', '.join(tied)}: choosing {each} would lose less than "
+            "measurements differ from run to run.</p>"
+        ]
+
+    def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
+        """The toolchains that have no candidate for the operator, and why."""
+        if not explanation.not_offered:
+            return []
+        rows = (
+            f"<tr><td><b>{escape(toolchain_title(each.toolchain))}</b></td>"
+            f"<td>{escape(each.reason)}</td></tr>"
+            for each in explanation.not_offered
+        )
+        return ["<h3>No candidate</h3><table>", *rows, "</table>"]
 
     def _formats(self, partition: Partition) -> str:
         """Formats and conversions of a partition, as the rest of a sentence."""
-        words = border_words(partition.takes, partition.gives)
+        formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
-        text = f"; {words}" if words else ""
+        text = f"; {formats}" if formats else ""
         if shown is None or graph is None:
             return text
         for each in shown.placement.conversions:
@@ -149,7 +177,7 @@ class WhyPanel(QWidget):
                 )
         return out
 
-    def _runner_up(self, placement) -> list[str]:
+    def _runner_up(self, placement: Placement | None) -> list[str]:
         document = self.document
         if (
             placement is None
@@ -168,19 +196,17 @@ class WhyPanel(QWidget):
             "<a href='runner-up:'>Show it in the graph</a></p>"
         ]
 
-    def _neighbours(self) -> list[str]:
-        graph, at = self.document.operators, self.document.selection.primary
-        assert graph is not None and at is not None
+    def _neighbours(self, graph: OperatorGraph, primary: int) -> list[str]:
         out = []
-        for title, found in (
-            ("Producers", graph.producers(at)),
-            ("Consumers", graph.consumers(at)),
+        for title, operators in (
+            ("Producers", graph.producers(primary)),
+            ("Consumers", graph.consumers(primary)),
         ):
-            if found:
+            if operators:
                 links = ", ".join(
-                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in found[:12]
+                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in operators[:12]
                 )
-                more = f" and {len(found) - 12} more" if len(found) > 12 else ""
+                more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
                 out.append(f"<h3>{title}</h3><p>{links}{more}</p>")
         return out
 

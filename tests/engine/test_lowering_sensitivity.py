@@ -70,3 +70,28 @@ def test_no_time_left_leaves_everything_unknown() -> None:
     model = imported(build("residual_block"))
     assert carried(model, [model.random_inputs(0)], model.graph.operators, limit_s=-1.0) == {}
     assert 1e-4 < LEVEL < 1e-2
+
+
+def test_a_refusal_is_said_and_a_defect_of_ours_is_not_hidden(monkeypatch) -> None:
+    from collage_engine.lowering import sensitivity
+
+    class Refuses:
+        def open_onnx(self, *_: object, **__: object) -> None:
+            raise RuntimeError("no kernel for Foo")
+
+    def defect(*_: object) -> None:
+        raise NameError("a defect of ours")
+
+    model = imported(build("residual_block"))
+    samples, operators, said = [model.random_inputs(0)], model.graph.operators, []
+    monkeypatch.setattr(sensitivity, "onnx_evaluator", Refuses)
+    assert carried(model, samples, operators, warn=said.append) == {}
+    assert len(said) == 1 and "no kernel for Foo" in said[0]
+    monkeypatch.setattr(sensitivity, "onnx_evaluator", lambda: None)
+    assert carried(model, samples, operators, warn=said.append) == {}
+    assert "no toolchain here evaluates ONNX" in said[1]
+    monkeypatch.setattr(sensitivity, "onnx_evaluator", Refuses)
+    monkeypatch.setattr(sensitivity, "_rounding_like", defect)
+    with pytest.raises(NameError, match="a defect of ours"):
+        carried(model, samples, operators, warn=said.append)
+    assert len(said) == 2

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.formatting import DASH
 from collage_gui.document.comparison import Reference
-from collage_gui.panels.charts import Bar, axis_end
+from collage_gui.panels.bar_chart import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.transitions import transitions
 

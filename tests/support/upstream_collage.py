@@ -21,7 +21,8 @@ from collage_engine.partition.combiners import (
     TupleArgument,
     TupleProjection,
 )
-from collage_engine.partition.patterns import Match, all_matches, describe
+from collage_engine.partition.matching import Match, describe
+from collage_engine.partition.patterns import all_matches
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,

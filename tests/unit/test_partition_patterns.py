@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from collage_engine.model.index_set import node_set
-from collage_engine.partition.patterns import (
-    Failure,
-    Match,
-    TupleOf,
-    all_matches,
-    anything,
-    constant,
-    match,
-    op,
-)
+from collage_engine.partition.matching import Failure, Match
+from collage_engine.partition.patterns import TupleOf, all_matches, anything, constant, match, op
 from tests.support.graphs import GraphBuilder, chain
 
 

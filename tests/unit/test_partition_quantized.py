@@ -267,7 +267,8 @@ def test_failure_says_what_stands_in_the_way() -> None:
     w = g.input(4, 4, 3, 3, dtype="float32")
     y = g.quantize(g.conv(x, w))
     assert not g.found(y)
-    from collage_engine.partition.patterns import Failure, match
+    from collage_engine.partition.matching import Failure
+    from collage_engine.partition.patterns import match
 
     (_, pattern) = quantized.quantized_patterns()[0]
     failure = match(g.graph(y), pattern, y)

@@ -27,10 +27,19 @@ from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.problem_json import problem_from
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, required_drift
 from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty, ties
-from collage_engine.store.drift import ENOUGH, KEPT, SITTINGS, drift, enough, learn, recall
+from collage_engine.store.drift import (
+    ENOUGH_CANDIDATES,
+    ENOUGH_RUNS,
+    KEPT,
+    drift,
+    enough,
+    learn,
+    recall,
+)
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.timing.protocol import Timing, cost_of, merged
+from collage_engine.timing.protocol import Timing
+from collage_engine.timing.timing_costs import cost_of, merged
 from tests.support.graphs import chain
 
 STEADY = (100.0,) * 9
@@ -66,7 +75,7 @@ def test_little_knowledge_widens_the_default_and_much_replaces_it() -> None:
     assert not enough(few) and drift(few, 0.2) == 0.2
     assert drift([[0.4] * 10], 0.2) == pytest.approx(0.4)
     assert not enough([[0.01] * 100]), "however many, they are of one sitting"
-    much = [[0.01] * (ENOUGH // SITTINGS + 1) for _ in range(SITTINGS)]
+    much = [[0.01] * (ENOUGH_CANDIDATES // ENOUGH_RUNS + 1) for _ in range(ENOUGH_RUNS)]
     assert enough(much) and drift(much, 0.2) == pytest.approx(0.01)
     assert drift(much, BUSY_DRIFT) == BUSY_DRIFT, "quiet days say nothing of a busy one"
 

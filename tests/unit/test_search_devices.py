@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from collage_engine.search.api import solve
-from collage_engine.search.devices import as_pins, infer_devices
+from collage_engine.search.devices import NodeDevice, infer_devices
+from collage_engine.search.problem import ProblemPin
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_instances import random_problem
 
@@ -57,6 +58,14 @@ def test_the_host_is_pinned_too_and_the_infeasible_has_no_devices() -> None:
     answer = solve(problem_from(data))
     assert answer.infeasible is not None and answer.infeasible.nodes == (4,)
     assert infer_devices(problem_from(data), answer) == {}
+
+
+def as_pins(devices: dict[int, NodeDevice]) -> tuple[ProblemPin, ...]:
+    """What was inferred as pins, one per device."""
+    nodes: dict[str, list[int]] = {}
+    for each in devices.values():
+        nodes.setdefault(each.device, []).append(each.node)
+    return tuple(ProblemPin(nodes=tuple(sorted(n)), device=d) for d, n in sorted(nodes.items()))
 
 
 def test_planning_twice_changes_nothing() -> None:

@@ -9,16 +9,13 @@ from itertools import pairwise
 import pytest
 
 from collage_engine.timing.protocol import (
-    KEPT_REPEATS,
     ProtocolSettings,
     Timing,
-    cost_of,
     is_contested,
-    kept,
-    merged,
     time_cold,
     time_interleaved,
 )
+from collage_engine.timing.timing_costs import KEPT_REPEATS, cost_of, kept_repeats, merged
 
 
 class World:
@@ -59,20 +56,20 @@ def test_samples_last_long_enough_and_exclude_the_first_call():
     assert len(timing.samples) >= 5 and timing.low <= timing.median <= timing.high
 
 
-def test_a_lone_steady_rival_is_done_quickly():
+def test_a_lone_steady_candidate_is_done_quickly():
     world = World(noise=0.002)
     (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
     assert 6 <= len(timing.samples) <= 10
     assert world.now < 0.02
 
 
-def test_a_lone_noisy_rival_stops_at_its_budget():
+def test_a_lone_noisy_candidate_stops_at_its_budget():
     world = World(noise=1.0)
     (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
     assert 0.05 < world.now < 0.08 and not timing.dropped
 
 
-def test_a_slow_and_hopeless_rival_gets_one_sample():
+def test_a_slow_and_hopeless_candidate_gets_one_sample():
     world = World()
     _, slow = time_interleaved(
         [world.timed_call("a", 1e-3), world.timed_call("b", 1.0)], clock=world.clock
@@ -80,7 +77,7 @@ def test_a_slow_and_hopeless_rival_gets_one_sample():
     assert len(slow.samples) == 1 and slow.dropped and world.count("b") == 2
 
 
-def test_slow_rival_still_gets_its_three_samples():
+def test_slow_candidate_still_gets_its_three_samples():
     world = World()
     (timing,) = time_interleaved([world.timed_call("a", 2.0)], clock=world.clock)
     assert len(timing.samples) == 3
@@ -142,7 +139,7 @@ def test_samples_of_an_unsettled_machine_count_by_their_faster_half():
         assert disturbed.high < 1.05 * calm.high
 
 
-def test_a_single_jumpy_rival_does_not_make_the_machine_unsettled():
+def test_a_single_jumpy_candidate_does_not_make_the_machine_unsettled():
     world = World(noise=0.005)
     steady = [world.timed_call(n, 1e-3) for n in "abc"]
     jumpy = world.timed_call("d", 1e-3)
@@ -167,7 +164,7 @@ def test_a_round_visits_everyone_in_changing_order():
     assert len({tuple(r) for r in rounds}) > 2
 
 
-def test_close_rivals_get_more_time_than_clear_ones():
+def test_close_candidates_get_more_time_than_clear_ones():
     def spent(second: float) -> float:
         world = World(noise=0.6)
         timed = [world.timed_call("a", 1e-3), world.timed_call("b", second)]
@@ -231,7 +228,7 @@ def test_whose_turn_it_is_is_told_before_it_runs():
     assert set(seen) == {(0, "a"), (1, "b")}
 
 
-def test_a_rival_that_fails_is_not_hidden():
+def test_a_candidate_that_fails_is_not_hidden():
     def broken(calls: int) -> float:
         raise RuntimeError("bad kernel")
 
@@ -291,6 +288,6 @@ def test_cost_and_merging():
 
 
 def test_kept_repeats_are_spread_over_time():
-    chosen = kept([float(i) for i in range(1000)])
+    chosen = kept_repeats([float(i) for i in range(1000)])
     assert len(chosen) == KEPT_REPEATS and chosen[0] == 0 and chosen[-1] > 980
     assert all(a < b for a, b in pairwise(chosen))

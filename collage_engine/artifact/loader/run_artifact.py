@@ -54,12 +54,14 @@ def run_python_parts(folder, manifest):
         runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
 
 
-def load_cuda(folder, tvm):
+def load_cuda(folder):
     """TVM's library for NVIDIA devices, where TVM has not loaded it.
 
     It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
     a copy.
     """
+    import tvm
+
     if tvm.runtime.device("cuda", 0).exist:
         return
     try:
@@ -84,6 +86,7 @@ def huge_pages_beside():
 
 
 def numpy_dtype(name):
+    """The NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
     if name == "bfloat16":
@@ -125,7 +128,7 @@ class Model:
         self._tvm = tvm
         kind = self.manifest.get("device", "cpu")
         if kind == "cuda":
-            load_cuda(folder, tvm)
+            load_cuda(folder)
         self.device = tvm.runtime.device(kind, 0)
         unless = None if huge_pages else "not wanted"
         if kind != "cpu":
@@ -177,6 +180,7 @@ class Model:
         return tensors
 
     def __call__(self, inputs):
+        """Run the module on one array per input; one array per output, in the manifest's order."""
         result = self.main(*self.bind(inputs))
         kinds = [about["dtype"] for about in self.manifest["outputs"]]
         tensors = [result] if len(kinds) == 1 else list(result)
@@ -231,6 +235,7 @@ def time_calls(model, inputs, seconds=2.0, least=10):
 
 
 def main(argv=None):
+    """Check the folder's files and run its module from the command line; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
     parser.add_argument("--benchmark", action="store_true", help="time it too")
@@ -249,6 +254,7 @@ def main(argv=None):
 
 
 def run(folder, options):
+    """Run the module of a folder on its sample and say how it did; the exit status."""
     model = load(folder, huge_pages=not options.no_huge_pages)
     manifest = model.manifest
     kinds = model.kinds("inputs", "outputs")

@@ -8,6 +8,7 @@ it crashes or hangs), which takes a tenth of the time of its own builder's and r
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ import msgspec
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
+
+_LOG = logging.getLogger(__name__)
 
 BATCH = 8
 POPULATION = 64
@@ -298,5 +301,8 @@ def _cost_model(ms: Any) -> Any:
         import xgboost  # noqa: F401
 
         return ms.cost_model.XGBModel(num_warmup_samples=16)
+    except ImportError:
+        return ms.cost_model.RandomModel()
     except Exception:
+        _LOG.warning("XGBoost cannot be used; the search draws at random", exc_info=True)
         return ms.cost_model.RandomModel()

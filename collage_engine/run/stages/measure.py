@@ -21,7 +21,7 @@ from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.timing.candidate_timing import Measuring, with_costs
 from collage_engine.timing.measurer import group_candidates
 from collage_engine.timing.precompile import make_ready
-from collage_engine.timing.protocol import sittings
+from collage_engine.timing.timing_costs import repeats_apart
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
 
@@ -136,7 +136,9 @@ def _settle(state: RunState, measuring: Measuring, budget: Budget) -> bool:
     before = {r.key: r.cost for group in groups for r in group.candidates}
     costs = measuring.again(groups, deadline, renew=apart)
     if apart:
-        twice = [two for key, old in before.items() if (two := sittings(old, costs.get(key, old)))]
+        twice = [
+            two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))
+        ]
         state.constants[DRIFT_CONSTANT] = drift(learn(store, threads, twice), state.drift)
     state.records = with_costs(state.records, costs)
     return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import one_node
-from collage_engine.partition.patterns import Match, Pattern, anything, op
+from collage_engine.partition.matching import Match
+from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph

@@ -8,7 +8,8 @@ from functools import partial
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set, one_node
 from collage_engine.partition import quantized as qdq
-from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
+from collage_engine.partition.matching import Match
+from collage_engine.partition.patterns import Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph

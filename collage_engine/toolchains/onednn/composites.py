@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.partition.patterns import Match, Pattern, anything
+from collage_engine.partition.matching import Match
+from collage_engine.partition.patterns import Pattern, anything
 from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
 from collage_engine.toolchains.onednn.steps import Plan
 from collage_engine.toolchains.runtime import chains

@@ -10,6 +10,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition import quantized
+from collage_engine.partition.patterns import anything
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
@@ -33,7 +34,7 @@ def within(
         root: Claim(
             Composite(
                 f"quantized_{each.kind}",
-                quantized.anything(),
+                anything(),
                 partial(_build, each, each.nodes == calls),
             ),
             each.match,

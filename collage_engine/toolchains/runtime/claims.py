@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set
-from collage_engine.partition.patterns import Match, Pattern, all_matches
+from collage_engine.partition.matching import Match
+from collage_engine.partition.patterns import Pattern, all_matches
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
 

@@ -1,0 +1,97 @@
+"""Timings as costs: records of what was measured, and of several measurements of the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.records.cost import Cost
+from collage_engine.timing.order_statistics import percentile
+from collage_engine.timing.protocol import MOST_ROUNDS, Timing
+
+KEPT_REPEATS = MOST_ROUNDS
+"""Repeats that a cost keeps at most; chosen: enough for resampling, some 500 bytes."""
+
+
+def kept_repeats(samples: Sequence[float], limit: int = KEPT_REPEATS) -> tuple[float, ...]:
+    """At most ``limit`` samples, spread evenly over the time in which they were taken."""
+    if len(samples) <= limit:
+        return tuple(samples)
+    step = len(samples) / limit
+    return tuple(samples[int(i * step)] for i in range(limit))
+
+
+def cost_of(
+    timing: Timing,
+    *,
+    threads: int,
+    fingerprint: str | None = None,
+    measured_at: str | None = None,
+    max_rel_error: float | None = None,
+    cold_s: float | None = None,
+    slowness: float = 1.0,
+) -> Cost:
+    """The record of a timing.
+
+    Args:
+        timing: in seconds.
+        threads: of the candidate.
+        fingerprint: of the machine.
+        measured_at: ISO 8601, UTC.
+        max_rel_error: of its outputs.
+        cold_s: seconds of a call with cold weights.
+        slowness: how much slower than at the speed probe's reference the machine was: times are
+            divided by it.
+    """
+    us = 1e6 / slowness
+    return Cost(
+        state="measured",
+        median_us=timing.median * us,
+        low_us=timing.low * us,
+        high_us=timing.high * us,
+        cold_us=None if cold_s is None else cold_s * us,
+        count=len(timing.samples),
+        repeats_us=tuple(s * us for s in kept_repeats(timing.samples)),
+        max_rel_error=max_rel_error,
+        threads=threads,
+        fingerprint=fingerprint,
+        measured_at=measured_at,
+        slowness=slowness,
+    )
+
+
+def merged(old: Cost, new: Cost) -> Cost:
+    """Two measurements of the same work as one: all repeats together, the newer's facts.
+
+    The medians of both count equally, however many samples each has: while one measurement lasts,
+    the machine's state is one and the same.
+    """
+    if not (old.usable and new.usable and old.repeats_us and new.repeats_us):
+        return new
+    half = KEPT_REPEATS // 2
+    repeats = kept_repeats(old.repeats_us, half) + kept_repeats(new.repeats_us, half)
+    return Cost(
+        state="measured",
+        median_us=percentile(repeats, 50),
+        low_us=percentile(repeats, 20),
+        high_us=percentile(repeats, 80),
+        cold_us=new.cold_us if new.cold_us is not None else old.cold_us,
+        count=old.count + new.count,
+        repeats_us=repeats,
+        max_rel_error=new.max_rel_error,
+        threads=new.threads,
+        fingerprint=new.fingerprint,
+        measured_at=new.measured_at,
+        slowness=new.slowness,
+    )
+
+
+def repeats_apart(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The repeats of a cost, and of the later measurement that was merged with it.
+
+    None when none was.
+    """
+    first = kept_repeats(old.repeats_us, KEPT_REPEATS // 2)
+    if both.count <= old.count or both.repeats_us[: len(first)] != first:
+        return None
+    second = both.repeats_us[len(first) :]
+    return (old.repeats_us, second) if second else None
