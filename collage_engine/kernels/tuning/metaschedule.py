@@ -214,8 +214,9 @@ def evolve(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
-    deadline; a batch in hand may go beyond it.
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
     """
     from tvm.s_tir import meta_schedule as ms
 
