@@ -16,7 +16,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
@@ -119,7 +119,7 @@ class Subject:
             device=instance.device,
         )
 
-    def candidates(self, case: Case, instance: ToolchainInstance) -> list[CandidateRecord]:
+    def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
         """Its candidates of a model, with plain borders and with others."""
         found = enumerate_candidates(case.model.graph, [self.offer(case, instance)])
         return list(found.candidates)
