@@ -271,9 +271,9 @@ class Session:
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
-        from collage_engine.toolchains.registry import all_names
+        from collage_engine.toolchains.registry import known_names
 
-        known = all_names()
+        known = known_names()
         pins = tuple(parse_pin(text, self.graph, self.model, known) for text in texts)
         answers.pins_set(self._opened, p.PinsSet(document=self._handle, pins=pins))
 

@@ -97,6 +97,8 @@ def _save(session: Session, path: str | None) -> SessionError | None:
 
 
 def _toolchains(options: argparse.Namespace) -> int:
+    if options.action == "check":
+        return _check_toolchain(options)
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
         states = engine.toolchains(anew=True).toolchains
@@ -105,6 +107,27 @@ def _toolchains(options: argparse.Namespace) -> int:
     else:
         output.print_toolchains(states)
     return 0
+
+
+def _check_toolchain(options: argparse.Namespace) -> int:
+    """Exit status 0 where every check passed or says nothing here, 1 where one failed."""
+    from collage_engine.conformance.run import Finding, check_toolchain
+
+    if not options.name:
+        raise UsageError("toolchains check: name the toolchain to check")
+
+    def show(finding: Finding) -> None:
+        if not options.json:
+            say(f"{finding.outcome}  {finding.check}: {finding.text}")
+
+    found = check_toolchain(options.name, show)
+    failed = [finding for finding in found if finding.outcome == "failed"]
+    if options.json:
+        output.print_json({"toolchain": options.name, "findings": found})
+    else:
+        passed = sum(finding.outcome == "passed" for finding in found)
+        say(f"{options.name}: {passed} of {len(found)} checks passed, {len(failed)} failed")
+    return 1 if failed else 0
 
 
 def _candidates(options: argparse.Namespace) -> int:

@@ -174,7 +174,16 @@ def _add_constraints(place: argparse.ArgumentParser) -> None:
 
 
 def _add_toolchains_command(commands: Commands) -> None:
-    toolchains = commands.add_parser("toolchains", help="what is on this machine, what is missing")
+    toolchains = commands.add_parser(
+        "toolchains", help="what is on this machine, what is missing; check one of your own"
+    )
+    toolchains.add_argument(
+        "action",
+        nargs="?",
+        choices=("check",),
+        help="check: examine whether a toolchain keeps what the engine expects of it",
+    )
+    toolchains.add_argument("name", nargs="?", metavar="NAME", help="the toolchain to check")
     _add_json(toolchains)
 
 

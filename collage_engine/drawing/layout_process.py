@@ -7,6 +7,7 @@ falls back to the plain algorithm when the library crashes or is too slow.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import msgspec
 from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout import lay_out
 from collage_engine.records.typed import decode
+
+_LOG = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
@@ -35,7 +38,8 @@ def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, before)))},
         )
         return decode(done.stdout, Layout)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        _LOG.warning("the layout process failed, the plain algorithm is used: %s", error)
         plain = msgspec.structs.replace(request, engine="layered")
         return lay_out(plain)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import logging
 import os
 import re
 import signal
@@ -36,6 +37,8 @@ from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
 
+_LOG = logging.getLogger(__name__)
+
 TOOLCHAINS: dict[str, str] = {
     "tvm": "collage_engine.toolchains.tvm.toolchain:TvmToolchain",
     "onnxruntime": "collage_engine.toolchains.onnxruntime.toolchain:OnnxRuntimeToolchain",
@@ -49,6 +52,11 @@ TOOLCHAINS: dict[str, str] = {
     "tensorrt": "collage_engine.toolchains.tensorrt.toolchain:TensorrtToolchain",
 }
 """Toolchains of this project: name → module and class, in the order in which they are shown."""
+
+ON_DEMAND: dict[str, str] = {
+    "example": "collage_engine.toolchains.example.toolchain:ExampleToolchain",
+}
+"""Toolchains that are used only where a user names them."""
 
 GROUP = "collage.toolchains"
 """The entry-point group through which other packages add toolchains."""
@@ -86,7 +94,7 @@ def _foreign() -> _Foreign:
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
         if not NAME.fullmatch(entry.name):
             reason = "a name has lower-case letters, digits and underscores only"
-        elif entry.name in TOOLCHAINS or entry.name in found.targets:
+        elif entry.name in (*TOOLCHAINS, *ON_DEMAND, *found.targets):
             owner = found.packages.get(entry.name, "Collage Explorer")
             reason = f"the name belongs to a toolchain of {owner} already"
         else:
@@ -102,11 +110,16 @@ def _foreign() -> _Foreign:
 
 def _targets() -> dict[str, str]:
     """Name → module and class of every known toolchain."""
-    return TOOLCHAINS | _foreign().targets
+    return TOOLCHAINS | _foreign().targets | ON_DEMAND
 
 
 def all_names() -> tuple[str, ...]:
-    """Every known toolchain, in the order in which they are shown and tried."""
+    """Every toolchain that is used unasked, in the order in which they are shown and tried."""
+    return tuple(name for name in _targets() if name not in ON_DEMAND)
+
+
+def known_names() -> tuple[str, ...]:
+    """Every toolchain that a user can name: also those that are used on demand only."""
     return tuple(_targets())
 
 
@@ -220,7 +233,7 @@ def probe_all(
 
 def _check(name: str) -> None:
     if name not in _targets():
-        known = ", ".join(_targets())
+        known = ", ".join(all_names())
         raise UsageError(f"unknown toolchain {name!r}; known are {known}")
 
 
@@ -255,6 +268,7 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         env=_child_environment(),
         start_new_session=True,
     )
+    _LOG.info("probing %s in process %d", name, child.pid)
     with _probing:
         _children.add(child)
     try:
@@ -285,6 +299,7 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _unavailable(name: str, reason: str) -> ToolchainState:
+    _LOG.info("toolchain %s is not available: %s", name, reason)
     return ToolchainState(name=name, available=False, reason=reason)
 
 

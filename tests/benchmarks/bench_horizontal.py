@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.open_model import Menu, Workspace
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -63,7 +64,7 @@ def best_parts(
 
 
 def report(name: str, settings: RunSettings, folder: Path) -> None:
-    workspace = Workspace(str(model_file(name, folder)), {})
+    workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
         inputs = representative_inputs(workspace.model, settings)

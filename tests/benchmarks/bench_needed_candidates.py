@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
@@ -122,7 +122,7 @@ def replay(
 
 def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
     """Measure a model's candidates, all of them, and replay."""
-    workspace = Workspace(str(model_file(name, folder)), {})
+    workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
         inputs = representative_inputs(workspace.model, settings)

@@ -28,7 +28,7 @@ from statistics import median
 import msgspec
 
 from collage_engine.candidates.inputs import model_tolerance, representative_inputs
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
@@ -59,7 +59,7 @@ ROUNDS = 25
 RESAMPLED = 2000
 
 
-def measured(workspace: Workspace, settings: RunSettings) -> tuple[Problem, list[CandidateRecord]]:
+def measured(workspace: OpenModel, settings: RunSettings) -> tuple[Problem, list[CandidateRecord]]:
     """The problem on costs alone, and its candidates."""
     menu = workspace.menu(settings)
     model = workspace.model
@@ -98,7 +98,7 @@ def first_level(problem: Problem) -> Cover:
 def compare(
     name: str, budgets: Sequence[int], seeds: int, settings: RunSettings, folder: Path
 ) -> None:
-    workspace = Workspace(str(model_file(name, folder)), {})
+    workspace = OpenModel(str(model_file(name, folder)), {})
     built = Path(tempfile.mkdtemp(dir=folder))
     try:
         problem, records = measured(workspace, settings)

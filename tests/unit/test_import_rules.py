@@ -37,10 +37,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tuning": ("timing",),
     "transitions": ("timing", "planning"),
     "trials": ("timing", "artifact", "planning"),
+    "conformance": ("timing", "artifact"),
     "run": ("tuning", "transitions", "trials", "planning"),
     "service": ("machine", "planning", "report", "session", "toolchains"),
     "api": ("service", "artifact", "store"),
-    "cli": ("api",),
+    "cli": ("api", "conformance"),
 }
 """The rooms that a room may import, and with each of them all that it may import itself.
 

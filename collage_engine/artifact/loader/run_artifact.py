@@ -54,12 +54,14 @@ def run_python_parts(folder, manifest):
         runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
 
 
-def load_cuda(folder, tvm):
+def load_cuda(folder):
     """TVM's library for NVIDIA devices, where TVM has not loaded it.
 
     It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
     a copy.
     """
+    import tvm
+
     if tvm.runtime.device("cuda", 0).exist:
         return
     try:
@@ -126,7 +128,7 @@ class Model:
         self._tvm = tvm
         kind = self.manifest.get("device", "cpu")
         if kind == "cuda":
-            load_cuda(folder, tvm)
+            load_cuda(folder)
         self.device = tvm.runtime.device(kind, 0)
         unless = None if huge_pages else "not wanted"
         if kind != "cpu":

@@ -8,6 +8,7 @@ it crashes or hangs), which takes a tenth of the time of its own builder's and r
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ import msgspec
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
+
+_LOG = logging.getLogger(__name__)
 
 BATCH = 8
 POPULATION = 64
@@ -35,6 +38,7 @@ def saved(function: Any) -> str:
 
 
 def loaded(text: str) -> Any:
+    """The PrimFunc of a text that ``saved`` wrote."""
     import tvm
 
     return tvm.ir.load_json(text)
@@ -118,7 +122,10 @@ def search(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """The best trace for a processor's kernel found before the deadline."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     import tvm
 
     from collage_engine.kernels.target import cpu_target
@@ -178,6 +185,7 @@ class ProcessorBench:
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
+        """Microseconds of each kernel, or infinity with the reason why it is of no use."""
         from collage_engine.kernels.verify import difference
 
         found: list[tuple[float, str | None]] = []
@@ -206,8 +214,10 @@ def evolve(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
-    deadline; a batch in hand may go beyond it."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     begun = time.monotonic()
@@ -292,5 +302,8 @@ def _cost_model(ms: Any) -> Any:
         import xgboost  # noqa: F401
 
         return ms.cost_model.XGBModel(num_warmup_samples=16)
+    except ImportError:
+        return ms.cost_model.RandomModel()
     except Exception:
+        _LOG.warning("XGBoost cannot be used; the search draws at random", exc_info=True)
         return ms.cost_model.RandomModel()

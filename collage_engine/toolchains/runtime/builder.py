@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.metadata
+import logging
 import os
 import shlex
 import shutil
@@ -19,7 +20,6 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
@@ -27,8 +27,7 @@ from collage_engine.records.files import atomic_file
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
 
-if TYPE_CHECKING:
-    pass
+_LOG = logging.getLogger(__name__)
 
 HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
@@ -53,6 +52,7 @@ class RuntimeSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """Every source and header, in a fixed order."""
         own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
         folders = (HEADERS, *self.shared)
         return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
@@ -76,6 +76,8 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Compiler:
+    """A C++ compiler that answers: how it is called, and which it is."""
+
     command: tuple[str, ...]
     version: str
 
@@ -154,6 +156,7 @@ def _compile(
     links: tuple[Path, ...],
     library: Path,
 ) -> None:
+    _LOG.info("compiling %s", library)
     with atomic_file(library) as result:
         command = [
             *compiler.command,

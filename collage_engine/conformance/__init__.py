@@ -1,0 +1,1 @@
+"""The checks that every toolchain has to pass, of this project or of another package."""

@@ -1,0 +1,87 @@
+"""Runs the checks in a child process, which a toolchain may crash, and collects what they say."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from collage_engine.conformance.checks import CHECKS
+from collage_engine.conformance.subject import Nonconformance, NotApplicable, Subject
+from collage_engine.machine.worker import Worker, WorkerError
+from collage_engine.records.errors import CollageError
+from collage_engine.records.reasons import short_reason
+from collage_engine.timing.child import measuring_environment
+from collage_engine.toolchains import registry
+
+JOB = "collage_engine.conformance.run:run_checks"
+LIMIT_S = 900.0
+"""Seconds that all checks may take together; chosen: the slowest toolchain on a busy machine with
+two cores takes two minutes."""
+
+Outcome = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found; ``text`` is a sentence for whoever writes the toolchain."""
+
+    check: str
+    outcome: Outcome
+    text: str
+
+
+def examine(check: str, subject: Subject) -> Finding:
+    """Run one check of ``CHECKS`` in this process."""
+    try:
+        return Finding(check, "passed", CHECKS[check](subject))
+    except NotApplicable as reason:
+        return Finding(check, "skipped", str(reason))
+    except Nonconformance as error:
+        return Finding(check, "failed", str(error))
+    except CollageError as error:
+        return Finding(check, "failed", str(error))
+    except Exception as error:  # a defect of the toolchain, whatever its type
+        return Finding(check, "failed", f"it raises {short_reason(error, with_type=True)}")
+
+
+def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Finding]:
+    """Run all checks over a toolchain that the registry knows.
+
+    Args:
+        name: The toolchain's name.
+        on_finding: Is called with every finding, as soon as it is there.
+
+    Returns:
+        All findings. Where the toolchain ends the child process, the check that ran then has
+        failed, and those after it were not run.
+
+    Raises:
+        UsageError: There is no such toolchain.
+        ToolchainError: It cannot be imported.
+    """
+    registry.get(name)
+    found: list[Finding] = []
+
+    def keep(finding: Finding) -> None:
+        found.append(finding)
+        on_finding(finding)
+
+    env = measuring_environment([name], 2)
+    with Worker(JOB, env=env, name="collage-check") as worker:
+        try:
+            worker.call(name, timeout_s=LIMIT_S, on_message=keep)
+        except WorkerError as error:
+            check = list(CHECKS)[min(len(found), len(CHECKS) - 1)]
+            keep(Finding(check, "failed", f"it ended the process: {short_reason(error)}"))
+    return found
+
+
+def run_checks(name: str, send: Callable[[Finding], None]) -> None:
+    """What the child process does: every check in turn, each finding sent at once."""
+    with tempfile.TemporaryDirectory(prefix="collage-check-") as folder:
+        subject = Subject(name, Path(folder))
+        for check in CHECKS:
+            send(examine(check, subject))

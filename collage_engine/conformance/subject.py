@@ -1,0 +1,173 @@
+"""The toolchain that is checked, and what several checks need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from collage_engine.conformance.models import MODELS
+from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.errors import CollageError
+from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.capabilities import LowersToTir, border_formats, composites_of
+
+TOLERANCE = 1e-4
+"""Largest ``max|y−r| / max|r|`` of a float32 candidate of these models; chosen: a hundred times
+the rounding of their sums, a hundredth of what a wrong operator leaves."""
+ARCHITECTURE = "sm_86"
+"""What is asked for where a toolchain compiles for NVIDIA devices only; chosen: every one of ours
+compiles for it."""
+MOST_COMPILED = 12
+"""Candidates of a model that are compiled and run, evenly spread over those that are proposed;
+chosen: some toolchains take a second for each."""
+
+
+class Nonconformance(Exception):
+    """What is wrong with the toolchain, as a sentence for whoever writes it."""
+
+
+class NotApplicable(Exception):
+    """Why a check says nothing about this toolchain here."""
+
+
+def demand(condition: object, sentence: str) -> None:
+    """Raise ``Nonconformance`` with the sentence unless the condition holds."""
+    if not condition:
+        raise Nonconformance(sentence)
+
+
+@dataclass
+class Case:
+    """A model with inputs, and the true value of every node."""
+
+    name: str
+    model: ImportedModel
+    inputs: Mapping[str, np.ndarray]
+    truth: TrueValues
+
+
+@dataclass
+class Subject:
+    """A toolchain under examination; ``folder`` is for whatever the checks write."""
+
+    name: str
+    folder: Path
+    _cases: dict[str, Case] = field(default_factory=dict)
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The toolchain itself."""
+        return registry.get(self.name)
+
+    @cached_property
+    def state(self) -> ToolchainState:
+        """What probing it in a child process finds now."""
+        return registry.probe_all([self.name], anew=True)[0]
+
+    @cached_property
+    def target(self) -> Target:
+        """The processor where it compiles for it, else an NVIDIA device."""
+        if "cpu" in self.toolchain.about.targets:
+            return Target.cpu(1)
+        return Target.cuda(ARCHITECTURE)
+
+    def instances(self, threads: int = 1) -> tuple[ToolchainInstance, ...]:
+        """Its float32 instances for the target."""
+        target = Target.cpu(threads) if self.target.kind == "cpu" else self.target
+        return self.toolchain.instances(target, "float32")
+
+    def needs_to_run(self) -> None:
+        """``NotApplicable`` where nothing that it compiles can run."""
+        if self.target.kind != "cpu":
+            raise NotApplicable("what it compiles runs on an NVIDIA device only")
+        if not self.state.available:
+            raise NotApplicable(f"it is not available here: {self.state.reason}")
+
+    def cases(self) -> Iterator[Case]:
+        """Every model, with its true values."""
+        for name, make in MODELS.items():
+            if name not in self._cases:
+                model = import_onnx(make())
+                inputs = model.random_inputs(0)
+                truth = TrueValues.record(model, inputs, self.folder / "values" / name)
+                self._cases[name] = Case(name, model, inputs, truth)
+            yield self._cases[name]
+
+    def offer(self, case: Case, instance: ToolchainInstance) -> Offer:
+        """What an instance offers for a model, as a run asks it."""
+        graph, toolchain = case.model.graph, self.toolchain
+        return Offer(
+            instance=instance,
+            spec=toolchain.partition_spec(instance, graph),
+            supports=lambda index: toolchain.supports(graph, index, instance),
+            whole_model=toolchain.about.whole_model,
+            lowers_to_tir=isinstance(toolchain, LowersToTir),
+            made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
+            formats=border_formats(toolchain, instance),
+            device=instance.device,
+        )
+
+    def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
+        """Its candidates of a model, with plain borders and with others."""
+        found = enumerate_candidates(case.model.graph, [self.offer(case, instance)])
+        return list(found.candidates)
+
+    def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:
+        """Some of its candidates with plain borders as functions, small and large ones."""
+        records = [c for c in self.candidates(case, instance) if not (c.takes or c.gives)]
+        step = max(1, -(-len(records) // MOST_COMPILED))
+        chosen = {r.id: r for r in (*records[::step], *records[-1:])}
+        return [
+            function_of(case.model, instance, record.nodes, f"check{number}")
+            for number, record in enumerate(chosen.values())
+        ]
+
+    def run(self, case: Case, function: Function, calls: int = 1) -> list[list[np.ndarray]]:
+        """The outputs of so many calls of a compiled function on its true inputs.
+
+        Raises:
+            Nonconformance: It cannot be compiled, or the call fails.
+        """
+        given = case.truth.inputs_of(function)
+        try:
+            with compile_function(function) as compiled:
+                return [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
+        except CollageError as error:
+            raise Nonconformance(
+                f"{described(case, function)}: supports() promises it, compiling says {error}"
+            ) from error
+
+    def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
+        """Demand that outputs are the true ones, within the tolerance."""
+        truth = case.truth.outputs_of(function)
+        for found, wanted in zip(outputs, truth, strict=True):
+            demand(
+                found.shape == wanted.shape,
+                f"{described(case, function)}: an output has shape {list(found.shape)}, not "
+                f"{list(wanted.shape)}",
+            )
+        error = worst(zip(outputs, truth, strict=True))[1]
+        demand(
+            error <= TOLERANCE,
+            f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "
+            f"(at most {TOLERANCE:g})",
+        )
+
+
+def described(case: Case, function: Function) -> str:
+    """A function in words, for a sentence."""
+    calls = [n for n in (function.graph.nodes[i] for i in function.members) if n.form == "call"]
+    operators = ", ".join(node.op for node in calls[:6]) + (", …" if len(calls) > 6 else "")
+    return f"model {case.name}, operators {operators}"

@@ -1,0 +1,135 @@
+"""A toolchain in a package of its own, installed beside Collage Explorer, takes part in everything.
+
+``tests/foreign_toolchain`` is pip-installed into a folder; nothing in this repository knows it. The
+same package has an entry point that cannot be imported and one whose name is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+PACKAGE = ROOT / "tests" / "foreign_toolchain"
+
+
+class Installed:
+    """A folder with the package, and the command line in an environment that has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        source = shutil.copytree(PACKAGE, folder / "source")
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+        subprocess.run(
+            [*pip, "--target", str(folder / "site"), str(source)], check=True, timeout=120
+        )
+
+    def collage(self, *arguments: object, status: int = 0) -> str:
+        path = os.pathsep.join([str(self.folder / "site"), str(ROOT)])
+        done = subprocess.run(
+            [sys.executable, "-m", "collage_engine", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=280,
+            env={
+                **os.environ,
+                "COLLAGE_CACHE_DIR": str(self.folder / "cache"),
+                "PYTHONPATH": path,
+            },
+        )
+        assert done.returncode == status, done.stderr + done.stdout
+        return done.stdout
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self.collage(*arguments, "--json"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture(scope="module")
+def states(installed: Installed) -> dict[str, Any]:
+    return {state["name"]: state for state in installed.json("toolchains")["toolchains"]}
+
+
+def test_it_is_listed_with_a_look_of_its_own(states: dict[str, Any]) -> None:
+    tango = states["tango"]
+    assert tango["available"] and tango["version"] == "0.3" and tango["title"] == "Tango"
+    assert tango["licence"] == "MIT" and tango["targets"] == ["cpu"]
+    others = [state for state in states.values() if state["name"] != "tango"]
+    assert tango["colour"] not in {state["colour"] for state in others}
+    assert tango["letters"] not in {state["letters"] for state in others}
+    assert tango["pattern"]
+
+
+def test_a_broken_package_costs_itself_only(states: dict[str, Any]) -> None:
+    broken = states["broken"]
+    assert not broken["available"]
+    assert "of collage-tango 0.3 cannot be loaded" in broken["reason"]
+    assert "a_library_that_nobody_has" in broken["reason"]
+    taken = next(s for name, s in states.items() if name.startswith("onednn ("))
+    assert "the name belongs to a toolchain of Collage Explorer already" in taken["reason"]
+    assert states["onednn"]["title"] == "oneDNN"
+
+
+def test_it_passes_the_checks(installed: Installed) -> None:
+    said = installed.collage("toolchains", "check", "tango")
+    assert "0 failed" in said
+
+
+def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
+    session = installed.folder / "s.collage"
+    run = installed.json(
+        "place",
+        MNIST,
+        "-o",
+        installed.folder / "out",
+        "--toolchains",
+        "tvm,tango",
+        "--pin",
+        "ReLU32=tango",
+        "--budget",
+        "40s",
+        "--no-in-place",
+        "--session",
+        session,
+    )
+    parts = run["placement"]["partitions"]
+    ours = [part for part in parts if part["toolchain"] == "tango"]
+    assert ours and all(part["estimated_us"] > 0 for part in ours)
+    assert run["max_rel_error"] < 1e-4
+
+    candidates = installed.json("candidates", MNIST, "--toolchains", "tvm,tango")["candidates"]
+    of_tango = [c for c in candidates if c["instance"]["toolchain"] == "tango"]
+    assert any(c["cost"]["state"] == "measured" for c in of_tango)
+
+    node = ours[0]["nodes"][0]
+    words = " ".join(installed.json("explain", session, node)["words"])
+    assert "Tango" in words
+    refused = installed.json("explain", session, 0)["not_offered"]
+    assert any(each["reason"].startswith("Tango dances no") for each in refused)
+
+    picture = installed.folder / "s.svg"
+    installed.collage("report", session, "-o", picture)
+    state = next(s for s in run["toolchains"] if s["name"] == "tango")
+    assert state["colour"] in picture.read_text() and "Tango" in picture.read_text()
+
+    again = installed.folder / "again"
+    installed.collage("export", session, "-o", again)
+    moved = again.rename(installed.folder / "moved")
+    shutil.rmtree(installed.folder / "cache" / "native", ignore_errors=True)
+    report = installed.json("run", moved)
+    assert report["max_rel_error"] < 1e-4
+    manifest = json.loads((moved / "manifest.json").read_text())
+    assert any("collage_tango" in library["file"] for library in manifest["libraries"])

@@ -1,0 +1,1 @@
+"""A toolchain that is no part of Collage Explorer."""
