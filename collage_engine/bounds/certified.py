@@ -16,7 +16,7 @@ from collage_engine.machine.cuda_peaks import device_peaks
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.peaks import CONSTANT, Peaks, measure_peaks
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.typed import convert
 from collage_engine.store.store import Store, remembered
@@ -29,19 +29,23 @@ def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
     return max(compute, memory) * 1e6
 
 
-def with_bounds(
+def certified_bounds(
     graph: DataflowGraph,
-    candidates: Iterable[CandidateRecord],
+    candidates: Iterable[Candidate],
     peaks: Peaks,
     direct: Container[str] = (),
-) -> list[CandidateRecord]:
-    """The records with ``lower_bound_us`` set; where nothing can be counted it stays None.
+) -> dict[str, float]:
+    """Certified lower bounds of candidates, in microseconds, by id.
 
-    ``direct`` names the toolchains that never convolve by Winograd's method or a transform.
+    Args:
+        graph: The model that the candidates are of.
+        candidates: The candidates; one of which nothing can be counted gets no bound.
+        peaks: What the machine does at most.
+        direct: Toolchains that never convolve by Winograd's method or a transform.
     """
     counters: dict[tuple[bool, str], WorkCounter] = {}
     known: dict[tuple[tuple[int, ...], bool, str, int], float] = {}
-    found = []
+    found: dict[str, float] = {}
     for candidate in candidates:
         kind = (candidate.instance.toolchain in direct, candidate.instance.precision)
         at = (candidate.nodes, *kind, candidate.instance.threads)
@@ -49,29 +53,30 @@ def with_bounds(
             counter = counters.setdefault(kind, WorkCounter(graph, *kind))
             work = counter.of(graph.to_indices(candidate.nodes))
             known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
-        found.append(msgspec.structs.replace(candidate, lower_bound_us=known[at] or None))
+        if known[at]:
+            found[candidate.id] = known[at]
     return found
 
 
-def bounded(
+def machine_bounds(
     graph: DataflowGraph,
-    candidates: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
     store: Store | None,
     device: CudaDevice | None,
     direct: Container[str] = (),
-) -> list[CandidateRecord]:
-    """The records with bounds by the peaks of what each runs on: this processor, or ``device``."""
+) -> dict[str, float]:
+    """Certified bounds by the peaks of what each candidate runs on: the processor or ``device``."""
     on_device = {bool(candidate.instance.architecture) for candidate in candidates}
     peaks = {
         False: machine_peaks(store) if False in on_device else None,
         True: None if device is None else device_peaks(device),
     }
-    found: dict[str, CandidateRecord] = {}
+    found: dict[str, float] = {}
     for there, known in peaks.items():
         if known is not None:
             some = [c for c in candidates if bool(c.instance.architecture) == there]
-            found.update((c.id, c) for c in with_bounds(graph, some, known, direct))
-    return [found.get(candidate.id, candidate) for candidate in candidates]
+            found.update(certified_bounds(graph, some, known, direct))
+    return found
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:

@@ -32,7 +32,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord
 
@@ -109,7 +109,7 @@ class Parts:
     def __init__(
         self,
         graph: GraphRecord,
-        records: Sequence[CandidateRecord],
+        records: Sequence[Candidate],
         constants: Mapping[str, float] | None = None,
     ) -> None:
         calls = [node for node in graph.nodes if node.form == "call"]
@@ -140,7 +140,7 @@ class Parts:
                 found[place] = [p for inner, p in groups if inner & ~bits == 0 and inner != bits]
         return found
 
-    def is_base(self, record: CandidateRecord) -> bool:
+    def is_base(self, record: Candidate) -> bool:
         """Whether bounds of others rest on its cost: a heavy operator alone."""
         return len(record.nodes) == 1 and record.nodes[0] in self.heavy
 

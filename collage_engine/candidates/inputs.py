@@ -1,4 +1,4 @@
-"""The inputs a run works on: the user's own, or random ones."""
+"""The inputs that a run works on, and the tolerance that holds for their outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from collage_engine.records.settings import RunSettings
 
 
 def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:
-    """One array per model input. Raises UsageError naming the input that is wrong."""
+    """The user's own inputs, or random ones from the run's seed.
+
+    Returns:
+        One array per model input, by name.
+
+    Raises:
+        UsageError: The user's inputs do not fit the model; the message names the input.
+    """
     random = model.random_inputs(settings.seed)
     if settings.inputs_npz is None:
         return random
@@ -49,8 +56,10 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
 
 
 def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
-    """Bound on the whole model's max_rel_error: the loosest of what the run's precision and the
-    element types that the model itself computes in allow."""
+    """The default bound on the error of the whole model's outputs, as ``max|y-r| / max|r|``.
+
+    It is the loosest of what the run's precision and the element types of the model allow.
+    """
     kinds = {kind.dtype for node in model.graph.nodes for kind in node.types} - {"float64"}
     bound = max([tolerance(settings.precision), *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])
     everything = NodeSet((1 << len(model.graph.nodes)) - 1)

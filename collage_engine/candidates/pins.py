@@ -1,4 +1,4 @@
-"""Whether a given cover honours a pin: for baselines, which the search did not choose."""
+"""Pins on covers that the search did not choose, such as baselines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 
 def breaks_pin(cover: Sequence[CoverPart], pin: Pin) -> bool:
-    """The search's own meaning of pins (``search.problem``), on instances and operator sets."""
+    """Whether a cover breaks a pin, by the meaning that pins have in the search."""
     wanted = set(pin.nodes)
     touched = [(p.instance, set(p.operators)) for p in cover if wanted & set(p.operators)]
 

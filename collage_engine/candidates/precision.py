@@ -1,4 +1,4 @@
-"""Whether the precision that was asked for means anything: for the model, and on this machine."""
+"""Checks that the precision of a run exists and changes something for the model and machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from collage_engine.records.precision import (
 from collage_engine.records.toolchain import ToolchainInstance
 
 QUANTISED = {"quantize", "dequantize"}
+"""Operators of which a model has some if it was quantised."""
 
 
 def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -> None:
-    """``UsageError`` for a precision there is not, or that would change nothing here."""
+    """Check the precision of a run.
+
+    Raises:
+        UsageError: There is no such precision, or it would change nothing here.
+    """
     known = (FLOAT32, BFLOAT16, INT8, *DEVICE_ONLY)
     if precision not in known:
         said = ", ".join(map(short, known))
@@ -38,8 +43,8 @@ def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -
         )
 
 
-def missing(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
-    """A warning where the precision asked for is in no toolchain here."""
+def missing_precision(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
+    """A warning where no toolchain instance computes in the precision; None where one does."""
     reduces = (BFLOAT16, *DEVICE_ONLY)
     if precision not in reduces or any(map(is_reduced, instances)):
         return None

@@ -1,38 +1,51 @@
-"""What a run would do, before anything is spent."""
+"""What a run would do, before it spends anything."""
 
 from __future__ import annotations
 
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.records.answers import PreflightAnswer
-from collage_engine.records.results import RunOutcome
+from collage_engine.records.cost_table import records_of
+from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 
 SECONDS_PER_CANDIDATE = 0.35
-"""Compile, check and time one, as seen on two cores; only for the expectation shown."""
+"""Seconds to compile, check and time one candidate, for the expectation that is shown; a typical
+value of runs of small models on two cores."""
 SECONDS_FIXED = 25.0
-"""Recording activations, building and confirming."""
+"""Seconds to record activations, to build and to confirm, for the same; from the same runs."""
 
 
-def preflight(workspace: Workspace, settings: RunSettings) -> tuple[PreflightAnswer, RunOutcome]:
-    """Count, and tell which operators no chosen toolchain takes."""
-    menu = workspace.menu(settings)
-    held = {node for record in menu.records for node in record.nodes}
-    keys = {record.key for record in menu.records}
-    stored = {record.key for record in menu.records if record.cost.state != "unknown"}
+def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAnswer, RunUpdate]:
+    """Count the candidates of a run and find the operators that no chosen toolchain takes.
+
+    Returns:
+        The counts with the time that the run may take, and the candidates with stored costs.
+    """
+    menu = open_model.menu(settings)
+    held = {node for candidate in menu.candidates for node in candidate.nodes}
+    keys = {candidate.key for candidate in menu.candidates}
+    stored = {c.key for c in menu.candidates if menu.costs.known(c.id)}
     expected = SECONDS_FIXED + SECONDS_PER_CANDIDATE * len(keys - stored)
     answer = PreflightAnswer(
-        uncovered=tuple(n for n in range(workspace.model.record.nodes) if n not in held),
-        candidates=len(menu.records),
+        uncovered=tuple(n for n in range(open_model.model.record.nodes) if n not in held),
+        candidates=len(menu.candidates),
         distinct=len(keys),
         stored=len(stored),
         expected_s=min(expected, SECONDS_FIXED + settings.budget_s),
     )
-    return answer, RunOutcome(
-        candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states
-    )
+    return answer, menu_update(menu)
 
 
-def enumerate_only(workspace: Workspace, settings: RunSettings) -> RunOutcome:
+def enumerate_only(open_model: OpenModel, settings: RunSettings) -> RunUpdate:
     """The candidates of a model with stored costs; nothing is measured."""
-    menu = workspace.menu(settings)
-    return RunOutcome(candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states)
+    return menu_update(open_model.menu(settings))
+
+
+def menu_update(menu: Menu) -> RunUpdate:
+    """A menu as it is handed to whoever listens to a run."""
+    return RunUpdate(
+        candidates=records_of(menu.candidates, menu.costs),
+        not_offered={name: dict(reasons) for name, reasons in menu.not_offered.items()},
+        toolchains=list(menu.states),
+    )

@@ -1,4 +1,4 @@
-"""What the runtimes of toolchains bring to a deployment: sizes and licences, as constants."""
+"""Sizes, licences and conflicts of the toolchains' runtimes, as constants of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from collage_engine.toolchains import registry
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
-    """What the runtimes of these toolchains bring, and the model's weights, as constants."""
+    """Constants about a deployment, by the names of ``records.runtime_facts``.
+
+    Args:
+        names: Toolchains whose runtime libraries a placement may need.
+        weights_bytes: Size of the model's weights.
+    """
     facts = {WEIGHTS: float(weights_bytes)}
     for name in names:
         toolchain = registry.get(name)

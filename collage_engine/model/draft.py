@@ -154,8 +154,10 @@ class Constants:
 class Draft:
     """The graph in work. ``types`` maps a value to (element type, shape or None)."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, path: str = "") -> None:
         graph = model.graph
+        self.path = path
+        """The user's file, for messages."""
         self.constants = Constants(graph.initializer)
         self.ops = [op_from(n) for n in graph.node]
         self.inputs: list[ValueInfoProto] = [i for i in graph.input if i.name not in self.constants]

@@ -29,25 +29,25 @@ _BY_DEFINITION = {
 }
 
 
-def expand(draft: Draft, path: str = "") -> bool:
-    """Expand, in place; needs types. True when something changed. ``path`` is for messages."""
+def expand(draft: Draft) -> bool:
+    """Expand, in place; the draft needs types. True when something changed."""
     kept: list[Op] = []
     changed = False
     for op in draft.ops:
-        expanded = _expanded(draft, op, path)
+        expanded = _expanded(draft, op)
         kept += [op] if expanded is None else expanded
         changed |= expanded is not None
     draft.ops = kept
     return changed
 
 
-def _expanded(draft: Draft, op: Op, path: str) -> list[Op] | None:
+def _expanded(draft: Draft, op: Op) -> list[Op] | None:
     if op.domain:
         return None
     if op.type == "If":
         return taken_branch(draft, op)
     if op.type in GATES:
-        return written_out(draft, op, path)
+        return written_out(draft, op, draft.path)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type == "QLinearConv":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeSet, OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
@@ -85,7 +85,7 @@ def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
     return "+".join([*head, "…", *tail])
 
 
-def make_record(
+def make_candidate(
     graph: DataflowGraph,
     instance: ToolchainInstance,
     operators: tuple[OperatorNumber, ...],
@@ -96,7 +96,7 @@ def make_record(
     device: str = "",
     takes: Formats | None = None,
     gives: Formats | None = None,
-) -> CandidateRecord:
+) -> Candidate:
     """The record of a candidate, unmeasured and without a key.
 
     Args:
@@ -111,7 +111,7 @@ def make_record(
         gives: Formats of its outputs in the same way.
     """
     ops = [graph.nodes[graph.operators[o]].op for o in operators]
-    return CandidateRecord(
+    return Candidate(
         id=candidate_id(instance, operators, takes, gives),
         instance=instance,
         nodes=operators,

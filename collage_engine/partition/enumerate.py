@@ -19,7 +19,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import first, members, one_operator, operator_set
 from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.matching import describe
@@ -28,7 +28,7 @@ from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
@@ -72,11 +72,11 @@ class Enumeration:
 
     graph: DataflowGraph
     offers: tuple[Offer, ...]
-    candidates: tuple[CandidateRecord, ...]
+    candidates: tuple[Candidate, ...]
     notes: tuple[str, ...]
     """Limits that were hit and candidates that were refused, for the log."""
 
-    def of(self, instance_id: str) -> list[CandidateRecord]:
+    def of(self, instance_id: str) -> list[Candidate]:
         """The candidates of one toolchain instance."""
         return [c for c in self.candidates if c.instance.id == instance_id]
 
@@ -139,7 +139,7 @@ def enumerate_candidates(
     pieces = completed(calls, pieces)
     covers = [greedy(graph, order) for order in _greedy_orders(offers)]
     notes: list[str] = []
-    records: list[CandidateRecord] = []
+    records: list[Candidate] = []
     for offer in offers:
         collector = _Collector(calls, offer, notes)
         collector.rules()
@@ -259,13 +259,13 @@ class _Collector:
         if self.offer.whole_model and everything and self.supported == everything:
             self.add(everything, "whole-model", True)
 
-    def records(self) -> list[CandidateRecord]:
+    def records(self) -> list[Candidate]:
         name = self.offer.instance.id
         for reason, times in self.refused.items():
             self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
         ordered = sorted(self.found.items(), key=lambda f: (first(f[0]), f[0].bit_count(), f[0]))
         return [
-            make_record(
+            make_candidate(
                 self.calls.graph,
                 self.offer.instance,
                 tuple(members(operators)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import TO_HOST, call_constant, copy_us
 from collage_engine.records.format import HOST, PLAIN, conversion_constant, differs
 from collage_engine.records.graph import GraphRecord, TensorType
@@ -27,7 +27,7 @@ def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
 
 
 def wanted_conversions(
-    graph: GraphRecord, candidates: Sequence[CandidateRecord]
+    graph: GraphRecord, candidates: Sequence[Candidate]
 ) -> dict[int, tuple[tuple[TensorType, str, str], ...]]:
     """Return, by operator number, every conversion that some cover could need.
 
@@ -56,7 +56,7 @@ def wanted_conversions(
 
 def format_transitions(
     graph: GraphRecord,
-    candidates: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
     constants: Mapping[str, float],
     launch_us: float,
 ) -> tuple[tuple[int, str, str, float], ...]:
@@ -99,7 +99,7 @@ def _conversion_us(
 
 
 def input_copies_us(
-    graph: GraphRecord, candidates: Sequence[CandidateRecord], constants: Mapping[str, float]
+    graph: GraphRecord, candidates: Sequence[Candidate], constants: Mapping[str, float]
 ) -> dict[str, float]:
     """Return, by candidate on the host of a device, what copying the model's inputs there takes.
 

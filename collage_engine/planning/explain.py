@@ -9,6 +9,7 @@ from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NotOffered
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
@@ -52,8 +53,14 @@ def explain_document(
             candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
+    costs = table_of(document.candidates)
     problem = make_problem(
-        document.graph, document.candidates, document.pins, document.constants, document.settings
+        document.graph,
+        document.candidates,
+        costs,
+        document.pins,
+        document.constants,
+        document.settings,
     )
     search = reuse(problem, previous)
     answer = solve(problem, previous=search)
@@ -69,6 +76,7 @@ def explain_document(
         runner_up = make_placement(
             document.graph,
             by_id,
+            costs,
             [str(i) for i in second.cover],
             second.cost_us,
             document.settings.percentile,
@@ -131,7 +139,7 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     """Say where the chosen candidate's median will lie when it is measured another time."""
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
-    low, high = remeasured_median_interval(chosen.cost.alone().repeats_us, drift=drift)
+    low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
     how = "Alone and at" if chosen.cost.in_place else "At"
     return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 

@@ -6,7 +6,7 @@ can search again after a pin without TVM and without the child that runs the pip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -20,7 +20,8 @@ from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.limits import limit_verdicts, runtime_limits
 from collage_engine.records.answers import SearchAnswer
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
@@ -88,19 +89,22 @@ def output_operators(graph: GraphRecord) -> tuple[int, ...]:
 
 def make_problem(
     graph: GraphRecord,
-    candidates: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
+    costs: CostTable,
     pins: Sequence[Pin],
-    constants: dict[str, float],
+    constants: Mapping[str, float],
     settings: RunSettings,
 ) -> Problem:
-    """Return the search problem of a document.
+    """The search problem of candidates and their costs.
 
     Args:
-        graph: The model's graph; its operators are the problem's nodes, by number.
-        candidates: The candidates with their costs; their instances are the problem's toolchains.
-        pins: The user's pins.
-        constants: What hand-overs cost here and what runtimes bring, by name.
-        settings: The settings of the run.
+        graph: The model; its operators, numbered 0…N−1, are the problem's nodes.
+        candidates: The candidates; their toolchain instances are the problem's toolchains.
+        costs: What is known of the candidates' costs.
+        pins: What the user demands of the cover.
+        constants: What launches, hand-overs and conversions cost here, and what the runtimes
+            weigh, by the names that the rooms which measure them use.
+        settings: The run's deployment limits, percentile and order of toolchains.
     """
     calls = [node for node in graph.nodes if node.form == "call"]
     inputs = operator_inputs(graph)
@@ -112,7 +116,8 @@ def make_problem(
         ),
         outputs=output_operators(graph),
         candidates=tuple(
-            problem_candidate(c, settings.percentile, copied.get(c.id, 0.0)) for c in candidates
+            problem_candidate(c, costs, settings.percentile, copied.get(c.id, 0.0))
+            for c in candidates
         ),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
@@ -126,8 +131,8 @@ def make_problem(
     )
 
 
-def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> tuple[str, ...]:
-    """Return instances in the user's order of toolchains, each toolchain's default first."""
+def _priority(candidates: Sequence[Candidate], settings: RunSettings) -> tuple[str, ...]:
+    """Instances in the user's order of toolchains, each toolchain's default first."""
     order = {name: place for place, name in enumerate(settings.toolchains)}
     instances = dict.fromkeys(c.instance.id for c in candidates)
     by_id = {c.instance.id: c.instance for c in candidates}
@@ -145,16 +150,17 @@ def _priority(candidates: Sequence[CandidateRecord], settings: RunSettings) -> t
 
 
 def problem_candidate(
-    c: CandidateRecord, percentile: int, besides_us: float = 0.0
+    c: Candidate, costs: CostTable, percentile: int, besides_us: float = 0.0
 ) -> ProblemCandidate:
-    """Return a candidate as the search wants it.
+    """A candidate as the search knows it.
 
     Args:
         c: The candidate.
-        percentile: The percentile of its times that counts as its cost.
-        besides_us: Microseconds that it costs besides, whatever the cover.
+        costs: Where its cost and its bounds stand.
+        percentile: Of the repeats' times, the one that is its cost.
+        besides_us: Microseconds that it costs in addition, whatever runs around it.
     """
-    cost = c.cost
+    cost = costs.cost(c.id)
     spread = None
     if cost.usable and cost.low_us is not None and cost.high_us is not None:
         spread = (min(cost.low_us, cost.high_us), max(cost.low_us, cost.high_us))
@@ -165,7 +171,7 @@ def problem_candidate(
         cost_us=cost.at(percentile) + besides_us if cost.usable else None,
         state=cost.state,
         spread_us=spread,
-        lower_bound_us=c.lower_bound_us if c.assumed_bound_us is None else c.assumed_bound_us,
+        lower_bound_us=costs.bound_us(c.id),
         reason=cost.reason,
         device=c.device,
         takes=c.takes,
@@ -218,7 +224,8 @@ def _beside_pin(reason: str | None) -> str | None:
 
 def make_placement(
     graph: GraphRecord,
-    by_id: dict[str, CandidateRecord],
+    by_id: Mapping[str, Candidate],
+    costs: CostTable,
     cover: Sequence[str],
     estimated_us: float | None,
     percentile: int = 50,
@@ -228,6 +235,7 @@ def make_placement(
     Args:
         graph: The model's graph.
         by_id: Id to candidate.
+        costs: What is known of the candidates' costs.
         cover: Ids of the cover's candidates, in the order in which they run.
         estimated_us: The cover's cost in microseconds.
         percentile: The percentile of its times that counts as a candidate's cost.
@@ -236,6 +244,7 @@ def make_placement(
     partitions = []
     for place, identity in enumerate(cover):
         c = by_id[identity]
+        cost = costs.cost(identity)
         partitions.append(
             Partition(
                 id=f"p{place}",
@@ -244,11 +253,11 @@ def make_placement(
                 config=dict(c.instance.config),
                 nodes=c.nodes,
                 onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
-                estimated_us=c.cost.at(percentile) if c.cost.usable else None,
+                estimated_us=cost.at(percentile) if cost.usable else None,
                 takes=c.takes,
                 gives=c.gives,
                 precision=c.instance.precision,
-                max_rel_error=c.cost.max_rel_error,
+                max_rel_error=cost.max_rel_error,
                 device=c.instance.device,
                 architecture=c.instance.architecture,
                 tuning=c.instance.tuning,
@@ -274,7 +283,10 @@ def search_document(
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
-    problem = make_problem(document.graph, candidates, document.pins, document.constants, settings)
+    costs = table_of(candidates)
+    problem = make_problem(
+        document.graph, candidates, costs, document.pins, document.constants, settings
+    )
     search = reuse(problem, previous)
     answer = solve(problem, previous=search)
     verdicts = tuple(pin_verdicts(document.pins, answer))
@@ -304,7 +316,7 @@ def search_document(
             seconds=answer.seconds,
         ), search
     by_id = {c.id: c for c in candidates}
-    placements = best_placements(document.graph, by_id, problem, search, settings)
+    placements = best_placements(document.graph, by_id, costs, problem, search, settings)
     return SearchAnswer(
         placement=placements[0],
         verdicts=verdicts,
@@ -333,7 +345,8 @@ def _is_only_unmeasured(problem: Problem) -> bool:
 
 def best_placements(
     graph: GraphRecord,
-    by_id: dict[str, CandidateRecord],
+    by_id: Mapping[str, Candidate],
+    costs: CostTable,
     problem: Problem,
     search: Search,
     settings: RunSettings,
@@ -343,6 +356,7 @@ def best_placements(
     Args:
         graph: The model's graph.
         by_id: Id to candidate.
+        costs: What is known of the candidates' costs.
         problem: The search problem.
         search: A search of it.
         settings: The settings of the run.
@@ -350,7 +364,12 @@ def best_placements(
     return [
         with_conversions(
             make_placement(
-                graph, by_id, [str(i) for i in ranked.cover], ranked.cost_us, settings.percentile
+                graph,
+                by_id,
+                costs,
+                [str(i) for i in ranked.cover],
+                ranked.cost_us,
+                settings.percentile,
             ),
             problem,
         )

@@ -1,4 +1,4 @@
-"""Candidate partitions as the store, the search and the faces know them."""
+"""Candidates: sub-graphs that a toolchain instance could run as one partition."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 
-class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sub-graph that a toolchain instance could run as one partition."""
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sub-graph that a toolchain instance could run as one partition, without its cost.
+
+    Everything else refers to it by ``id``; what is known of its cost stands in a ``CostTable``.
+    """
 
     id: str
-    """Stable within a model: ``<instance id>:<hash of the operator set>``."""
+    """Stable within a model: ``<instance id>:<hash of the operator set and the formats>``."""
     instance: ToolchainInstance
     nodes: tuple[OperatorNumber, ...]
     """Operator numbers, ascending."""
@@ -32,17 +35,26 @@ class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Format wanted for an input value (operator number of its producer); absent: plain."""
     gives: dict[int, str] = {}
     """Format of an output value; absent: plain."""
-    lower_bound_us: float | None = None
-    """Certified: no run can be faster (bytes and FLOPs against measured peaks)."""
-    assumed_bound_us: float | None = None
-    """At least this under an assumption that ``cost.reason`` names, where that is more than what
-    is certified; set for what was left unmeasured."""
-    cost: Cost = UNKNOWN
 
     @property
     def calls_text(self) -> str:
         """Its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
         return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)
+
+
+class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
+    """The row of a document about a candidate: the candidate joined with what it costs.
+
+    Sessions, the service's answers, reports and the screens show these rows. A run keeps
+    candidates and costs apart and joins them with ``records.cost_table.records_of``.
+    """
+
+    lower_bound_us: float | None = None
+    """Certified: no run can be faster (bytes and FLOPs against measured peaks)."""
+    assumed_bound_us: float | None = None
+    """Heuristic: at least this under an assumption that ``cost.reason`` names, where that is more
+    than what is certified; set for what was left unmeasured."""
+    cost: Cost = UNKNOWN
 
 
 class CoverPart(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 CostState = Literal["measured", "invalid", "unknown"]
+InModelSource = Literal["seen", "predicted"]
+"""Whether a cost within a model was seen there, or predicted from costs that were."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,57 +35,68 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str | None = None
     from_store: bool = False
     slowness: float = 1.0
-    """How much slower than its reference the machine was while this was measured, as its guard
-    told; the times are what was measured, divided by it."""
+    """How much slower than the speed probe's reference the machine was while this was measured;
+    the times are what was measured, divided by it."""
+    probe: str = ""
+    """Name of the speed probe that was read; empty: none was, or the cost is older than this."""
+    probe_us: float | None = None
+    """The probe's reference then, as the geometric mean of its kernels' microseconds."""
     alone_us: float | None = None
-    """Where the times are those among other partitions (``in_place``): the median alone."""
+    """Where the times are those within a whole model (``in_place``): the isolated median."""
     in_place: Literal["", "seen", "predicted"] = ""
     """Whether the times are those within a whole model, seen there or predicted from what was."""
 
     @property
     def usable(self) -> bool:
+        """Whether there is a time."""
         return self.state == "measured"
 
-    def among_others(self, us: float, in_place: Literal["seen", "predicted"]) -> Cost:
-        """This cost as it is within a whole model, where the median is ``us``; the spread, in
-        proportion, is that of the repeats alone.
+    def in_model(self, us: float, source: InModelSource) -> Cost:
+        """This cost as it is within a whole model.
+
+        Args:
+            us: The median within the model, in microseconds.
+            source: Whether ``us`` was seen there or predicted.
+
+        Returns:
+            A cost with the median ``us`` whose spread is that of the isolated repeats, in
+            proportion. An unmeasured cost is returned as it is.
         """
-        alone = self.alone()
-        if alone.median_us is None:
+        isolated = self.isolated()
+        if isolated.median_us is None:
             return self
-        factor = us / alone.median_us
+        scaled = isolated.scaled(us / isolated.median_us)
         return msgspec.structs.replace(
-            alone,
-            median_us=us,
-            low_us=None if alone.low_us is None else alone.low_us * factor,
-            high_us=None if alone.high_us is None else alone.high_us * factor,
-            repeats_us=tuple(one * factor for one in alone.repeats_us),
-            alone_us=alone.median_us,
-            in_place=in_place,
+            scaled, median_us=us, alone_us=isolated.median_us, in_place=source
         )
 
-    def like(self, known: Cost) -> Cost:
-        """This fresh cost alone, as it is within the model where ``known``, an older one of the
-        same work, is: as many times more as that was.
+    def in_model_like(self, known: Cost) -> Cost:
+        """This fresh isolated cost, brought into the model as an older one of the same work was.
+
+        Args:
+            known: The older cost. Where it is one within a model, the ratio of its two medians
+                is applied to this cost; where it is not, this cost is returned as it is.
         """
         if not known.in_place or not known.alone_us or not self.usable or self.in_place:
             return self
         factor = (known.median_us or 0.0) / known.alone_us
-        return self.among_others((self.median_us or 0.0) * factor, known.in_place)
+        return self.in_model((self.median_us or 0.0) * factor, known.in_place)
 
-    def alone(self) -> Cost:
-        """This cost as it was measured, alone."""
+    def isolated(self) -> Cost:
+        """This cost as it was measured by itself."""
         if self.alone_us is None or not self.median_us:
             return self
-        factor = self.alone_us / self.median_us
+        scaled = self.scaled(self.alone_us / self.median_us)
+        return msgspec.structs.replace(scaled, median_us=self.alone_us, alone_us=None, in_place="")
+
+    def scaled(self, factor: float) -> Cost:
+        """This cost with its times, but for the cold one, multiplied by a factor."""
         return msgspec.structs.replace(
             self,
-            median_us=self.alone_us,
+            median_us=None if self.median_us is None else self.median_us * factor,
             low_us=None if self.low_us is None else self.low_us * factor,
             high_us=None if self.high_us is None else self.high_us * factor,
             repeats_us=tuple(one * factor for one in self.repeats_us),
-            alone_us=None,
-            in_place="",
         )
 
     def at(self, percentile: int = 50) -> float:
@@ -104,7 +117,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 UNKNOWN = Cost()
+"""The cost of a candidate that was not measured."""
 
 
 def invalid(reason: str) -> Cost:
+    """The cost of a candidate that cannot be used, for the reason given."""
     return Cost(state="invalid", reason=reason)

@@ -1,4 +1,4 @@
-"""What the pipeline's child hands back, as plain records that travel between processes."""
+"""What the process of the run hands back, as plain records that travel between processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class RunOutcome:
-    """What a run found out; sent part by part while it goes on, so that a cancelled run keeps
-    its candidates. None: not known yet.
+class RunUpdate:
+    """News of a run, sent while it goes on, so that a cancelled run keeps its candidates.
+
+    A field that is None has no news; the last update of a run holds its document.
     """
 
     candidates: list[CandidateRecord] | None = None

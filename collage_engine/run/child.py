@@ -1,4 +1,4 @@
-"""The pipeline's child process: jobs on models that stay open between them."""
+"""The process of the run: jobs on models that stay open between them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
-from collage_engine.records.results import Opened, RunOutcome
+from collage_engine.records.results import Opened, RunUpdate
 
 _LOG = logging.getLogger(__name__)
-_WORKSPACES: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], Workspace] = {}
-KEPT_OPEN = 2
-"""Models kept in memory; an older one is imported again when it is needed."""
+
+ModelKey = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
+"""A model's file and the input shapes that the user chose."""
+
+MODELS_KEPT = 2
+"""Models kept in memory; an older one is imported again when needed. Chosen: a person compares
+at most a few models, and each holds its weights."""
+
+_open_models: dict[ModelKey, OpenModel] = {}
+"""The least recently used model first."""
 
 
 def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -> Any:
-    """Do one job; ``send`` passes events to the engine, and SIGUSR1 cancels the job."""
+    """Do one job in this process.
+
+    Args:
+        payload: The job's name and its arguments.
+        send: Passes events to the engine. SIGUSR1 cancels the job.
+    """
     control = RunControl(send)
     signal.signal(signal.SIGUSR1, lambda *_: control.cancelled.set())
     name, arguments = payload
@@ -42,8 +54,8 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
         raise
     finally:
         _LOG.info("job %s ends after %.1f s", name, time.perf_counter() - began)
-        for workspace in _WORKSPACES.values():
-            workspace.empty()
+        for opened in _open_models.values():
+            opened.empty()
 
 
 def _in_words(error: OSError) -> CollageError:
@@ -57,27 +69,28 @@ def _in_words(error: OSError) -> CollageError:
     return CollageError(f"{where}{error.strerror or error}")
 
 
-def _workspace(path: str, shapes: dict[str, tuple[int, ...]]) -> Workspace:
+def _opened(path: str, shapes: dict[str, tuple[int, ...]]) -> OpenModel:
+    """The model, imported unless it is open and its file has not changed."""
     key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
-    workspace = _WORKSPACES.pop(key, None)
-    if workspace is not None and not workspace.is_current():
-        workspace.close()
-        workspace = None
-    if workspace is None:
-        workspace = Workspace(path, shapes)
-    while len(_WORKSPACES) >= KEPT_OPEN:
-        oldest = next(iter(_WORKSPACES))
-        _WORKSPACES.pop(oldest).close()
-    _WORKSPACES[key] = workspace
-    return workspace
+    opened = _open_models.pop(key, None)
+    if opened is not None and not opened.is_current():
+        opened.close()
+        opened = None
+    if opened is None:
+        opened = OpenModel(path, shapes)
+    while len(_open_models) >= MODELS_KEPT:
+        oldest = next(iter(_open_models))
+        _open_models.pop(oldest).close()
+    _open_models[key] = opened
+    return opened
 
 
 def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> Opened:
     started = time.perf_counter()
-    workspace = _workspace(path, shapes)
+    opened = _opened(path, shapes)
     return Opened(
-        model=workspace.model.record,
-        graph=workspace.model.graph.record,
+        model=opened.model.record,
+        graph=opened.model.graph.record,
         seconds=time.perf_counter() - started,
     )
 
@@ -85,37 +98,37 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
 def _preflight(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
     from collage_engine.candidates.preflight import preflight
 
-    return preflight(_workspace(path, shapes), settings)
+    return preflight(_opened(path, shapes), settings)
 
 
-def _run(control: RunControl, path: str, shapes: Any, **arguments: Any) -> RunOutcome:
+def _run(control: RunControl, path: str, shapes: Any, **arguments: Any) -> RunUpdate:
     from collage_engine.run.run import run
 
-    return run(lambda: _workspace(path, shapes), control=control, **arguments)
+    return run(lambda: _opened(path, shapes), control=control, **arguments)
 
 
 def _measure(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
-    from collage_engine.run.measure_selection import measure_now
+    from collage_engine.run.measure_selection import measure_selection
 
-    return measure_now(_workspace(path, shapes), control=control, **arguments)
+    return measure_selection(_opened(path, shapes), control=control, **arguments)
 
 
 def _inside(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
-    from collage_engine.run.inspect_candidate import inside
+    from collage_engine.run.inspect_candidate import inspect_candidate
 
-    return inside(_workspace(path, shapes), **arguments)
+    return inspect_candidate(_opened(path, shapes), **arguments)
 
 
 def _export(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
-    from collage_engine.run.stages.export import export
+    from collage_engine.run.export_again import export
 
-    return export(_workspace(path, shapes), **arguments)
+    return export(_opened(path, shapes), **arguments)
 
 
 def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
     from collage_engine.candidates.preflight import enumerate_only
 
-    return enumerate_only(_workspace(path, shapes), settings)
+    return enumerate_only(_opened(path, shapes), settings)
 
 
 _JOBS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Looking inside: a candidate's Relax, TIR, source and plan; a node's weights."""
+"""Inspection of a candidate (its Relax, TIR, source and plan) and of a node's weights."""
 
 from __future__ import annotations
 
@@ -6,26 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of, relax_module
 from collage_engine.records.answers import InsideAnswer, WeightStatistics
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
 
 BINS = 40
+"""Bins of a histogram of weights; chosen, to fit the panel that shows it."""
 
 
-def inside(
-    workspace: Workspace, *, candidate: CandidateRecord | None, node: int | None
+def inspect_candidate(
+    open_model: OpenModel, *, candidate: Candidate | None, node: int | None
 ) -> InsideAnswer:
-    """What is in a candidate, or which weights a node reads."""
+    """Lower a candidate and describe it, and describe the weights that a node reads.
+
+    Args:
+        open_model: The model.
+        candidate: The candidate; None: only weights are asked for.
+        node: Operator number of the node whose weights are asked for; None: no weights are.
+    """
     weights: tuple[WeightStatistics, ...] = ()
     if node is not None:
-        weights = weights_of(workspace, node)
+        weights = weights_of(open_model, node)
     if candidate is None:
         return InsideAnswer(weights=weights)
-    model = workspace.model
+    model = open_model.model
     try:
         function = function_of(
             model,
@@ -55,16 +62,16 @@ def inside(
     )
 
 
-def weights_of(workspace: Workspace, operator: int) -> tuple[WeightStatistics, ...]:
+def weights_of(open_model: OpenModel, operator: int) -> tuple[WeightStatistics, ...]:
     """Statistics of every constant that an operator reads."""
-    graph = workspace.model.graph
+    graph = open_model.model.graph
     call = graph.nodes[graph.operators[operator]]
     constants = [
         graph.nodes[i] for i in dict.fromkeys(call.inputs) if graph.nodes[i].form == "constant"
     ]
     found = []
     for constant in constants:
-        values = np.asarray(workspace.model.constant(constant.index)).astype(np.float64).ravel()
+        values = np.asarray(open_model.model.constant(constant.index)).astype(np.float64).ravel()
         finite = values[np.isfinite(values)]
         if not finite.size:
             continue

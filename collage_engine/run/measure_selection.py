@@ -1,27 +1,34 @@
-"""Measuring one sub-graph on every toolchain, because a person wants to know."""
+"""Measuring one sub-graph on every toolchain, on a person's request."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import make_record
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.partition.offer import Offer
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
+from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyMaker
-from collage_engine.timing.candidate_timing import Measuring, with_costs
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
 
 
-def measure_now(
-    workspace: Workspace,
+def measure_selection(
+    open_model: OpenModel,
     *,
     control: RunControl,
     settings: RunSettings,
@@ -29,10 +36,85 @@ def measure_now(
     toolchains: tuple[str, ...],
     longer: bool,
 ) -> list[CandidateRecord]:
-    """Candidates over exactly these operators, measured; a toolchain that cannot take one of
-    them gets an invalid candidate with the reason. Raises UsageError when they are not convex."""
-    graph = workspace.model.graph
+    """Measure the candidates over exactly these operators.
+
+    Args:
+        open_model: The model.
+        control: Takes progress; cancels the measuring.
+        settings: Threads, precision and inputs.
+        nodes: Operator numbers.
+        toolchains: Names of the toolchains to measure on; empty: all of the settings.
+        longer: Whether to measure what is known already once more.
+
+    Returns:
+        The candidates with their costs. A toolchain that cannot take one of the operators has an
+        invalid candidate with the reason.
+
+    Raises:
+        UsageError: The operators do not exist or cannot be one partition.
+    """
+    graph = open_model.model.graph
     operators = tuple(OperatorNumber(number) for number in sorted(set(nodes)))
+    _check_convex(graph, operators)
+    menu = open_model.menu(settings)
+    asked = _asked_for(open_model, menu, operators, toolchains)
+    costs = CostTable()
+    if asked.supported:
+        inputs = representative_inputs(open_model.model, settings)
+        with Measuring(open_model, menu, settings, inputs, control) as measuring:
+            groups = group_candidates(asked.supported)
+            outcome = measuring.measure_groups(groups, None, again=longer)
+        costs = costs.with_measured(asked.supported, outcome.costs)
+        open_model.extend_menu(settings, asked.supported)
+    return [*records_of(asked.supported, costs), *asked.refused]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Candidates over the operators that a person selected."""
+
+    supported: list[Candidate]
+    refused: list[CandidateRecord]
+
+
+def _asked_for(
+    open_model: OpenModel,
+    menu: Menu,
+    operators: tuple[OperatorNumber, ...],
+    toolchains: Sequence[str],
+) -> _Asked:
+    graph = open_model.model.graph
+    makers = KeyMaker(graph, open_model.model.constant)
+    asked = _Asked([], [])
+    for offer in menu.offers:
+        if toolchains and offer.instance.toolchain not in toolchains:
+            continue
+        reason = _refusal(graph, offer, operators)
+        for takes, gives in offer.borders(graph, operators):
+            candidate = make_candidate(
+                graph, offer.instance, operators, rule="asked for", takes=takes, gives=gives
+            )
+            if reason is None:
+                key = menu.keys.key(makers.form_of(candidate), offer.instance)
+                asked.supported.append(msgspec.structs.replace(candidate, key=key))
+            elif not takes and not gives:
+                refused = CostTable(isolated={candidate.id: invalid(reason)})
+                asked.refused.extend(records_of([candidate], refused))
+    return asked
+
+
+def _refusal(graph: DataflowGraph, offer: Offer, operators: Sequence[OperatorNumber]) -> str | None:
+    """Why an instance cannot take one of the operators; None when it can take all."""
+    for number in operators:
+        index = graph.operators[number]
+        why = offer.supports(index)
+        if why is not None:
+            return f"{graph.nodes[index].op}: {why}"
+    return None
+
+
+def _check_convex(graph: DataflowGraph, operators: tuple[OperatorNumber, ...]) -> None:
+    """Raise UsageError unless operators exist and no path leaves them and comes back."""
     if not operators or operators[0] < 0 or operators[-1] >= len(graph.operators):
         raise UsageError("measure.now needs operators of this model")
     calls = call_graph(graph)
@@ -49,34 +131,3 @@ def measure_now(
             f"these nodes cannot be one partition: a path leaves them through {hole.op}"
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"
         )
-    menu = workspace.menu(settings)
-    makers = KeyMaker(graph, workspace.model.constant)
-    records, refused = [], []
-    for offer in menu.offers:
-        if toolchains and offer.instance.toolchain not in toolchains:
-            continue
-        reason = next(
-            (
-                f"{graph.nodes[graph.operators[o]].op}: {why}"
-                for o in operators
-                if (why := offer.supports(graph.operators[o])) is not None
-            ),
-            None,
-        )
-        for takes, gives in offer.borders(graph, operators):
-            record = make_record(
-                graph, offer.instance, operators, rule="asked for", takes=takes, gives=gives
-            )
-            if reason is None:
-                key = menu.keys.key(makers.form_of(record), offer.instance)
-                records.append(msgspec.structs.replace(record, key=key))
-            elif not takes and not gives:
-                refused.append(msgspec.structs.replace(record, key="", cost=invalid(reason)))
-    if records:
-        inputs = representative_inputs(workspace.model, settings)
-        with Measuring(workspace, menu, settings, inputs, control) as measuring:
-            outcome = measuring.measure_groups(group_candidates(records), None, again=longer)
-        records = with_costs(records, outcome.costs)
-        known = {record.id for record in menu.records}
-        menu.records = [*menu.records, *(r for r in records if r.id not in known)]
-    return [*records, *refused]

@@ -1,4 +1,4 @@
-"""Memory and size of what was confirmed and exported, as a record."""
+"""Memory and size of the winner of a confirmation, as a record."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collage_engine.trials.contender import ContenderResult
 
 
 def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
-    """What a placement's process was seen to take, and what its files do.
+    """The memory that a placement's process took, and the sizes of its files.
 
-    ``artifact``: the folder it was exported to; None: it was not.
+    Args:
+        outcome: The placement's confirmation.
+        weights_bytes: Size of the model's own weights.
+        artifact: The folder it was exported to; None: it was not.
     """
     built = outcome.built
     stored: dict[str, int] = {}

@@ -1,120 +1,107 @@
-"""The whole run: import, enumerate, measure, search, look inside, build and confirm, export."""
+"""The run: a list of stages from the imported model to the exported artifact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
-from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.lowering.reference import original_outputs
-from collage_engine.machine.device import busy
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
-from collage_engine.records.results import RunOutcome
+from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.context import RunState
-from collage_engine.run.run_document import Findings
-from collage_engine.run.stages.accuracy import keep_tolerance
-from collage_engine.run.stages.calibrate import calibrate_costs
-from collage_engine.run.stages.compile_only import compile_only
-from collage_engine.run.stages.confirm import confirm_placements, export_winner
-from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.measure import measure_candidates
-from collage_engine.run.stages.refine import refine_placements
-from collage_engine.run.stages.search import search_covers
-from collage_engine.run.stages.tune import tune_candidates
-from collage_engine.search.run_to_run_drift import BUSY_DRIFT
-from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.contender import Sample
-from collage_engine.trials.tolerance import accuracy_of, further_samples, is_promised
+from collage_engine.run.run_document import (
+    DocumentInputs,
+    UnmeasuredInputs,
+    run_document,
+    unmeasured_document,
+)
+from collage_engine.run.stage import Facts, run_stages, take
+from collage_engine.run.stages.accuracy import KeepTolerance
+from collage_engine.run.stages.calibrate import Calibrate
+from collage_engine.run.stages.compile_only import CompileOnly, ExportUnmeasured
+from collage_engine.run.stages.confirm import Confirm, ListContenders
+from collage_engine.run.stages.enumerate import Enumerate
+from collage_engine.run.stages.export import Export
+from collage_engine.run.stages.measure import Measure
+from collage_engine.run.stages.refine import Refine
+from collage_engine.run.stages.samples import DrawSamples
+from collage_engine.run.stages.search import SearchCovers
+from collage_engine.run.stages.tune import Tune
+
+STAGES = (
+    Measure(),  # isolated costs of the candidates that could matter
+    Tune(),  # better kernels for those that tuning could bring into the best cover
+    SearchCovers(),  # the covers with the least cost
+    DrawSamples(),  # the reference's outputs, which placements are compared with
+    Calibrate(),  # costs within the model, and the best covers on these
+    KeepTolerance(),  # the fastest covers within a promised tolerance
+    Refine(),  # better covers by measuring them whole
+    ListContenders(),  # the best covers and all baselines
+    Confirm(),  # all of them end to end, in turn
+    Export(),  # the winner as a folder that runs by itself
+)
+"""What follows the enumeration in a run on a device that is here."""
+
+UNMEASURED_STAGES = (CompileOnly(), ExportUnmeasured())
+"""What follows the enumeration in a run on a device that is not here."""
 
 
 def run(
-    open_workspace: Callable[[], Workspace],
+    open_model: Callable[[], OpenModel],
     *,
     control: RunControl,
     settings: RunSettings,
     pins: tuple[Pin, ...],
     out: str | None,
     run_id: str,
-) -> RunOutcome:
-    """Do everything ``collage place`` does and return what was found out.
+) -> RunUpdate:
+    """Do everything that ``collage place`` does.
 
-    Raises InfeasibleError when no placement satisfies the pins, Cancelled, or the CollageError
-    that stopped it. Candidates and costs are handed to ``control.emit`` as they become known.
+    Args:
+        open_model: Imports the model, or returns it if it is open already.
+        control: Takes progress, candidates and costs as they become known; cancels the run.
+        settings: The options of the run.
+        pins: What the user demands of the placement.
+        out: Folder of the artifact; None: nothing is exported.
+        run_id: The run's name in its session.
+
+    Returns:
+        The candidates with their costs, and the run's document.
+
+    Raises:
+        InfeasibleError: No placement satisfies the pins and limits.
+        Cancelled: The user stopped the run; what was measured is kept.
+        CollageError: Whatever else stopped it.
     """
+    facts: Facts = {
+        "open_model": _imported(open_model, control),
+        "settings": settings,
+        "pins": pins,
+        "out": out,
+        "run_id": run_id,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    facts = run_stages([Enumerate()], facts, control)
+    if facts["menu"].unmeasurable is None:
+        facts = run_stages(STAGES, facts, control)
+        document = run_document(take(DocumentInputs, facts), control)
+    else:
+        facts = run_stages(UNMEASURED_STAGES, facts, control)
+        document = unmeasured_document(take(UnmeasuredInputs, facts), control)
+    return RunUpdate(
+        candidates=facts["data"].records(),
+        not_offered=facts["menu"].not_offered,
+        constants=dict(facts["data"].constants),
+        run=document,
+    )
+
+
+def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:
+    """The model, whose import counts among the run's stages whenever it was done."""
     with control.stage("import") as report:
-        workspace = open_workspace()
-        report.detail = counted(workspace.model.record.nodes, "operator")
-    # Opened before the run or in it: what reading the model took is told either way.
-    control.seconds["import"] = workspace.import_s
-    return _go_through(RunState(workspace, control, settings, pins, out, run_id))
-
-
-def _go_through(state: RunState) -> RunOutcome:
-    """The stages after the import, in their order."""
-    menu = enumerate_candidates(state)
-    if menu.unmeasurable is not None:
-        return compile_only(
-            state.workspace,
-            menu,
-            state.control,
-            state.settings,
-            state.pins,
-            out=state.out,
-            run_id=state.run_id,
-            started_at=state.started_at,
-        )
-    noisy = busy()
-    if noisy:
-        state.drift = BUSY_DRIFT
-        state.control.warn(noisy)
-    model, settings = state.model, state.settings
-    inputs = representative_inputs(model, settings)
-    kept = None
-    with Measuring(state.workspace, menu, settings, inputs, state.control) as measuring:
-        measure_candidates(state, menu, measuring)
-        menu = tune_candidates(state, menu, measuring)
-        answer, placements = search_covers(state, menu)
-        sample = Sample(inputs, original_outputs(model, inputs))
-        if settings.in_place:
-            answer, placements = calibrate_costs(state, menu, (answer, placements), sample)
-        state.further = further_samples(model, settings)
-        if is_promised(settings):
-            kept, placements = keep_tolerance(state, placements, sample, measuring)
-    if settings.refine_budget_s > 0:
-        placements = refine_placements(state, placements, sample)
-    confirmation = confirm_placements(state, menu, placements, sample)
-    findings = Findings(
-        run_id=state.run_id,
-        started_at=state.started_at,
-        workspace=state.workspace,
-        menu=menu,
-        settings=settings,
-        pins=state.pins,
-        records=state.records,
-        constants=state.constants,
-        counts=measuring.counts,
-        answer=answer,
-        placements=placements,
-        confirmation=confirmation,
-        warnings=state.control.warnings,
-        tuning=state.tuning,
-        accuracy=accuracy_of(
-            settings,
-            state.tolerance,
-            1 + len(state.further),
-            kept,
-            confirmation,
-            {record.id: record.instance for record in state.records},
-        ),
-    )
-    chosen = findings.exported()
-    artifact = export_winner(state, menu, confirmation, chosen, sample)
-    return RunOutcome(
-        candidates=state.records,
-        not_offered=menu.not_offered,
-        constants=state.constants,
-        run=findings.document(chosen, state.control.total_seconds(), artifact),
-    )
+        opened = open_model()
+        report.detail = counted(opened.model.record.nodes, "operator")
+    control.seconds["import"] = opened.import_s
+    return opened

@@ -23,7 +23,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
 from collage_engine.records.event import Done, Event, Measured
 from collage_engine.records.placement import Run
-from collage_engine.records.results import Opened, RunOutcome
+from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
@@ -155,7 +155,7 @@ class Engine:
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
         opened = self.document(handle)
-        outcome: RunOutcome = self._idle_client().job(
+        outcome: RunUpdate = self._idle_client().job(
             "enumerate", **opened.model_arguments(), settings=settings
         )
         opened.take(outcome)
@@ -226,7 +226,7 @@ class Engine:
         settings = msgspec.structs.replace(settings)
 
         def on_event(event: object) -> None:
-            if isinstance(event, RunOutcome):
+            if isinstance(event, RunUpdate):
                 opened.take(event)
                 return
             assert isinstance(event, Event)
@@ -234,7 +234,7 @@ class Engine:
                 opened.put_cost(event.candidate, event.cost)
             self._listener(handle, event)
 
-        outcome: RunOutcome = self._pipeline.job(
+        outcome: RunUpdate = self._pipeline.job(
             "run",
             ticket=opened.running,
             on_event=on_event,

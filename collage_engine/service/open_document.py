@@ -17,7 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
-from collage_engine.records.results import RunOutcome
+from collage_engine.records.results import RunUpdate
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
@@ -113,7 +113,7 @@ class OpenDocument:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
 
-    def take(self, outcome: RunOutcome) -> None:
+    def take(self, outcome: RunUpdate) -> None:
         """Keep what a run found out, also one that was cancelled half-way."""
         with self.lock:
             if outcome.candidates is not None:
@@ -145,14 +145,14 @@ class OpenDocument:
             for candidate in fresh:
                 if candidate.id in self.by_id:
                     place = self.by_id[candidate.id]
-                    cost = candidate.cost.like(merged[place].cost)
+                    cost = candidate.cost.in_model_like(merged[place].cost)
                     merged[place] = msgspec.structs.replace(candidate, cost=cost)
                 else:
                     merged.append(candidate)
             by_key = {c.key: c.cost for c in fresh if c.key}
             self.replace_candidates(
                 [
-                    msgspec.structs.replace(c, cost=by_key[c.key].like(c.cost))
+                    msgspec.structs.replace(c, cost=by_key[c.key].in_model_like(c.cost))
                     if c.key in by_key
                     else c
                     for c in merged

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import border_formats, layout_blind
 from collage_engine.model.index_set import members, node_set
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
@@ -93,7 +93,7 @@ class KeyMaker:
                 lines.append(f"{self._part(index)}({wires}){out}")
         return "\n".join(lines)
 
-    def form_of(self, record: CandidateRecord) -> str:
+    def form_of(self, record: Candidate) -> str:
         """The canonical form of a candidate, in its formats.
 
         One that does the same work in any format has the plain one's, and so its measurement.

@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from collage_engine.bounds.heuristic import ASSUMED, PROVEN
-from collage_engine.candidates.open_model import Menu, Workspace, threads_of
-from collage_engine.control.budget import Budget
-from collage_engine.control.progress import StageReport
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import TrueValues
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.event import Event, Progress
 from collage_engine.records.placement import CandidateCounts
@@ -67,13 +66,13 @@ class Measuring:
 
     def __init__(
         self,
-        workspace: Workspace,
+        open_model: OpenModel,
         menu: Menu,
         settings: RunSettings,
         inputs: Mapping[str, np.ndarray],
         control: RunControl,
     ) -> None:
-        self._workspace = workspace
+        self._open_model = open_model
         self._menu = menu
         self._settings = settings
         self._inputs = inputs
@@ -105,35 +104,38 @@ class Measuring:
             shutil.rmtree(self._truth, ignore_errors=True)
             self._truth = None
 
-    def measure(self, budget: Budget, report: StageReport) -> list[CandidateRecord]:
-        """All records with the costs that are known afterwards.
+    def add(
+        self, candidates: Sequence[Candidate], costs: CostTable, deadline: float | None
+    ) -> CostTable:
+        """Measure further candidates and count them.
+
+        Args:
+            candidates: Candidates that were not counted before.
+            costs: What is known of their costs.
+            deadline: When to end, on the monotonic clock; None: when all are measured.
+
+        Returns:
+            The table with the costs that are known afterwards.
 
         Raises:
-            Cancelled: the user stopped it. What was measured is in the store and was emitted.
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
-        records = self._menu.records
-        if any(record.cost.state == "unknown" for record in records):
-            report.progress(0, len({r.key for r in records}), "recording the model's own values")
-        return self.add(records, budget.deadline)
-
-    def add(
-        self, records: Sequence[CandidateRecord], deadline: float | None
-    ) -> list[CandidateRecord]:
-        """Measure further records, count them, and return them with their costs."""
-        if any(record.cost.state == "unknown" for record in records):
-            groups = in_order(group_candidates(records), self._workspace.model.record.nodes)
-            outcome = self.measure_groups(groups, deadline)
-        else:
+        keys = {candidate.key for candidate in candidates}
+        if all(costs.known(candidate.id) for candidate in candidates):
+            known = {c.key: costs.isolated_cost(c.id) for c in candidates}
             outcome = MeasuringResult(
-                costs={record.key: record.cost for record in records},
-                from_store=len({record.key for record in records}),
-                invalid=len({r.key for r in records if r.cost.state == "invalid"}),
+                costs=known,
+                from_store=len(keys),
+                invalid=sum(cost.state == "invalid" for cost in known.values()),
             )
+        else:
+            groups = in_order(group_candidates(candidates), self._open_model.model.record.nodes)
+            outcome = self.measure_groups(groups, deadline)
         before = self.counts
         self.counts = replace(
             before,
-            enumerated=before.enumerated + len(records),
-            distinct=before.distinct + len({record.key for record in records}),
+            enumerated=before.enumerated + len(candidates),
+            distinct=before.distinct + len(keys),
             measured=before.measured + outcome.measured,
             from_store=before.from_store + outcome.from_store,
             invalid=before.invalid + outcome.invalid,
@@ -141,15 +143,15 @@ class Measuring:
         )
         if outcome.stopped:
             raise Cancelled("cancelled; what was measured is kept")
-        return with_costs(records, outcome.costs)
+        return costs.with_measured(candidates, outcome.costs)
 
-    def begin(self, records: Sequence[CandidateRecord]) -> None:
-        """Count these records, of which waves will measure what is needed."""
-        known = {record.key: record.cost for record in records if record.cost.state != "unknown"}
-        distinct = len({record.key for record in records})
+    def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
+        """Count these candidates, of which waves will measure what is needed."""
+        known = {c.key: costs.isolated_cost(c.id) for c in candidates if costs.known(c.id)}
+        distinct = len({candidate.key for candidate in candidates})
         self.counts = replace(
             self.counts,
-            enumerated=self.counts.enumerated + len(records),
+            enumerated=self.counts.enumerated + len(candidates),
             distinct=self.counts.distinct + distinct,
             from_store=self.counts.from_store + len(known),
             invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
@@ -159,9 +161,15 @@ class Measuring:
     def wave(
         self, groups: Sequence[CandidateGroup], deadline: float, left: int
     ) -> Mapping[str, Cost]:
-        """Costs of further groups of the records that :meth:`begin` counted.
+        """Measure further groups of the candidates that :meth:`begin` counted.
 
-        ``left``: how many keys are unmeasured now, at most all of which will be measured.
+        Args:
+            groups: What is measured now.
+            deadline: When to end, on the monotonic clock.
+            left: How many keys are unmeasured now, at most all of which will be measured.
+
+        Returns:
+            Isolated costs by measurement key.
         """
         self._left = left
         try:
@@ -180,14 +188,17 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def rest(self, records: Sequence[CandidateRecord], deadline: float) -> list[CandidateRecord]:
-        """Measure what waves left out of the records that :meth:`begin` counted, too."""
-        unknown = [record for record in records if record.cost.state == "unknown"]
+    def rest(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
+        """Measure what waves left out of the candidates that :meth:`begin` counted, too."""
+        unknown = [candidate for candidate in candidates if not costs.known(candidate.id)]
         if not unknown:
-            return list(records)
-        groups = in_order(group_candidates(unknown), self._workspace.model.record.nodes)
-        found = with_costs(records, self.wave(groups, deadline, len({r.key for r in unknown})))
-        reasons = {r.key: r.cost.reason for r in found if r.cost.state == "unknown"}
+            return costs
+        groups = in_order(group_candidates(unknown), self._open_model.model.record.nodes)
+        measured = self.wave(groups, deadline, len({c.key for c in unknown}))
+        found = costs.with_measured(candidates, measured)
+        reasons = {
+            c.key: found.isolated_cost(c.id).reason for c in candidates if not found.known(c.id)
+        }
         left = Counter(reasons.values())
         self.counts = replace(self.counts, proven=left[PROVEN], assumed=left[ASSUMED])
         return found
@@ -225,20 +236,20 @@ class Measuring:
         """The child, started and given the model's true values if need be."""
         if self._measurer is not None:
             return self._measurer
-        workspace = self._workspace
-        self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=workspace.folder))
-        TrueValues.record(workspace.model, self._inputs, self._truth, self._control.cancelled)
+        opened = self._open_model
+        self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
+        TrueValues.record(opened.model, self._inputs, self._truth, self._control.cancelled)
         toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
         self._measurer = Measurer(
-            workspace.path,
-            workspace.shapes,
+            opened.path,
+            opened.shapes,
             self._truth,
-            store=workspace.store,
+            store=opened.store,
             env=measuring_environment(toolchains, threads_of(self._settings)),
             fingerprint=self._menu.keys.fingerprint,
             device=self._menu.device_text,
             versions={state.name: state.version or "" for state in self._menu.states},
-            model_hash=workspace.model.record.sha256,
+            model_hash=opened.model.record.sha256,
         )
         return self._measurer
 
@@ -249,15 +260,3 @@ class Measuring:
             left_s = (total - done) / event.rate if event.rate else None
             event = replace(event, done=done, total=total, left_s=left_s)
         self._control.emit(event)
-
-
-def with_costs(
-    records: Sequence[CandidateRecord], costs: Mapping[str, Cost]
-) -> list[CandidateRecord]:
-    """Equal work has one cost, wherever in the model it stands."""
-    return [
-        msgspec.structs.replace(record, cost=costs[record.key].like(record.cost))
-        if record.key in costs
-        else record
-        for record in records
-    ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Measured, Progress
@@ -47,12 +47,12 @@ class CandidateGroup:
     """Candidates over one operator set, which are timed against each other on the same inputs."""
 
     nodes: tuple[int, ...]
-    candidates: tuple[CandidateRecord, ...]
+    candidates: tuple[Candidate, ...]
 
 
-def group_candidates(candidates: Iterable[CandidateRecord]) -> list[CandidateGroup]:
+def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
     """Candidates by operator set, in order of first appearance."""
-    found: dict[tuple[int, ...], list[CandidateRecord]] = {}
+    found: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
     return [CandidateGroup(nodes, tuple(members)) for nodes, members in found.items()]
@@ -194,7 +194,7 @@ class _MeasureCall:
         self.tell = on_event or (lambda _: None)
         self.again = again
         self.outcome = MeasuringResult()
-        self.by_key: dict[str, list[CandidateRecord]] = {}
+        self.by_key: dict[str, list[Candidate]] = {}
         for group in groups:
             for candidate in group.candidates:
                 if not candidate.key:
@@ -235,7 +235,7 @@ class _MeasureCall:
     def out_of_time(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def group(self, nodes: tuple[int, ...], candidates: list[CandidateRecord]) -> None:
+    def group(self, nodes: tuple[int, ...], candidates: list[Candidate]) -> None:
         """Measure one group, again without the culprit each time the child ends early."""
         involved = dict.fromkeys(range(len(candidates)), 0)
         waiting = list(involved)
@@ -277,7 +277,7 @@ class _MeasureCall:
     def find_culprit(
         self,
         error: WorkerCrashed | WorkerTimeout,
-        candidates: list[CandidateRecord],
+        candidates: list[Candidate],
         waiting: list[int],
         involved: dict[int, int],
         alone: int | None,
@@ -303,7 +303,7 @@ class _MeasureCall:
                 # Next time it goes first, in a child that nobody else has touched.
                 waiting.insert(0, place)
 
-    def keep(self, candidate: CandidateRecord, cost: Cost) -> None:
+    def keep(self, candidate: Candidate, cost: Cost) -> None:
         key = candidate.key
         if key in self.old:
             cost = merged(self.old[key], cost)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from collage_engine.candidates.open_model import Menu, Workspace
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
@@ -20,9 +22,10 @@ from collage_engine.toolchains.registry import get
 
 
 def make_ready(
-    workspace: Workspace,
+    open_model: OpenModel,
     menu: Menu,
-    records: Sequence[CandidateRecord],
+    candidates: Sequence[Candidate],
+    costs: CostTable,
     now: Callable[[str], None],
     control: RunControl,
 ) -> None:
@@ -31,11 +34,11 @@ def make_ready(
     What cannot be compiled is told; its candidates are refused one by one when their turn comes.
     ``Cancelled`` when the user stops it.
     """
-    graph = workspace.model.graph
+    graph = open_model.model.graph
     wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
-    for record in records:
-        if record.cost.state == "unknown":
-            wanted[record.instance].append(graph.to_indices(record.nodes))
+    for candidate in candidates:
+        if not costs.known(candidate.id):
+            wanted[candidate.instance].append(graph.to_indices(candidate.nodes))
     for offer in menu.offers:
         toolchain = get(offer.instance.toolchain)
         if not isinstance(toolchain, PrecompilesShared):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collage_engine.candidates.open_model import Menu, Workspace, threads_of
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.records.format import HOST
@@ -16,7 +17,7 @@ from collage_engine.transitions.hand_overs import transition_constants as measur
 
 
 def transition_constants(
-    workspace: Workspace,
+    open_model: OpenModel,
     menu: Menu,
     settings: RunSettings,
     control: RunControl,
@@ -37,7 +38,7 @@ def transition_constants(
     constants = measured_constants(
         instances,
         menu.keys,
-        store=workspace.store,
+        store=open_model.store,
         env=env,
         cancel=control.cancelled,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
@@ -45,17 +46,17 @@ def transition_constants(
     if len(instances) < len(menu.offers):
         constants |= copy_constants(
             menu.keys,
-            store=workspace.store,
+            store=open_model.store,
             env=env,
             cancel=control.cancelled,
             on_measuring=lambda: now("copies between device and host, once"),
         )
-    wanted = wanted_conversions(workspace.model.graph.record, menu.records)
+    wanted = wanted_conversions(open_model.model.graph.record, menu.candidates)
     return constants | conversion_constants(
         (each for of_one in wanted.values() for each in of_one if HOST not in each),
         threads_of(settings),
         menu.keys,
-        store=workspace.store,
+        store=open_model.store,
         env=env,
         cancel=control.cancelled,
         on_measuring=lambda: now("conversions between formats on this machine, once"),

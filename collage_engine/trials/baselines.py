@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from collage_engine.candidates.host_offers import but_pinned, for_orphans
+from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import Candidate, CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
@@ -29,13 +29,13 @@ from collage_engine.toolchains.registry import get
 from collage_engine.trials.contender import Contender
 
 if TYPE_CHECKING:
-    from collage_engine.candidates.open_model import Menu
+    from collage_engine.candidates.menu import Menu
 
 COLLAGE = "collage"
 
 
 def cover_of(
-    placement: Placement, menu: Menu, records: Iterable[CandidateRecord] = ()
+    placement: Placement, menu: Menu, records: Iterable[Candidate] = ()
 ) -> tuple[CoverPart, ...]:
     """A placement as the builder takes it; ``records`` know instances that no menu offers."""
     instances = {r.instance.id: r.instance for r in records} | menu.instances
@@ -53,7 +53,7 @@ def cover_of(
     )
 
 
-def part_of(candidate: CandidateRecord) -> CoverPart:
+def part_of(candidate: Candidate) -> CoverPart:
     """A candidate as the builder takes it."""
     return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 
@@ -99,9 +99,9 @@ def unmeasured_choices(
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = for_orphans(calls.graph, menu.offers, on_host)
+    hosts = for_untaken_operators(calls.graph, menu.offers, on_host)
     if on_host:
-        defaults = [but_pinned(calls.graph, offer, on_host) for offer in defaults]
+        defaults = [without_pinned(calls.graph, offer, on_host) for offer in defaults]
     if len(defaults) > 1 or hosts:
         found.append(_greedy_contender(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]
@@ -172,7 +172,7 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     external = [offer for offer in defaults if not offer.lowers_to_tir]
     native = [offer for offer in defaults if offer.lowers_to_tir]
     orders = [[offer, *native] for offer in external]
-    hosts = for_orphans(calls.graph, menu.offers)
+    hosts = for_untaken_operators(calls.graph, menu.offers)
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(calls):

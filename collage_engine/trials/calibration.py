@@ -20,6 +20,7 @@ import msgspec
 
 from collage_engine.planning.problem import make_placement, with_conversions
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
@@ -300,6 +301,7 @@ class _Calibration:
         best = make_placement(
             self.given.graph.record,
             {record.id: record for record in records},
+            table_of(records),
             list(self.best),
             estimate if isinstance(estimate, float) else None,
             self.given.percentile,
@@ -330,13 +332,13 @@ class _Calibration:
             if cost.usable and cost.at() > 0:
                 share = self.share(record)
                 if record.id in self.observed:
-                    cost = cost.among_others(statistics.median(self.observed[record.id]), "seen")
+                    cost = cost.in_model(statistics.median(self.observed[record.id]), "seen")
                 elif share < 1.0:
                     weights, values = self.moved(record)
                     added = model.added_us(
                         record.instance.toolchain, cost.at(), weights, values, share
                     )
-                    cost = cost.among_others(cost.at() + added, "predicted")
+                    cost = cost.in_model(cost.at() + added, "predicted")
             result.append(msgspec.structs.replace(record, cost=cost))
         return result
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.partition.candidate import make_record
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
@@ -130,7 +130,7 @@ def mixed_records(
     burden: Mapping[int, float],
     effort: Mapping[int, float],
     key_of: KeyOf,
-) -> list[CandidateRecord]:
+) -> list[Candidate]:
     """The reduced ones of these partitions again, unmeasured, at each share of their burden.
 
     The share is that of all of them together. None where nothing or everything stays in float32.
@@ -139,7 +139,7 @@ def mixed_records(
     makers = KeyMaker(model.graph, model.constant)
     known = {record.id for record in records}
     inside = [n for p in partitions for n in p.nodes if n in products]
-    found: dict[str, CandidateRecord] = {}
+    found: dict[str, Candidate] = {}
     for share in shares:
         full = left_full(inside, burden, effort, share)
         for old in partitions:
@@ -147,7 +147,7 @@ def mixed_records(
             if not places or len(places) == sum(n in products for n in old.nodes):
                 continue
             instance = careful(old.instance, places)
-            record = make_record(
+            record = make_candidate(
                 model.graph,
                 instance,
                 old.nodes,

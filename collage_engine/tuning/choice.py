@@ -1,8 +1,8 @@
-"""What to tune next: pure logic over candidates, a search problem and tuning records.
+"""The choice of what to tune next, from candidates, their costs and tuning records.
 
-A candidate's *regret* is what the best placement with it costs above the best of all. It could
-change the answer once tuned if tuning may save more than that; the rest is left alone. What tuning
-may save is what it was seen to save elsewhere, and never more than the candidate's certified lower
+A candidate's *regret* is what the best placement with it costs above the best of all. Tuning could
+change the answer if it may save more than that; other candidates are not tuned. What tuning may
+save is what it was seen to save elsewhere, and never more than the candidate's certified lower
 bound allows.
 """
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -22,68 +23,84 @@ from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem
 
 TUNED = ("tuned", "yes")
-HOPE_PLAN = 0.3
-"""Largest share of its time that tuning a schedule's parameters was seen to save, rounded up."""
-HOPE_TRACE = 0.95
-"""The same for loops that no schedule was written for."""
+"""The option that tells a tuned instance from its untuned self."""
+PLAN_GAIN = 0.3
+"""Largest share of a kernel's time that tuning a schedule's parameters saves: the largest seen on
+the models of ``tests/benchmarks``, rounded up."""
+TRACE_GAIN = 0.95
+"""The same for loops that no schedule was written for, which MetaSchedule tunes."""
 UNSCHEDULED = ("", "plain")
-"""What tasks say that stand for such loops."""
-HOPE_MORE = 0.05
-"""What a search that was broken off may still find beyond what it found."""
+"""The schedules of tasks that stand for such loops."""
+UNFINISHED_GAIN = 0.05
+"""Share that a search which was broken off may still save beyond what it saved; chosen."""
+
+ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
+"""Makes the search problem of some candidates."""
 
 
 @dataclass(frozen=True)
-class Hope:
+class Prospect:
     """A candidate that tuning could bring into a better placement."""
 
-    candidate: CandidateRecord
+    candidate: Candidate
     """Untuned."""
+    cost_us: float
     gain_us: float
-    """What the placement would gain by it alone if all went as well as it could."""
+    """What the placement would gain by it at most."""
 
 
 def is_plain(instance: ToolchainInstance) -> bool:
-    """Whether it is as the toolchain offers it, untuned and without a library. Kernels for a
-    device are tuned in lower precisions too."""
+    """Whether an instance is untuned and without a library.
+
+    On a processor it must also compute in float32; kernels for a device are tuned in lower
+    precisions too.
+    """
     if not instance.config:
         return instance.precision == FLOAT32
     return bool(instance.architecture) and all(name == "precision" for name, _ in instance.config)
 
 
-def can_be_tuned(record: CandidateRecord, toolchains: Sequence[str]) -> bool:
-    """Whether it is the plain form of a toolchain that has a tuner."""
-    mine = record.instance.toolchain in toolchains and is_plain(record.instance)
-    return mine and record.cost.usable and bool(record.key)
+def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[str]) -> bool:
+    """Whether a candidate was measured on the plain instance of a toolchain that has a tuner."""
+    mine = candidate.instance.toolchain in toolchains and is_plain(candidate.instance)
+    return mine and costs.cost(candidate.id).usable and bool(candidate.key)
 
 
 def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:
-    """The instance that lowers with a table of choices."""
+    """The instance that lowers with the table of choices of this digest."""
     return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
 
 
 def remaining(task: TuneTask, record: TuneRecord | None) -> float:
-    """Share of the kernel's untuned time that tuning may save at most, as far as is known."""
+    """The share of a kernel's untuned time that tuning may save at most."""
     loops = task.kind == "trace" and task.schedule in UNSCHEDULED
-    hope = HOPE_TRACE if loops else HOPE_PLAN
+    most = TRACE_GAIN if loops else PLAN_GAIN
     if record is not None and record.complete:
         return record.gain
     if record is None or not record.tried:
-        return hope
-    return min(hope, record.gain + HOPE_MORE)
+        return most
+    return min(most, record.gain + UNFINISHED_GAIN)
 
 
 def optimistic_us(
-    candidate: CandidateRecord,
+    cost_us: float,
+    bound_us: float | None,
     tasks: Sequence[TuneTask] | None,
     records: Mapping[str, TuneRecord],
 ) -> float | None:
-    """What the candidate may cost once tuned, at best; None when nothing can come of it.
+    """What a candidate may cost once tuned, at best.
 
-    ``tasks`` None: not known yet what it consists of.
+    Args:
+        cost_us: What it costs untuned.
+        bound_us: Its certified lower bound.
+        tasks: What of it can be tuned; None: not known yet.
+        records: What is known of workloads.
+
+    Returns:
+        Microseconds; None when tuning cannot save anything.
     """
-    cost = candidate.cost.median_us or 0.0
     if tasks is None:
-        share = HOPE_PLAN
+        share = PLAN_GAIN
     else:
         ways = by_work(tasks)
         whole = weight_of(ways)
@@ -97,11 +114,11 @@ def optimistic_us(
         )
     if share <= 0.0:
         return None
-    return max(candidate.lower_bound_us or 0.0, cost * (1.0 - share))
+    return max(bound_us or 0.0, cost_us * (1.0 - share))
 
 
 def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
-    """Tasks grouped: those of one group are the same work, tuned in different ways."""
+    """Tasks in groups; those of one group are the same work, tuned in different ways."""
     found: dict[str, list[TuneTask]] = {}
     for task in tasks:
         found.setdefault(task.beside or task.workload, []).append(task)
@@ -109,14 +126,14 @@ def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
 
 
 def weight_of(ways: Sequence[Sequence[TuneTask]]) -> float:
-    """Of all work, each counted once."""
+    """The weight of all work, counted once where it is tuned in several ways."""
     return sum(max(task.weight for task in same) for same in ways)
 
 
 def choices_of(
     tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
 ) -> dict[str, dict[str, Any]]:
-    """What was found, by workload; of the same work tuned in two ways, what gains more."""
+    """The tuned choices by workload; of work tuned in two ways, the choice that gains more."""
     table = {w: dict(r.choice) for w, r in records.items() if r.choice}
     for task in tasks:
         if task.workload in table and task.beside in table:
@@ -125,52 +142,66 @@ def choices_of(
     return table
 
 
-def hopes(
-    candidates: Sequence[CandidateRecord],
+def prospects(
+    candidates: Sequence[Candidate],
+    costs: CostTable,
     tunable: Mapping[str, float],
-    problem_of: Callable[[list[CandidateRecord]], Problem],
-) -> list[Hope]:
+    problem_of: ProblemOf,
+) -> list[Prospect]:
     """Candidates whose tuning could still change the answer, the largest gain first.
 
-    ``tunable``: candidate id → what it may cost once tuned.
+    Args:
+        candidates: All candidates.
+        costs: Their costs.
+        tunable: What a candidate may cost once tuned, in microseconds, by id.
+        problem_of: Makes the search problem of some candidates.
     """
-    known = [c for c in candidates if c.cost.usable]
+    known = [c for c in candidates if costs.cost(c.id).usable]
     if not any(c.id in tunable for c in known):
         return []
-    regrets = solve(problem_of(known), with_bounds=False).regrets
+    regrets = solve(problem_of(known, costs), with_bounds=False).regrets
     found = []
     for candidate in known:
         regret = regrets.get(candidate.id)
         if regret is None or candidate.id not in tunable:
             continue
-        gain = (candidate.cost.median_us or 0.0) - tunable[candidate.id] - regret
+        cost_us = costs.cost(candidate.id).median_us or 0.0
+        gain = cost_us - tunable[candidate.id] - regret
         if gain > 0:
-            found.append(Hope(candidate, gain))
-    return sorted(found, key=lambda h: (-h.gain_us, len(h.candidate.nodes)))
+            found.append(Prospect(candidate, cost_us, gain))
+    return sorted(found, key=lambda p: (-p.gain_us, len(p.candidate.nodes)))
 
 
-def apart(found: Sequence[Hope]) -> list[Hope]:
-    """Those that could be in one placement together, greedily by gain."""
+def disjoint(found: Sequence[Prospect]) -> list[Prospect]:
+    """Prospects that could be in one placement together, chosen greedily by gain."""
     taken: set[int] = set()
     chosen = []
-    for hope in found:
-        if taken.isdisjoint(hope.candidate.nodes):
-            taken.update(hope.candidate.nodes)
-            chosen.append(hope)
+    for prospect in found:
+        if taken.isdisjoint(prospect.candidate.nodes):
+            taken.update(prospect.candidate.nodes)
+            chosen.append(prospect)
     return chosen
 
 
 def ranked(
-    found: Sequence[Hope],
+    found: Sequence[Prospect],
     tasks: Mapping[str, Sequence[TuneTask]],
     records: Mapping[str, TuneRecord],
 ) -> list[tuple[TuneTask, float]]:
-    """Unfinished workloads of these candidates with the microseconds that tuning each may save in
-    all the places where it stands, most first. ``tasks``: by measurement key."""
+    """Unfinished workloads of prospects, the most promising first.
+
+    Args:
+        found: The prospects.
+        tasks: What of a candidate can be tuned, by measurement key.
+        records: What is known of workloads.
+
+    Returns:
+        Tasks with the microseconds that tuning each may save in all the places where it stands.
+    """
     scores: dict[str, float] = {}
     by_workload: dict[str, TuneTask] = {}
-    for hope in found:
-        ways = by_work(tasks.get(hope.candidate.key, ()))
+    for prospect in found:
+        ways = by_work(tasks.get(prospect.candidate.key, ()))
         whole = weight_of(ways)
         for task, same in ((t, group) for group in ways for t in group):
             record = records.get(task.workload)
@@ -179,7 +210,7 @@ def ranked(
             by_workload[task.workload] = task
             gains = [records[t.workload].gain for t in same if t.workload in records]
             saved = remaining(task, record) - max(gains, default=0.0)
-            us = (hope.candidate.cost.median_us or 0.0) * task.weight / whole * saved
+            us = prospect.cost_us * task.weight / whole * saved
             scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]
@@ -188,7 +219,7 @@ def ranked(
 def with_tuned_pairs(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Hand-over costs of tuned instances are those of their untuned selves."""
+    """Constants in which hand-overs of tuned instances cost what those of untuned ones cost."""
     found = dict(constants)
     tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
     for name, us in constants.items():

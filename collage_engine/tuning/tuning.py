@@ -1,8 +1,9 @@
-"""The tuning stage: within a budget of its own, better kernels for candidates that could matter.
+"""Tuning within a budget of its own: better kernels for candidates that could matter.
 
-What could still change the answer is tuned, the most promising first, and offered as instances of
-their own beside the untuned ones; then the search looks again. It ends when the budget is spent or
-nothing is left that could change the answer. What earlier runs found is offered without a budget.
+What could still change the answer is tuned, the most promising first, and becomes candidates of a
+tuned instance beside the untuned ones; then the search is asked again what could change the answer.
+Tuning ends when its budget is spent or nothing is left that could. What earlier runs found is used
+without a budget.
 """
 
 from __future__ import annotations
@@ -10,38 +11,41 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from collage_engine.candidates.open_model import Menu, Workspace, threads_of
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.partition.offer import Offer
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneTask
-from collage_engine.search.problem import Problem
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
 from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import (
-    Hope,
-    apart,
+    ProblemOf,
+    Prospect,
     can_be_tuned,
     choices_of,
-    hopes,
+    disjoint,
     is_plain,
     optimistic_us,
+    prospects,
     ranked,
     tuned_instance,
 )
@@ -49,22 +53,23 @@ from collage_engine.tuning.job import JOB, ListTasks, Missing
 from collage_engine.tuning.turns import SILENCE_S, Turns
 
 TURN_S = 2.0, 15.0
-"""Shortest and longest turn of one workload; it may get several."""
+"""Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
 TRACE_S = 90.0, 180.0
-"""The same for MetaSchedule, which takes half a minute to begin."""
+"""The same for MetaSchedule, which takes half a minute to begin; chosen."""
 LIST_SHARE = 0.2
-"""Of the budget, at most, for finding out what candidates consist of."""
+"""Share of the budget, at most, for finding out what candidates consist of; chosen."""
 LISTED_FREE_S = 20.0
-"""The same where earlier runs left records but no budget is given."""
+"""Seconds for the same where earlier runs left records but no budget is given; chosen."""
 MEASURING_S, MEASURING_SHARE = 20.0, 0.15
-"""Left at the end of the budget for measuring what was found: the smaller of the two."""
+"""Left at the end of the budget for measuring what was found: so many seconds or this share of the
+budget, whichever is less; chosen."""
 BEYOND_S = 30.0
-"""How far beyond it (or without one) tuned candidates may be measured, if ``--budget`` allows."""
-OFFERED = 64
-"""Tuned candidates measured in a round."""
-ROUND = 12
-"""Workloads tuned before what came of it is measured and searched."""
-Problems = Callable[[list[CandidateRecord]], Problem]
+"""Seconds that tuned candidates may be measured beyond the budget, or without one, if the
+measuring budget allows it; chosen."""
+TUNED_PER_ROUND = 64
+"""Tuned candidates measured in a round at most; chosen."""
+WORKLOADS_PER_ROUND = 12
+"""Workloads tuned before what came of it is measured and searched; chosen."""
 
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
@@ -76,18 +81,18 @@ def tunable(menu: Menu) -> list[ToolchainInstance]:
     ]
 
 
-def worth_tuning(workspace: Workspace, menu: Menu, settings: RunSettings) -> bool:
+def worth_tuning(open_model: OpenModel, menu: Menu, settings: RunSettings) -> bool:
     """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
     names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
     if not names:
         return False
     return settings.tune_budget_s > 0 or any(
-        TuningRecords(workspace.store, menu.keys, name).any() for name in names
+        TuningRecords(open_model.store, menu.keys, name).any() for name in names
     )
 
 
-def told(counts: TuneCounts) -> str:
-    """The stage in a line."""
+def summary(counts: TuneCounts) -> str:
+    """The outcome of tuning in a line."""
     return (
         f"{counted(counts.tuned, 'kernel')} tuned, {counts.from_store} from the store, "
         f"{counts.improved} of {counts.workloads} improved, "
@@ -95,72 +100,103 @@ def told(counts: TuneCounts) -> str:
     )
 
 
-def together(one: TuneCounts, other: TuneCounts) -> TuneCounts:
-    """Of two instances' tuning."""
+def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
+    """The counts of two instances' tuning together."""
     sums = {f: getattr(one, f) + getattr(other, f) for f in TuneCounts.__struct_fields__}
     return TuneCounts(**sums)
 
 
-@dataclass
-class Tuning:
-    """One run's tuning of one instance. Close it to end the child."""
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What tuning made of a run's candidates."""
 
-    workspace: Workspace
     menu: Menu
-    settings: RunSettings
-    measuring: Measuring
-    report: StageReport
-    problem_of: Problems
-    control: RunControl
-    instance: ToolchainInstance | None = None
-    """None: the first that can be tuned."""
-    job: str = JOB
-    counts: TuneCounts = field(default_factory=TuneCounts)
+    """With the tuned instance, where it has candidates."""
+    candidates: tuple[Candidate, ...]
+    costs: CostTable
+    counts: TuneCounts
 
-    def __post_init__(self) -> None:
-        self._base = self.instance or tunable(self.menu)[0]
-        self.toolchain = self._base.toolchain
-        self._records = TuningRecords(self.workspace.store, self.menu.keys, self.toolchain)
+
+class Tuning:
+    """One run's tuning of one toolchain instance. Close it to end the child."""
+
+    def __init__(
+        self,
+        open_model: OpenModel,
+        menu: Menu,
+        settings: RunSettings,
+        measuring: Measuring,
+        problem_of: ProblemOf,
+        control: RunControl,
+        report: StageReport,
+        instance: ToolchainInstance,
+        job: str = JOB,
+    ) -> None:
+        """Start nothing yet; the child begins with the first request.
+
+        Args:
+            open_model: The model.
+            menu: What there is to choose from.
+            settings: The run's settings, with the budget of this instance.
+            measuring: Measures tuned candidates.
+            problem_of: Makes the search problem of some candidates.
+            control: The run's cancel flag and warnings.
+            report: Where progress is reported.
+            instance: The untuned instance.
+            job: What the child does, as a worker's target.
+        """
+        self.open_model = open_model
+        self.menu = menu
+        self.settings = settings
+        self.measuring = measuring
+        self.problem_of = problem_of
+        self.control = control
+        self.report = report
+        self.instance = instance
+        self.toolchain = instance.toolchain
+        self.counts = TuneCounts()
+        self._records = TuningRecords(open_model.store, menu.keys, self.toolchain)
         self._worker = Worker(
-            self.job,
-            env=measuring_environment([self.toolchain], threads_of(self.settings)),
+            job,
+            env=measuring_environment([self.toolchain], threads_of(settings)),
             name="collage-tune",
         )
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
-        self._turns = Turns(self._worker, self._records, self.toolchain, self.control)
+        self._turns = Turns(self._worker, self._records, self.toolchain, control)
         self._known = self._turns.known
-        self._offers = list(self.menu.offers)
-        self._latest: list[CandidateRecord] = []
-        self._said = False
+        self._offers: list[Offer] = list(menu.offers)
+        self._untuned: tuple[Candidate, ...] = ()
+        self._missing_reported = False
 
     def close(self) -> None:
+        """End the child."""
         self._worker.close()
 
-    def run(self, records: Sequence[CandidateRecord]) -> tuple[Menu, list[CandidateRecord]]:
-        """The menu with the tuned instance, where it has candidates, and all records."""
+    def run(self, candidates: Sequence[Candidate], costs: CostTable) -> Tuned:
+        """Tune until the budget is spent or nothing is left that could change the answer."""
         budget = Budget(self.settings.tune_budget_s)
-        found = self._latest = list(records)
+        candidates = self._untuned = tuple(candidates)
         reserve = min(MEASURING_S, MEASURING_SHARE * budget.seconds)
-        promising = self._promising(found)
-        self._list(promising, budget)
+        self._list(self._prospects(candidates, costs), budget)
         while True:
-            promising = self._promising(found)
-            worth = self._worth(promising)
-            turns = worth if budget.left > reserve else []
+            promising = self._prospects(candidates, costs)
+            turns = self._unfinished(promising) if budget.left > reserve else []
             total = sum(score for _, score in turns)
             taken = 0
-            for task, score in turns[:ROUND]:
+            for task, score in turns[:WORKLOADS_PER_ROUND]:
                 if budget.left <= reserve:
                     break
                 taken += self._turn(task, score, total, budget)
-            before = {r.id: r.key for r in found}
+            before = {c.id: c.key for c in candidates}
             beyond = time.monotonic() + min(BEYOND_S, self.settings.budget_s)
-            found = self._offer(found, promising, max(budget.deadline, beyond))
-            changed = any(before.get(r.id) != r.key for r in found)
+            candidates, costs = self._add_tuned(
+                candidates, costs, promising, max(budget.deadline, beyond)
+            )
+            changed = any(before.get(c.id) != c.key for c in candidates)
             if budget.left <= reserve or not (taken or changed):
                 break
-            self._list(self._promising(found), budget)
+            self._list(self._prospects(candidates, costs), budget)
         improved = sum(bool(r.choice) for r in self._known.values())
         self.counts = msgspec.structs.replace(
             self.counts,
@@ -169,26 +205,36 @@ class Tuning:
             from_store=sum(r.complete for w, r in self._known.items() if w not in self._turns.done),
             seconds=time.monotonic() - budget.started,
         )
-        return replace(self.menu, offers=self._offers), found
+        return Tuned(
+            menu=replace(self.menu, offers=tuple(self._offers)),
+            candidates=candidates,
+            costs=costs,
+            counts=self.counts,
+        )
 
-    # -- what ----------------------------------------------------------------------------
+    # -- what is worth tuning ------------------------------------------------------------
 
-    def _promising(self, records: Sequence[CandidateRecord]) -> list[Hope]:
+    def _prospects(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Prospect]:
         optimistic: dict[str, float] = {}
         mine = [
-            r
-            for r in records
-            if can_be_tuned(r, (self.toolchain,)) and r.instance.id == self._base.id
+            c
+            for c in candidates
+            if c.instance.id == self.instance.id and can_be_tuned(c, costs, (self.toolchain,))
         ]
-        self._learn(r.key for r in mine)
-        for record in mine:
-            us = optimistic_us(record, self._tasks.get(record.key), self._known)
+        self._learn(c.key for c in mine)
+        for candidate in mine:
+            us = optimistic_us(
+                costs.cost(candidate.id).median_us or 0.0,
+                costs.certified_bound_us.get(candidate.id),
+                self._tasks.get(candidate.key),
+                self._known,
+            )
             if us is not None:
-                optimistic[record.id] = us
-        return hopes(records, optimistic, self.problem_of)
+                optimistic[candidate.id] = us
+        return prospects(candidates, costs, optimistic, self.problem_of)
 
-    def _learn(self, keys: Any) -> None:
-        """Tasks and records that the store has."""
+    def _learn(self, keys: Iterable[str]) -> None:
+        """Take over the tasks and records that the store has."""
         new = [key for key in dict.fromkeys(keys) if key not in self._tasks]
         self._tasks.update(self._records.tasks(new))
         wanted = [w for w in self._workloads() if w not in self._known]
@@ -197,45 +243,45 @@ class Tuning:
     def _workloads(self) -> list[str]:
         return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
 
-    def _worth(self, promising: Sequence[Hope]) -> list[tuple[TuneTask, float]]:
+    def _unfinished(self, promising: Sequence[Prospect]) -> list[tuple[TuneTask, float]]:
         """Unfinished workloads: of the best placement in sight, then of all that could matter."""
-        first = ranked(apart(promising), self._tasks, self._known)
+        first = ranked(disjoint(promising), self._tasks, self._known)
         names = {task.workload for task, _ in first}
         rest = ranked(promising, self._tasks, self._known)
         return first + [item for item in rest if item[0].workload not in names]
 
-    def _list(self, promising: Sequence[Hope], budget: Budget) -> None:
-        """Have the child say what these candidates consist of."""
-        unknown = [h for h in promising if h.candidate.key not in self._tasks]
+    def _list(self, promising: Sequence[Prospect], budget: Budget) -> None:
+        """Have the child list what these candidates consist of."""
+        unknown = [p.candidate for p in promising if p.candidate.key not in self._tasks]
         if not unknown or (budget.seconds <= 0 and not self._records.any()):
             return
         seconds = max(LIST_SHARE * budget.seconds, 0.0) if budget.seconds > 0 else LISTED_FREE_S
         deadline = time.monotonic() + seconds
-        for place, hope in enumerate(unknown):
-            key = hope.candidate.key
+        for place, candidate in enumerate(unknown):
+            key = candidate.key
             if key in self._tasks:
                 continue
             if time.monotonic() >= deadline:
                 return
-            self.report.progress(place, len(unknown), f"kernels of {hope.candidate.label}")
-            tasks = self._ask_tasks(hope.candidate)
+            self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
+            tasks = self._ask_tasks(candidate)
             self._tasks[key] = tasks or []
             if tasks is not None:
                 self._records.put_tasks(key, tasks)
         self._learn(())
 
-    def _ask_tasks(self, candidate: CandidateRecord) -> list[TuneTask] | None:
+    def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
         """What a candidate has to tune; None when the child could not say."""
         try:
             tasks: list[TuneTask] = self._worker.call(
                 ListTasks(
-                    self.workspace.path,
-                    self.workspace.shapes,
+                    self.open_model.path,
+                    self.open_model.shapes,
                     candidate.nodes,
                     candidate.instance,
                     candidate.takes,
                     candidate.gives,
-                    self.workspace.model.record.sha256,
+                    self.open_model.model.record.sha256,
                 ),
                 timeout_s=SILENCE_S * 2,
                 cancel=self.control.cancelled,
@@ -250,8 +296,8 @@ class Tuning:
             self.control.warn(f"the kernels of {candidate.label} could not be listed: {error}")
             return None
 
-    def _say_what_is_missing(self) -> None:
-        self._said = True
+    def _report_what_is_missing(self) -> None:
+        self._missing_reported = True
         try:
             missing = self._worker.call(
                 Missing(self.toolchain), timeout_s=SILENCE_S, cancel=self.control.cancelled
@@ -270,12 +316,12 @@ class Tuning:
         described = self._describe(task) if budget.left >= shortest else None
         if described is None:
             return False
-        if task.kind == "trace" and not self._said:
-            self._say_what_is_missing()
+        if task.kind == "trace" and not self._missing_reported:
+            self._report_what_is_missing()
         seconds = max(shortest, min(longest, budget.left * score / total))
         done = len(self._turns.done)
         self.report.progress(done, done + 1, task.workload)
-        self._turns.take(described, self._base, min(seconds, budget.left))
+        self._turns.take(described, self.instance, min(seconds, budget.left))
         self.counts = msgspec.structs.replace(
             self.counts, tuned=len(self._turns.done), tried=self._turns.tried
         )
@@ -285,59 +331,66 @@ class Tuning:
         """The task with what is needed to do it: large descriptions are not kept."""
         if task.description:
             return task
-        for record in self._latest:
-            tasks = self._tasks.get(record.key, [])
+        for candidate in self._untuned:
+            tasks = self._tasks.get(candidate.key, [])
             if any(t.workload == task.workload for t in tasks):
-                fresh = self._ask_tasks(record) or []
+                fresh = self._ask_tasks(candidate) or []
                 return next((t for t in fresh if t.workload == task.workload), None)
         return None
 
-    # -- offering ------------------------------------------------------------------------
+    # -- tuned candidates ----------------------------------------------------------------
 
-    def _offer(
-        self, records: list[CandidateRecord], promising: Sequence[Hope], deadline: float
-    ) -> list[CandidateRecord]:
-        """Tuned candidates beside their untuned selves, measured; older ones are replaced."""
+    def _add_tuned(
+        self,
+        candidates: tuple[Candidate, ...],
+        costs: CostTable,
+        promising: Sequence[Prospect],
+        deadline: float,
+    ) -> tuple[tuple[Candidate, ...], CostTable]:
+        """Measure tuned candidates beside their untuned selves; older ones are replaced."""
         everything = [task for tasks in self._tasks.values() for task in tasks]
         table = choices_of(everything, self._known)
         if not table:
-            return records
+            return candidates, costs
         digest = tuner_of(get(self.toolchain)).keep(table)
-        instance = tuned_instance(self._base, digest)
-        have = {r.id: r for r in records}
-        offered: list[CandidateRecord] = []
+        instance = tuned_instance(self.instance, digest)
+        have = {c.id: c for c in candidates}
+        new: list[Candidate] = []
+        bounds: dict[str, float] = {}
         keys: set[str] = set()
-        wanted = [h.candidate for h in promising]
-        for plain in dict.fromkeys(r.id for r in wanted):
-            record = self._tuned(have[plain], instance, table)
-            if record is None or (record.key not in keys and len(keys) >= OFFERED):
+        for plain in dict.fromkeys(p.candidate.id for p in promising):
+            tuned = self._tuned(have[plain], instance, table)
+            if tuned is None or (tuned.key not in keys and len(keys) >= TUNED_PER_ROUND):
                 continue
-            keys.add(record.key)
-            known = have.get(record.id)
-            if known is None or known.key != record.key:
-                offered.append(record)
-        self._offers = [o for o in self._offers if o.instance.id != instance.id]
-        base = next(o for o in self.menu.offers if o.instance.id == self._base.id)
-        current = [
-            msgspec.structs.replace(r, instance=instance) if r.instance.id == instance.id else r
-            for r in records
-        ]
-        if offered or any(r.instance.id == instance.id for r in current):
-            self._offers.append(replace(base, instance=instance))
-        if not offered:
-            return current
-        stored = self.workspace.with_stored_costs(offered)
-        self.report.progress(0, len(stored), "measuring tuned candidates")
-        measured = self.measuring.add(stored, deadline)
-        self.counts = msgspec.structs.replace(
-            self.counts, candidates=self.counts.candidates + len(offered)
+            keys.add(tuned.key)
+            known = have.get(tuned.id)
+            if known is None or known.key != tuned.key:
+                new.append(tuned)
+                if plain in costs.certified_bound_us:
+                    bounds[tuned.id] = costs.certified_bound_us[plain]
+        current = tuple(
+            msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
+            for c in candidates
         )
-        fresh = {r.id for r in measured}
-        return [r for r in current if r.id not in fresh] + list(measured)
+        self._offers = [o for o in self._offers if o.instance.id != instance.id]
+        if new or any(c.instance.id == instance.id for c in current):
+            base = next(o for o in self.menu.offers if o.instance.id == self.instance.id)
+            self._offers.append(replace(base, instance=instance))
+        if not new:
+            return current, costs
+        costs = costs.with_isolated({c.id: UNKNOWN for c in new}).with_certified_bounds(bounds)
+        costs = self.open_model.with_stored_costs(new, costs)
+        self.report.progress(0, len(new), "measuring tuned candidates")
+        costs = self.measuring.add(new, costs, deadline)
+        self.counts = msgspec.structs.replace(
+            self.counts, candidates=self.counts.candidates + len(new)
+        )
+        fresh = {c.id for c in new}
+        return (*(c for c in current if c.id not in fresh), *new), costs
 
     def _tuned(
-        self, plain: CandidateRecord, instance: Any, table: Mapping[str, dict[str, Any]]
-    ) -> CandidateRecord | None:
+        self, plain: Candidate, instance: ToolchainInstance, table: Mapping[str, dict[str, Any]]
+    ) -> Candidate | None:
         """The candidate with the choices that concern it; None when there are none."""
         mine = {
             t.workload: table[t.workload]
@@ -353,6 +406,5 @@ class Tuning:
             id=instance.id + plain.id.removeprefix(plain.instance.id),
             instance=instance,
             key=key,
-            cost=UNKNOWN,
             rule="tuned",
         )

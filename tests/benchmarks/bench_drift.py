@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
@@ -48,10 +48,10 @@ def sessions(
     name: str, sets: int, count: int, apart_s: float, settings: RunSettings, folder: Path
 ) -> list[dict[str, Cost]]:
     """Key to cost, per session."""
-    workspace = Workspace(str(model_file(name, folder)), {})
+    workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
-        groups = [g for g in group_candidates(menu.records) if len(g.candidates) > 1]
+        groups = [g for g in group_candidates(menu.candidates) if len(g.candidates) > 1]
         random.Random(0).shuffle(groups)
         inputs = representative_inputs(workspace.model, settings)
         found = []

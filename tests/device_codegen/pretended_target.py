@@ -18,7 +18,7 @@ def mixed(folder: Path) -> dict[str, Any]:
     from tvm.runtime.vm import VirtualMachine
 
     from collage_engine.build.build import build_cover, write_module
-    from collage_engine.candidates.host_offers import on_host
+    from collage_engine.candidates.host_candidates import on_host
     from collage_engine.lowering.target import device_of
     from collage_engine.model.importer import import_onnx
     from collage_engine.records.candidate import CoverPart

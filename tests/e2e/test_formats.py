@@ -7,7 +7,7 @@ import json
 import onnx
 import pytest
 
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.measurement import Measurement
@@ -43,10 +43,10 @@ def placed(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_CACHE_DIR", str(cache))
-        workspace = Workspace(str(folder / "net.onnx"), {})
+        workspace = OpenModel(str(folder / "net.onnx"), {})
         menu = workspace.menu(RunSettings(toolchains=TOOLCHAINS, threads=1))
         store = Store()
-        for record in sorted(menu.records, key=lambda r: bool(r.takes or r.gives)):
+        for record in sorted(menu.candidates, key=lambda r: bool(r.takes or r.gives)):
             us = 20.0 if record.takes or record.gives else 200.0 * len(record.nodes)
             cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=9)
             store.put(Measurement(key=record.key, cost=cost))

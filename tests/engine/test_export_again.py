@@ -7,11 +7,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages import export as exporting
+from collage_engine.run import export_again as exporting
 from tests import zoo
 
 
@@ -24,7 +24,7 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Export one partition of everything; the instance that is built."""
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     onnx.save(zoo.build("tiny"), tmp_path / "tiny.onnx")
-    workspace = Workspace(str(tmp_path / "tiny.onnx"), {})
+    workspace = OpenModel(str(tmp_path / "tiny.onnx"), {})
     taken: list[ToolchainInstance] = []
 
     def build(model: object, cover: list, spin: bool) -> None:

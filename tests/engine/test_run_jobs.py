@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from collage_engine.build.build_job import BuildCover, BuildJob
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -20,8 +20,8 @@ from collage_engine.tuning.job import ListTasks, TuningJob
 from tests import zoo
 
 
-class FakeWorkspace:
-    """A workspace whose file is, or is no more, the one that was read."""
+class FakeModel:
+    """A model whose file is, or is no more, the one that was read."""
 
     current = True
 
@@ -31,28 +31,28 @@ class FakeWorkspace:
     def is_current(self) -> bool:
         return self.current
 
-    close = Workspace.close
-    empty = Workspace.empty
+    close = OpenModel.close
+    empty = OpenModel.empty
 
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
     def build(control: object, fail: bool) -> None:
-        folder = child._workspace(tmp_path / "model.onnx", {}).folder
+        folder = child._opened(tmp_path / "model.onnx", {}).folder
         (folder / "confirm-1").mkdir()
         (folder / "confirm-1" / "model.so").touch()
         if fail:
             raise CollageError("no")
 
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(child, "_WORKSPACES", {})
-    monkeypatch.setattr(child, "Workspace", FakeWorkspace)
+    monkeypatch.setattr(child, "_open_models", {})
+    monkeypatch.setattr(child, "OpenModel", FakeModel)
     monkeypatch.setitem(child._JOBS, "build", build)
     child.serve(("build", {"fail": False}), lambda _: None)
     with pytest.raises(CollageError):
         child.serve(("build", {"fail": True}), lambda _: None)
     (first,) = tmp_path.iterdir()
     assert list(first.iterdir()) == []
-    monkeypatch.setattr(FakeWorkspace, "current", False)
+    monkeypatch.setattr(FakeModel, "current", False)
     child.serve(("build", {"fail": False}), lambda _: None)
     (second,) = tmp_path.iterdir()
     assert second != first

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, may_spin, write_module
-from collage_engine.candidates.open_model import Workspace
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
@@ -178,14 +178,14 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
 
 
 def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) -> None:
-    workspace = Workspace(model.record.path, {})
+    workspace = OpenModel(model.record.path, {})
     try:
         both = workspace.menu(RunSettings(toolchains=("tvm", "openblas"), threads=1))
         assert "tvm[library=openblas]" in both.instances
         assert "tvm[library=onednn]" not in both.instances
-        kept = [r for r in both.records if r.instance.library]
+        kept = [r for r in both.candidates if r.instance.library]
         assert kept and all(r.composites and r.key for r in kept)
-        plain = {r.nodes: r.key for r in both.records if r.instance.id == "tvm"}
+        plain = {r.nodes: r.key for r in both.candidates if r.instance.id == "tvm"}
         assert all(plain.get(r.nodes) != r.key for r in kept)
         alone = workspace.menu(RunSettings(toolchains=("tvm",), threads=1))
         assert list(alone.instances) == ["tvm"]

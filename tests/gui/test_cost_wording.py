@@ -11,7 +11,7 @@ from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN, candidat
 from collage_gui.panels.cost_text import cost_tip, isolated_us, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1, threads=1)
-IN_MODEL = ISOLATED.among_others(15.0, "seen")
+IN_MODEL = ISOLATED.in_model(15.0, "seen")
 PARTITION = Partition(
     id="p0",
     candidate="c",
@@ -29,7 +29,7 @@ def test_tips_tell_isolated_costs_from_in_model_costs() -> None:
     lines = cost_tip(IN_MODEL).splitlines()
     assert lines[0] == "In-model cost 15.0 µs, measured in whole placements"
     assert lines[1] == "Isolated cost 10.0 µs, the median of 1 repeat"
-    assert "as predicted" in cost_tip(ISOLATED.among_others(15.0, "predicted"))
+    assert "as predicted" in cost_tip(ISOLATED.in_model(15.0, "predicted"))
     assert cost_tip(invalid("it crashed")) == "Invalid: it crashed"
     assert (isolated_us(ISOLATED), isolated_us(IN_MODEL)) == (None, 10.0)
 
@@ -57,7 +57,7 @@ def test_isolated_costs_have_a_column_where_the_costs_are_in_model_ones(drive) -
     chosen = document.placement.shown.placement.partitions[0].candidate
     d.until(lambda: document.costs.of(chosen).usable)
     cost = document.costs.of(chosen)
-    document.costs.by_candidate[chosen] = cost.among_others(2 * cost.median_us, "seen")
+    document.costs.by_candidate[chosen] = cost.in_model(2 * cost.median_us, "seen")
     document.costs.changed.emit()
     assert not panel.table.isColumnHidden(ISOLATED_COLUMN)
     row = model.place_of(lambda r: r.id == chosen)

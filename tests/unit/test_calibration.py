@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
@@ -31,6 +32,7 @@ from collage_engine.trials.calibration import (
 )
 from collage_engine.trials.in_model_costs import InModelCosts
 from collage_engine.trials.proposals import Trial, run_proposals
+from tests.support.candidates import row
 from tests.support.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -41,7 +43,7 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 
 
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
-    made = make_record(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
+    made = make_candidate(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
     repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
     cost = Cost(
         state="measured",
@@ -51,11 +53,7 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
         count=5,
         repeats_us=repeats,
     )
-    return CandidateRecord(
-        **{f: getattr(made, f) for f in made.__struct_fields__ if f not in ("cost", "key")},
-        cost=cost,
-        key=made.id,
-    )
+    return row(made, cost, key=made.id)
 
 
 @dataclass
@@ -69,7 +67,7 @@ class Case:
     searches: int = 0
 
     def problem(self, records: Sequence[CandidateRecord]) -> Problem:
-        return make_problem(GRAPH.record, records, self.pins, {}, self.settings)
+        return make_problem(GRAPH.record, records, table_of(records), self.pins, {}, self.settings)
 
     def search(self, records: Sequence[CandidateRecord]) -> Found | None:
         self.searches += 1
@@ -77,7 +75,9 @@ class Case:
         searched = reuse(problem, None)
         answer = solve(problem, previous=searched)
         by_id = {record.id: record for record in records}
-        return answer, best_placements(GRAPH.record, by_id, problem, searched, self.settings)
+        costs = table_of(records)
+        found = best_placements(GRAPH.record, by_id, costs, problem, searched, self.settings)
+        return answer, found
 
 
 class Covers:
@@ -180,7 +180,7 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
         if one.nodes != (1, 2):
             assert one.cost.in_place == "seen" and one.cost.alone_us is not None
             assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
-            assert one.cost.alone().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
+            assert one.cost.isolated().median_us == pytest.approx(ALONE[one.instance.id, one.nodes])
         else:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.

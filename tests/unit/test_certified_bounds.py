@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from collage_engine.bounds.certified import lower_bound_us, machine_peaks, with_bounds
+from collage_engine.bounds.certified import certified_bounds, lower_bound_us, machine_peaks
 from collage_engine.bounds.conv_windows import Window
 from collage_engine.bounds.work import WINOGRAD, WorkCounter
 from collage_engine.machine.peaks import Level, Peaks
@@ -165,8 +165,8 @@ def test_bounds_are_set_on_records():
         for name in ("straight", "clever")
         for nodes in ((0,), (1,))
     ]
-    found = with_bounds(g, records, peaks, direct={"straight"})
-    bounds = [r.lower_bound_us for r in found]
+    found = certified_bounds(g, records, peaks, direct={"straight"})
+    bounds = [found.get(r.id) for r in records]
     assert bounds[0] == pytest.approx(bounds[2] * WINOGRAD) and bounds[0] > 0
     assert bounds[1] is None and bounds[3] is None
 

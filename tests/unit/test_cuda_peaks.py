@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from collage_engine.bounds.certified import bounded
+from collage_engine.bounds.certified import machine_bounds
 from collage_engine.machine.cuda import CudaDevice
 from collage_engine.machine.cuda_peaks import device_peaks
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.graphs import GraphBuilder
 
@@ -60,11 +60,11 @@ def test_bounds_on_a_device_are_not_those_of_the_processor() -> None:
     """A product of 2 × 1024³ operations takes a core milliseconds, the device microseconds."""
     b = GraphBuilder((1024, 1024))
     g = b.build(b.call("matmul", b.parameter(), b.constant((1024, 1024))))
-    record = make_record(g, ON_DEVICE, (0,), rule="operator")
-    (found,) = bounded(g, [record], None, H200)
-    assert found.lower_bound_us is not None and 1.0 < found.lower_bound_us < 35.0
-    (unknown,) = bounded(g, [record], None, None)
-    assert unknown.lower_bound_us is None
+    record = make_candidate(g, ON_DEVICE, (0,), rule="operator")
+    (found_us,) = machine_bounds(g, [record], None, H200).values()
+    assert 1.0 < found_us < 35.0
+    assert machine_bounds(g, [record], None, None) == {}
     half = msgspec.structs.replace(ON_DEVICE, precision="float16")
-    (faster,) = bounded(g, [msgspec.structs.replace(record, instance=half)], None, H200)
-    assert faster.lower_bound_us == pytest.approx(found.lower_bound_us / 6, rel=0.3)
+    reduced = msgspec.structs.replace(record, instance=half)
+    (faster_us,) = machine_bounds(g, [reduced], None, H200).values()
+    assert faster_us == pytest.approx(found_us / 6, rel=0.3)

@@ -11,12 +11,13 @@ from collage_engine.model.formats import (
     layout_blind,
     values_of,
 )
-from collage_engine.partition.candidate import candidate_id, make_record
+from collage_engine.partition.candidate import candidate_id, make_candidate
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.format import (
     NHWC,
     PLAIN,
@@ -156,7 +157,7 @@ def test_layout_blind_needs_one_format_and_one_shape():
 
 def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) -> CandidateRecord:
     takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
-    record = make_record(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
+    record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
     return CandidateRecord(
         **{f: getattr(record, f) for f in record.__struct_fields__} | {"cost": cost}
@@ -172,14 +173,20 @@ def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):
         kind = TensorType(IMAGE, "float32")
         for pair in ((PLAIN, NHWC), (NHWC, PLAIN)):
             constants[conversion_constant(kind, *pair)] = conversion_us
-    problem = make_problem(graph.record, records, (), constants | {"launch": 0.5}, RunSettings())
+    problem = make_problem(
+        graph.record, records, table_of(records), (), constants | {"launch": 0.5}, RunSettings()
+    )
     return graph, {r.id: r for r in records}, problem
+
+
+def costs_of(by_id: dict[str, CandidateRecord]) -> CostTable:
+    return table_of(list(by_id.values()))
 
 
 def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
     graph, by_id, problem = net_problem(10.0, 4.0, 2.0)
     found = reuse(problem, None)
-    best = best_placements(graph.record, by_id, problem, found, RunSettings())[0]
+    best = best_placements(graph.record, by_id, costs_of(by_id), problem, found, RunSettings())[0]
     assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
     assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
     (once,) = best.conversions
@@ -190,7 +197,9 @@ def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_bord
 
 def test_conversions_that_cost_more_than_they_save_are_not_chosen():
     graph, by_id, problem = net_problem(10.0, 9.0, 40.0)
-    best = best_placements(graph.record, by_id, problem, reuse(problem, None), RunSettings())[0]
+    best = best_placements(
+        graph.record, by_id, costs_of(by_id), problem, reuse(problem, None), RunSettings()
+    )[0]
     assert {p.toolchain for p in best.partitions} == {"a"} and best.conversions == ()
 
 

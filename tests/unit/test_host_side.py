@@ -6,21 +6,26 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import msgspec
 import pytest
 
-from collage_engine.candidates.host_offers import for_orphans, host_offers, on_host, pinned_to_host
+from collage_engine.candidates.host_candidates import (
+    for_untaken_operators,
+    host_offers,
+    on_host,
+    pinned_to_host,
+)
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.offer import Offer
 from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import best_placements, make_problem, pin_verdicts
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
@@ -28,6 +33,7 @@ from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import runner as field
+from tests.support.candidates import row
 from tests.support.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -54,9 +60,9 @@ def record(
 ) -> CandidateRecord:
     borders = offer(instance, host=not instance.architecture).borders(graph, nodes)
     ((takes, gives),) = borders
-    made = make_record(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
+    made = make_candidate(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
-    return msgspec.structs.replace(made, cost=cost)
+    return row(made, cost)
 
 
 def placed(
@@ -65,13 +71,14 @@ def placed(
     constants: dict[str, float],
     *pins: Pin,
 ) -> Any:
-    problem = make_problem(graph.record, records, pins, constants, SETTINGS)
+    problem = make_problem(graph.record, records, table_of(records), pins, constants, SETTINGS)
     search = reuse(problem, None)
     answer = solve(problem, previous=search)
     if answer.infeasible is not None:
         return None, answer
     by_id = {r.id: r for r in records}
-    return best_placements(graph.record, by_id, problem, search, SETTINGS)[0], answer
+    costs = table_of(records)
+    return best_placements(graph.record, by_id, costs, problem, search, SETTINGS)[0], answer
 
 
 def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:
@@ -113,7 +120,7 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
     assert [p.device_why for p in placement.partitions] == ["default", "only", "default"]
     assert answer.cost_us == pytest.approx(103.0)
-    problem = make_problem(graph.record, records, (), costs(50.0), SETTINGS)
+    problem = make_problem(graph.record, records, table_of(records), (), costs(50.0), SETTINGS)
     assert device_words(problem, answer.cover, 1) == [
         "It is on cpu: nothing on another device takes it."
     ]
@@ -179,9 +186,9 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     # 1: refused by the device; 2: pinned; 4: small. Operators 0 and 3 read a megabyte.
     assert taken == [1, 2, 4]
     assert "copied" in str(host.supports(graph.operators[0]))
-    (orphans,) = for_orphans(graph, [device, host])
+    (orphans,) = for_untaken_operators(graph, [device, host])
     assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
-    assert not for_orphans(graph, [offer(GPU), host])
+    assert not for_untaken_operators(graph, [offer(GPU), host])
     b = GraphBuilder((1, 64, 64, 64))
     large = b.build(b.call("exp", b.parameter()))
     assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]

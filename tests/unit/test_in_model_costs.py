@@ -116,17 +116,17 @@ MEASURED = Cost(
 
 
 def test_a_cost_among_others_goes_back_to_what_it_was_alone():
-    there = MEASURED.among_others(15.0, "seen")
+    there = MEASURED.in_model(15.0, "seen")
     assert (there.median_us, there.low_us, there.high_us) == (15.0, 13.5, 18.0)
     assert there.repeats_us == pytest.approx((13.5, 15.0, 18.0)) and there.alone_us == 10.0
-    assert there.alone() == MEASURED
-    again = there.among_others(20.0, "predicted")
+    assert there.isolated() == MEASURED
+    again = there.in_model(20.0, "predicted")
     assert again.alone_us == 10.0 and again.in_place == "predicted"
 
 
 def test_what_is_measured_anew_keeps_its_place():
     fresh = Cost(state="measured", median_us=20.0)
-    assert fresh.like(MEASURED) == fresh
-    assert fresh.like(MEASURED.among_others(15.0, "predicted")).median_us == 30.0
+    assert fresh.in_model_like(MEASURED) == fresh
+    assert fresh.in_model_like(MEASURED.in_model(15.0, "predicted")).median_us == 30.0
     refused = invalid("it crashed")
-    assert refused.like(MEASURED.among_others(15.0, "seen")) == refused
+    assert refused.in_model_like(MEASURED.in_model(15.0, "seen")) == refused

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.hand_overs import hand_overs
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.cost import UNKNOWN, Cost, invalid
 from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import accuracy as stage_accuracy
@@ -29,6 +29,7 @@ from collage_engine.trials.mixed_precision import (
     to_mix,
 )
 from collage_engine.trials.tolerance import reduced_of, weighed
+from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder
 
 DNN = in_bfloat16(ToolchainInstance(toolchain="dnn"))
@@ -57,9 +58,9 @@ def record(
     error: float | None = 1e-3,
     **more: Any,
 ) -> CandidateRecord:
-    made = make_record(GRAPH, instance, tuple(nodes), rule="region")
+    made = make_candidate(GRAPH, instance, tuple(nodes), rule="region")
     cost = Cost(state="measured", median_us=us, max_rel_error=error)
-    return msgspec.structs.replace(made, key=f"key of {made.id}", **{"cost": cost, **more})
+    return row(made, **{"cost": cost, "key": f"key of {made.id}", **more})
 
 
 def with_formats(one: CandidateRecord, takes: Mapping[int, str]) -> CandidateRecord:
@@ -186,7 +187,7 @@ def mixed(
     shares: Sequence[float],
     burden: Mapping[int, float],
     known: Sequence[CandidateRecord] = (),
-) -> list[CandidateRecord]:
+) -> list[Candidate]:
     effort = dict.fromkeys(burden, 1.0)
     return mixed_records(
         MODEL,
@@ -205,7 +206,7 @@ def test_places_count_a_partitions_operators() -> None:
     # Operator 4 is the third one of the partition; what is outside of it has no say.
     assert new.instance.id == "dnn[precision=bf16,float32=2]"
     assert new.nodes == old.nodes and new.instance.precision == old.instance.precision
-    assert new.cost.state == "unknown" and new.protected and new.rule == "mixed"
+    assert new.protected and new.rule == "mixed"
     assert new.key.startswith(new.instance.id) and new.id != old.id
 
 
@@ -236,9 +237,10 @@ def test_equal_choices_are_offered_once_and_known_ones_not_again() -> None:
     burden = {0: 1.0, 2: 1.5, 4: 4.0}
     found = mixed([whole], [0.7, 0.6, 0.2], burden)
     assert [full_places(one.instance) for one in found] == [{4}, {2, 4}]
-    assert [full_places(one.instance) for one in mixed([whole], [0.7, 0.2], burden, found[:1])] == [
-        {2, 4}
-    ]
+    assert [
+        full_places(one.instance)
+        for one in mixed([whole], [0.7, 0.2], burden, [row(one, UNKNOWN) for one in found[:1]])
+    ] == [{2, 4}]
     assert mixed([whole], [1.0], burden) == []  # nothing has to stay
     assert mixed([whole], [0.0], burden) == []  # all has to
 
@@ -246,6 +248,7 @@ def test_equal_choices_are_offered_once_and_known_ones_not_again() -> None:
 # ---------------------------------------------------------------------- how much is asked of them
 
 KEYS: Any = SimpleNamespace(key=lambda form, instance: f"{instance.id} {len(form)}")
+MEASURING: Any = SimpleNamespace(keys=KEYS)
 
 
 @pytest.fixture
@@ -266,8 +269,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
 
 
 def ask(records: Sequence[CandidateRecord], errors: Mapping[tuple[str, ...], float]) -> None:
-    state: Any = SimpleNamespace(model=MODEL, tolerance=1e-3)
-    stage_accuracy._mixed(state, KEYS, records, {}, errors)
+    candidates(list(records))._mixed(records, {}, errors)
+
+
+def candidates(records: list[CandidateRecord]) -> stage_accuracy._WiderCandidates:
+    """The stage's candidates, where nothing is measured."""
+    return stage_accuracy._WiderCandidates(
+        MODEL, data_of(GRAPH, records), MEASURING, tolerance=1e-3, deadline=0.0
+    )
 
 
 def test_shares_follow_from_the_error_that_is_known_best(
@@ -306,11 +315,13 @@ def test_what_keeps_the_tolerance_or_tells_nothing_is_not_mixed(
 
 
 def test_a_whole_model_within_the_tolerance_needs_no_more_in_float32() -> None:
-    state: Any = SimpleNamespace(model=MODEL, tolerance=1e-3)
-    within, near = (record(DNN, EVERYTHING, error=e) for e in (8e-4, 9.5e-4))
-    assert stage_accuracy._suffices(state, [near, within])
+    within = record(DNN, EVERYTHING, error=8e-4)
+    near = record(DNN, EVERYTHING, error=9.5e-4, id="near")
+    part = record(DNN, (0, 1), error=1e-5)
+    wider = candidates([within, near, part])
+    assert wider._suffices([near, within])
     # A little worse on further samples, it would break it; of a part the whole is not known.
-    assert not stage_accuracy._suffices(state, [near, record(DNN, (0, 1), error=1e-5)])
+    assert not wider._suffices([near, part])
 
 
 def test_an_instance_that_leaves_products_in_float32_hands_over_as_its_origin() -> None:

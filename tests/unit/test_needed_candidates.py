@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import needed as lazily
-from collage_engine.run.stages.needed import LOT, Needed
+from collage_engine.run.stages.needed import AUDIT_SIZE, Needed
 from collage_engine.search.api import solve
 from collage_engine.search.lazy_measuring import LazyResult
 from collage_engine.search.problem import Problem
 from collage_engine.timing.measurer import CandidateGroup
+from tests.support.candidates import data_of
+from tests.support.graphs import chain
 
 FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
 BLOCKS = 10
-
-
-def graph() -> GraphRecord:
-    """A chain of convolution, activation, convolution, activation …"""
-    kind = (TensorType((4, 4), "float32"),)
-    first = Node(index=0, form="parameter", types=kind)
-    ops = ["nn.conv2d", "nn.relu"] * BLOCKS
-    calls = [
-        Node(index=k, form="call", op=op, inputs=(k - 1,), types=kind)
-        for k, op in enumerate(ops, start=1)
-    ]
-    return GraphRecord(nodes=(first, *calls), inputs=(0,), outputs=(len(ops),))
 
 
 def records() -> list[CandidateRecord]:
@@ -79,16 +66,15 @@ class Stored:
         return {key: self.costs[key] for key in keys}
 
 
+GRAPH = chain(*["nn.conv2d", "nn.relu"] * BLOCKS)
+"""Convolution, activation, convolution, activation …"""
+
+
 def run(costs: dict[str, Cost], check: bool) -> tuple[Stored, Needed, Problem]:
-    record = graph()
-
-    def problem(known: Sequence[CandidateRecord]) -> Problem:
-        return make_problem(record, known, (), {}, RunSettings(threads=1))
-
     stored = Stored(costs)
-    whole: Any = SimpleNamespace(record=record, operators=range(2 * BLOCKS))
-    needed = Needed(whole, records(), {}, problem, cast(Any, stored), math.inf)
-    return stored, needed, problem(needed.measure(check=check))
+    data = data_of(GRAPH, records(), settings=RunSettings(threads=1))
+    needed = Needed(GRAPH, data, stored, math.inf)
+    return stored, needed, data.with_costs(needed.measure(audit=check)).problem()
 
 
 def test_groups_of_a_slow_toolchain_are_left_out_and_a_lot_of_them_measured() -> None:
@@ -99,10 +85,11 @@ def test_groups_of_a_slow_toolchain_are_left_out_and_a_lot_of_them_measured() ->
     assert set(solve(problem).cover) == {f"fast:{2 * k}+{2 * k + 1}" for k in range(BLOCKS)}
     checked, needed, problem = run(costs, check=True)
     drawn = checked.asked - unchecked.asked
-    assert needed.certified and len(drawn) == LOT
+    assert needed.certified and len(drawn) == AUDIT_SIZE
     assert all("slow" in key for key in drawn)
-    left = [r for r in needed._told() if r.cost.state == "unknown"]
-    assert left and all(r.cost.reason for r in left), "each says why"
+    table = needed.costs()
+    left = [r.id for r in records() if not table.known(r.id)]
+    assert left and all(table.cost(name).reason for name in left), "each says why"
 
 
 @pytest.mark.parametrize("us", [50.0, 80.0])
@@ -139,7 +126,7 @@ def test_why_nothing_is_certain_is_told_as_it_was(
     )
     monkeypatch.setattr(lazily, "measure_lazily", lambda *_, **__: result)
     needed._deadline = 0.0 if late else math.inf
-    needed.certified = needed._settle()
+    needed.certified = needed._measure_until_certain()
     words = needed.words()
     assert words is not None and "are left unmeasured: " in words and why in words
     assert ("2.50%" in words) == ("wide" in why)

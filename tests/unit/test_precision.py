@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collage_engine.bounds.certified import with_bounds
+from collage_engine.bounds.certified import certified_bounds
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.machine.peaks import Level, Peaks
 from collage_engine.partition.enumerate import Offer, enumerate_candidates
@@ -46,11 +46,11 @@ def test_bounds_know_that_bfloat16_products_are_faster_and_their_weights_smaller
         CandidateRecord(id=str(k), instance=i, nodes=(0,), label="matmul")
         for k, i in enumerate((FULL, NARROW))
     ]
-    full, narrow = (r.lower_bound_us for r in with_bounds(g, records, peaks))
-    assert full is not None and full == pytest.approx(2 * 64 * 8 * 16 / 1e3)
+    full, narrow = certified_bounds(g, records, peaks).values()
+    assert full == pytest.approx(2 * 64 * 8 * 16 / 1e3)
     assert narrow == pytest.approx(full / 2)
     slow = Peaks(flops={"float32": 1e30, "bfloat16": 1e30}, levels=(Level(0, 1e6),), hertz=1e9)
-    full, narrow = (r.lower_bound_us for r in with_bounds(g, records, slow))
+    full, narrow = certified_bounds(g, records, slow).values()
     # Inputs and outputs stay float32 (4096 bytes the larger way); weights may be kept in half.
     assert full == pytest.approx(max(4 * (64 * 8 + 8 * 16), 4 * 64 * 16))
     assert narrow == pytest.approx(max(4 * 64 * 8 + 2 * 8 * 16, 4 * 64 * 16))

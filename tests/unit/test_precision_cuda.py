@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collage_engine.candidates.precision import check_precision, missing
+from collage_engine.candidates.precision import check_precision, missing_precision
 from collage_engine.kernels.cuda.precisions import has, math_of
 from collage_engine.lowering.accuracy import tolerance
 from collage_engine.records.errors import UsageError
@@ -71,5 +71,5 @@ def test_arithmetic_follows_generation_and_type() -> None:
 def test_tolerances_and_the_warning() -> None:
     assert tolerance(TF32) == tolerance(FLOAT16) == 1e-2
     plain = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_70")
-    said = missing(TF32, [plain])
+    said = missing_precision(TF32, [plain])
     assert said is not None and "tf32" in said and "device" in said

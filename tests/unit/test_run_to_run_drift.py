@@ -5,28 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from collage_engine.control.budget import Budget
-from collage_engine.partition.candidate import make_record
-from collage_engine.planning.problem import DRIFT_CONSTANT, make_problem
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.planning.problem import DRIFT_CONSTANT
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages import measure as stage_measure
-from collage_engine.search.api import Search, solve
+from collage_engine.run.stages.measure import SECOND_PROCESS_FROM_S, remeasure
+from collage_engine.search.api import solve
 from collage_engine.search.explain import explain_node
-from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.problem_json import problem_from
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, required_drift
-from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty, ties
+from collage_engine.search.uncertainty import choice_uncertainty, ties
 from collage_engine.store.drift import (
     ENOUGH_CANDIDATES,
     ENOUGH_RUNS,
@@ -40,6 +37,7 @@ from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.timing.protocol import Timing
 from collage_engine.timing.timing_costs import cost_of, merged
+from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
 
 STEADY = (100.0,) * 9
@@ -137,41 +135,22 @@ def test_a_drift_is_a_share() -> None:
         problem_from(rivals(101.0, -0.1, apart=False))
 
 
-class Run:
-    """What settling reads of a run: a chain of four operators on two toolchains."""
+class Remeasuring:
+    """Measures candidates again: everything takes 1.3 times as long as before."""
 
-    def __init__(self, store: Store) -> None:
-        self.graph = chain(*["nn.relu"] * 4)
-        self.workspace: Any = SimpleNamespace(store=store)
-        self.settings = RunSettings(threads=1)
-        self.constants: dict[str, float] = {}
-        self.drift = 0.2
-        self.records = [
-            self.record(name, (k,), us) for name, us in (("a", 10.0), ("b", 30.0)) for k in range(4)
-        ]
+    def __init__(self, costs: CostTable) -> None:
+        self.costs = costs
         self.asked: list[tuple[set[str], bool]] = []
         self.counts = CandidateCounts(measured=8)
 
-    def record(self, name: str, nodes: tuple[int, ...], us: float) -> CandidateRecord:
-        made = make_record(self.graph, ToolchainInstance(toolchain=name), nodes, rule="region")
-        return msgspec.structs.replace(made, key=made.id, cost=cost_of_repeats([us] * 9))
-
-    def problem(self) -> Problem:
-        return make_problem(self.graph.record, self.records, (), self.constants, self.settings)
-
-    def doubt(
-        self, problem: Problem, answer: Answer, search: Search, drift: float | None
-    ) -> ChoiceUncertainty:
-        return ChoiceUncertainty(probability={}, loss_us=0.0, worth_measuring=(), draws=1)
-
     def again(
-        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> dict[str, Cost]:
-        keys = {c.key: c.cost for group in groups for c in group.candidates}
-        self.asked.append((set(keys), renew))
+        known = {c.key: self.costs.cost(c.id) for group in groups for c in group.candidates}
+        self.asked.append((set(known), renew))
         return {
             key: merged(old, cost_of_repeats([1.3 * (old.median_us or 0.0)] * 9))
-            for key, old in keys.items()
+            for key, old in known.items()
         }
 
 
@@ -180,24 +159,32 @@ def cost_of_repeats(repeats: list[float]) -> Cost:
 
 
 @pytest.mark.parametrize("measuring_s", [5.0, 60.0])
-def test_a_run_that_measures_for_long_learns_from_a_sitting_of_its_own(
+def test_a_run_that_measures_for_long_learns_the_drift_from_a_second_process(
     tmp_path: Path, measuring_s: float
 ) -> None:
+    graph = chain(*["nn.relu"] * 4)
+    rows = [
+        row(made, cost_of_repeats([us] * 9), key=made.id)
+        for name, us in (("a", 10.0), ("b", 30.0))
+        for k in range(4)
+        for made in [make_candidate(graph, ToolchainInstance(toolchain=name), (k,), rule="region")]
+    ]
+    data = data_of(graph, rows, settings=RunSettings(threads=1))
+    measuring = Remeasuring(data.costs)
+    budget = Budget(600.0)
+    budget.started -= measuring_s
     store = Store(tmp_path / "store.sqlite")
     try:
-        run: Any = Run(store)
-        budget = Budget(600.0)
-        budget.started -= measuring_s
-        done = stage_measure._settle(run, run, budget)
-        if measuring_s < stage_measure.SITTING_FROM_S:
-            assert not done and not run.asked and recall(store, 1) == []
+        after, again = remeasure(data, measuring, store, budget, 0.2)
+        if measuring_s < SECOND_PROCESS_FROM_S:
+            assert not again and not measuring.asked and recall(store, 1) == []
             return
-        assert done and run.asked == [({r.key for r in run.records}, True)]
-        (sitting,) = recall(store, 1)
-        assert sitting == pytest.approx([0.3] * 8)
-        assert run.constants[DRIFT_CONSTANT] == pytest.approx(0.3)
-        assert run.problem().drift == pytest.approx(0.3)
-        # Both sittings count equally.
-        assert {round(r.cost.median_us, 3) for r in run.records} == {11.5, 34.5}
+        assert again and measuring.asked == [({c.key for c in data.candidates}, True)]
+        (learnt,) = recall(store, 1)
+        assert learnt == pytest.approx([0.3] * 8)
+        assert after.constants[DRIFT_CONSTANT] == pytest.approx(0.3)
+        assert after.problem().drift == pytest.approx(0.3)
+        # Both processes count equally.
+        assert {round(after.costs.cost(c.id).at(), 3) for c in data.candidates} == {11.5, 34.5}
     finally:
         store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.partition.candidate import make_record
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.explain import explain_document
 from collage_engine.planning.problem import NOT_MEASURED, search_document
 from collage_engine.records.candidate import CandidateRecord
@@ -21,7 +21,7 @@ GRAPH = chain("nn.relu", "nn.relu")
 
 
 def candidate(nodes: tuple[int, ...], cost: Cost) -> CandidateRecord:
-    made = make_record(GRAPH, ToolchainInstance(toolchain="onednn"), nodes, rule="region")
+    made = make_candidate(GRAPH, ToolchainInstance(toolchain="onednn"), nodes, rule="region")
     fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "cost"}
     return CandidateRecord(**fields, cost=cost)
 

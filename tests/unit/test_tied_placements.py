@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from collage_engine.cli.print_run import print_run
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.report.rows import latency_rows
-from collage_engine.run.run_document import Findings
+from collage_engine.run.run_document import tied_with_winner
+from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.contender import (
+    Contender,
+    ContenderKind,
+    ContenderResult,
+)
 from collage_engine.trials.ranking import Difference
 
 
-def outcome(name: str, kind: str) -> Any:
-    return SimpleNamespace(contender=SimpleNamespace(name=name, kind=kind))
+def result(name: str, kind: ContenderKind) -> ContenderResult:
+    return ContenderResult(contender=Contender(name=name, kind=kind))
 
 
 def test_only_intervals_around_nought_are_ties() -> None:
-    contenders = [
-        outcome("collage", "collage"),
-        outcome("collage 2", "collage"),
-        outcome("tvm", "whole-model"),
-        outcome("openvino", "whole-model"),
-        outcome("onednn", "whole-model"),
+    results = [
+        result("collage", "collage"),
+        result("collage 2", "collage"),
+        result("tvm", "whole-model"),
+        result("openvino", "whole-model"),
+        result("onednn", "whole-model"),
     ]
-    apart = {
+    differences = {
         "collage 2": Difference(us=0.0, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9),
         "tvm": Difference(us=0.4, low_us=-0.1, high_us=1.0, coverage=0.96, rounds=9),
         "openvino": Difference(us=-9.0, low_us=-11.0, high_us=-8.0, coverage=0.96, rounds=9),
     }
-    confirmation = SimpleNamespace(winner=contenders[0], outcomes=contenders, differences=apart)
-    findings = cast(Findings, SimpleNamespace(confirmation=confirmation))
-    assert Findings._tied(findings) == ["tvm"], "runners-up of our own are no contenders"
-    confirmation.winner = contenders[3]
-    apart["collage"] = Difference(us=-0.1, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
-    assert Findings._tied(findings) == ["collage", "tvm"]
+
+    def confirmation(winner: ContenderResult, apart: dict[str, Difference]) -> Confirmation:
+        return Confirmation(
+            outcomes=tuple(results),
+            winner=winner,
+            named=winner.contender.name,
+            tied=(),
+            differences=apart,
+            in_place_us=(),
+            residual=(),
+        )
+
+    first = confirmation(results[0], differences)
+    assert tied_with_winner(first) == ["tvm"], "runners-up of our own are no baselines"
+    against = differences | {
+        "collage": Difference(us=-0.1, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
+    }
+    other = confirmation(results[3], against)
+    assert tied_with_winner(other) == ["collage", "tvm"]
 
 
 def a_run(**fields: Any) -> Run:

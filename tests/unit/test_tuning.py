@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from collage_engine.candidates.menu import Menu
+from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
+from collage_engine.partition.offer import Offer
 from collage_engine.planning.problem import make_placement
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable, candidate_of, records_of, table_of
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import CandidateCounts, Run
@@ -29,18 +34,18 @@ from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.tuning import turns
 from collage_engine.tuning.choice import (
-    Hope,
-    apart,
+    Prospect,
     can_be_tuned,
     choices_of,
-    hopes,
+    disjoint,
     optimistic_us,
+    prospects,
     ranked,
     tuned_instance,
     with_tuned_pairs,
 )
 from collage_engine.tuning.tables import put_tables_back, tables_of
-from collage_engine.tuning.tuning import Tuning, together, told, worth_tuning
+from collage_engine.tuning.tuning import Tuning, sum_of, summary, worth_tuning
 from collage_engine.tuning.tuning import tunable as tunable_of
 from tests.support import tuning_targets
 
@@ -65,7 +70,7 @@ def record(
     )
 
 
-def problem_of(candidates: list[CandidateRecord]) -> Problem:
+def problem_of(candidates: Sequence[Candidate], costs: CostTable) -> Problem:
     """A chain of four operators."""
     return Problem(
         nodes=tuple(
@@ -78,9 +83,9 @@ def problem_of(candidates: list[CandidateRecord]) -> Problem:
                 id=c.id,
                 nodes=c.nodes,
                 toolchain=c.instance.id,
-                cost_us=c.cost.median_us if c.cost.usable else None,
-                state=c.cost.state,
-                lower_bound_us=c.lower_bound_us,
+                cost_us=costs.cost(c.id).median_us,
+                state=costs.cost(c.id).state,
+                lower_bound_us=costs.bound_us(c.id),
             )
             for c in candidates
         ),
@@ -112,11 +117,25 @@ def done(workload: str, gain: float = 0.0, complete: bool = True) -> TuneRecord:
 # What is worth tuning ------------------------------------------------------------------------
 
 
+def plain_of_tvm(one: CandidateRecord) -> bool:
+    return can_be_tuned(one, table_of([one]), ("tvm",))
+
+
+def optimistic(
+    one: CandidateRecord, tasks: list[TuneTask] | None, known: dict[str, TuneRecord]
+) -> float | None:
+    return optimistic_us(one.cost.median_us or 0.0, one.lower_bound_us, tasks, known)
+
+
+def prospects_of(rows: list[CandidateRecord]) -> list[Prospect]:
+    return prospects(rows, table_of(rows), tunable(rows), problem_of)
+
+
 def tunable(candidates: list[CandidateRecord], **known: TuneRecord) -> dict[str, float]:
     found = {}
     for c in candidates:
-        if can_be_tuned(c, ("tvm",)):
-            us = optimistic_us(c, None, known)
+        if plain_of_tvm(c):
+            us = optimistic(c, None, known)
             assert us is not None
             found[c.id] = us
     return found
@@ -126,7 +145,7 @@ def test_what_could_win_once_tuned_is_hoped_for_and_the_rest_is_not():
     near, far = record(TVM, (0,), 110.0), record(TVM, (1,), 500.0)
     rest = [record(TVM, (2,), 110.0, 105.0), record(OTHER, (3,), 1.0)]
     candidates = [near, far, *rest, *(record(OTHER, (n,), 100.0) for n in range(3))]
-    found = hopes(candidates, tunable(candidates), problem_of)
+    found = prospects_of(candidates)
     # 110 could become 77; 500 at best 350; the third is bound to take 105 whatever is done.
     assert [h.candidate.id for h in found] == [near.id]
     assert found[0].gain_us == pytest.approx(100.0 - 77.0)
@@ -134,7 +153,7 @@ def test_what_could_win_once_tuned_is_hoped_for_and_the_rest_is_not():
 
 def test_a_candidate_that_wins_already_is_hoped_for():
     candidates = singles(100.0, 150.0)
-    found = hopes(candidates, tunable(candidates), problem_of)
+    found = prospects_of(candidates)
     assert {h.candidate.id for h in found} == {c.id for c in candidates[:NODES]}
     assert found[0].gain_us == pytest.approx(30.0)
 
@@ -142,13 +161,13 @@ def test_a_candidate_that_wins_already_is_hoped_for():
 def test_larger_candidates_gain_only_as_a_whole():
     whole = record(TVM, (0, 1, 2, 3), 130.0)
     candidates = [whole, *singles(100.0, 25.0)]
-    found = hopes(candidates, tunable(candidates), problem_of)
+    found = prospects_of(candidates)
     assert [h.candidate.id for h in found] == [whole.id]
 
 
 def test_candidates_apart_do_not_overlap():
     candidates = [record(TVM, (0, 1), 100.0), *singles(50.0, 80.0)]
-    chosen = apart(hopes(candidates, tunable(candidates), problem_of))
+    chosen = disjoint(prospects_of(candidates))
     nodes = [n for h in chosen for n in h.candidate.nodes]
     assert len(nodes) == len(set(nodes)) and set(nodes) == set(range(NODES))
 
@@ -156,22 +175,22 @@ def test_candidates_apart_do_not_overlap():
 def test_hope_shrinks_with_what_is_known():
     candidate = record(TVM, (0,), 100.0)
     parts = [task("a", weight=3.0), task("b", weight=1.0)]
-    assert optimistic_us(candidate, parts, {}) == pytest.approx(70.0)
-    assert optimistic_us(candidate, parts, {"a": done("a", 0.2)}) == pytest.approx(
+    assert optimistic(candidate, parts, {}) == pytest.approx(70.0)
+    assert optimistic(candidate, parts, {"a": done("a", 0.2)}) == pytest.approx(
         100 - 75 * 0.2 - 25 * 0.3
     )
     both = {"a": done("a"), "b": done("b")}
-    assert optimistic_us(candidate, parts, both) is None
+    assert optimistic(candidate, parts, both) is None
     broken_off = {"a": done("a", 0.1, complete=False), "b": done("b")}
-    assert optimistic_us(candidate, parts, broken_off) == pytest.approx(100 - 75 * 0.15)
-    assert optimistic_us(candidate, [], {}) is None
-    assert optimistic_us(candidate, [task("a", "trace")], {}) == pytest.approx(5.0)
-    assert optimistic_us(record(TVM, (0,), 100.0, 90.0), parts, {}) == 90.0
+    assert optimistic(candidate, parts, broken_off) == pytest.approx(100 - 75 * 0.15)
+    assert optimistic(candidate, [], {}) is None
+    assert optimistic(candidate, [task("a", "trace")], {}) == pytest.approx(5.0)
+    assert optimistic(record(TVM, (0,), 100.0, 90.0), parts, {}) == 90.0
 
 
 def test_workloads_are_ranked_by_gain_in_all_places():
     candidates = singles(100.0, 150.0)
-    found = hopes(candidates, tunable(candidates), problem_of)
+    found = prospects_of(candidates)
     tasks = {c.key: [task("often")] for c in candidates[:3]}
     tasks[candidates[3].key] = [task("once", weight=2.0), task("finished", weight=2.0)]
     order = ranked(found, tasks, {"finished": done("finished", 0.1)})
@@ -181,21 +200,21 @@ def test_workloads_are_ranked_by_gain_in_all_places():
 
 def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     plain = record(TVM, (0,), 1.0)
-    assert can_be_tuned(plain, ("tvm",))
-    assert not can_be_tuned(record(OTHER, (0,), 1.0), ("tvm",))
-    assert not can_be_tuned(msgspec.structs.replace(plain, cost=Cost()), ("tvm",))
-    assert not can_be_tuned(record(tuned_instance(TVM, "x"), (0,), 1.0), ("tvm",))
+    assert plain_of_tvm(plain)
+    assert not plain_of_tvm(record(OTHER, (0,), 1.0))
+    assert not plain_of_tvm(msgspec.structs.replace(plain, cost=Cost()))
+    assert not plain_of_tvm(record(tuned_instance(TVM, "x"), (0,), 1.0))
     gpu = msgspec.structs.replace(TVM, device="cuda:0", architecture="sm_90a")
-    assert can_be_tuned(record(gpu, (0,), 1.0), ("tvm",))
+    assert plain_of_tvm(record(gpu, (0,), 1.0))
     reduced = msgspec.structs.replace(gpu, config=(("precision", "tf32"),), precision="tf32")
-    assert can_be_tuned(record(reduced, (0,), 1.0), ("tvm",))
-    assert not can_be_tuned(record(tuned_instance(reduced, "x"), (0,), 1.0), ("tvm",))
+    assert plain_of_tvm(record(reduced, (0,), 1.0))
+    assert not plain_of_tvm(record(tuned_instance(reduced, "x"), (0,), 1.0))
     processor = msgspec.structs.replace(reduced, architecture="", device="cpu")
-    assert not can_be_tuned(record(processor, (0,), 1.0), ("tvm",))
-    offers = [FakeOffer(i) for i in (gpu, OTHER, reduced, tuned_instance(gpu, "x"))]
-    assert tunable_of(FakeMenu(offers=offers)) == [gpu, reduced]  # type: ignore[arg-type]
+    assert not plain_of_tvm(record(processor, (0,), 1.0))
+    menu = menu_of(gpu, OTHER, reduced, tuned_instance(gpu, "x"))
+    assert tunable_of(menu) == [gpu, reduced]
     one = TuneCounts(workloads=2, tried=3, seconds=1.5)
-    assert together(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
+    assert sum_of(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
         workloads=2, tried=7, improved=1, seconds=1.5
     )
 
@@ -295,7 +314,7 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     digest = write_table(table)
     graph = GraphRecord(nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=())
     tuned = record(tuned_instance(TVM, digest), (0,), 1.0)
-    placement = make_placement(graph, {tuned.id: tuned}, [tuned.id], 1.0)
+    placement = make_placement(graph, {tuned.id: tuned}, table_of([tuned]), [tuned.id], 1.0)
     (part,) = placement.partitions
     assert part.tuning == digest and part.instance == tuned.instance.id
     write_table({"conv a": {"block": 3}})  # what was found later
@@ -359,29 +378,30 @@ class Bench:
     """A workspace, a menu and a measurer in one, of candidates whose costs are scripted."""
 
     store: Store
-    measured: list[CandidateRecord] = field(default_factory=list)
+    measured: list[Candidate] = field(default_factory=list)
     path: str = "model.onnx"
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     model: Any = field(default_factory=lambda: SimpleNamespace(record=SimpleNamespace(sha256="m")))
 
-    def with_stored_costs(self, records: list[CandidateRecord]) -> list[CandidateRecord]:
-        return list(records)
+    def with_stored_costs(self, candidates: list[Candidate], costs: CostTable) -> CostTable:
+        return costs
 
-    def add(self, records: list[CandidateRecord], deadline: float) -> list[CandidateRecord]:
-        self.measured += records
+    def add(self, candidates: list[Candidate], costs: CostTable, deadline: float) -> CostTable:
+        self.measured += candidates
         cost = Cost(state="measured", median_us=80.0, low_us=80.0, high_us=80.0)
-        return [msgspec.structs.replace(r, cost=cost) for r in records]
+        return costs.with_isolated({c.id: cost for c in candidates})
 
 
-@dataclass(frozen=True)
-class FakeOffer:
-    instance: ToolchainInstance
-
-
-@dataclass
-class FakeMenu:
-    keys: KeyContext = field(default_factory=context)
-    offers: list[FakeOffer] = field(default_factory=lambda: [FakeOffer(TVM), FakeOffer(OTHER)])
+def menu_of(*instances: ToolchainInstance) -> Menu:
+    """A menu of these instances, of which nothing is enumerated."""
+    return Menu(
+        states=(),
+        offers=tuple(Offer(i, None, lambda index: None) for i in instances),
+        candidates=(),
+        costs=CostTable(),
+        not_offered={},
+        keys=context(),
+    )
 
 
 def tune(
@@ -395,19 +415,22 @@ def tune(
     control = control or RunControl()
     tuning = Tuning(
         bench,
-        FakeMenu(),
+        menu_of(TVM, OTHER),
         RunSettings(tune_budget_s=budget_s, threads=1),
-        bench,  # type: ignore
-        SimpleNamespace(progress=lambda *a: None),
+        bench,
         problem_of,
         control,
+        StageReport("tune", control.emit),
+        TVM,
         job=f"{tuning_targets.__name__}:{job.__name__}",
     )
     try:
-        menu, found = tuning.run(candidates or singles(100.0, 90.0))
+        rows = candidates or singles(100.0, 90.0)
+        tuned = tuning.run(tuple(map(candidate_of, rows)), table_of(rows))
     finally:
         tuning.close()
-    return tuning, menu, found, bench, control.warnings
+    found = records_of(tuned.candidates, tuned.costs)
+    return tuning, tuned.menu, found, bench, control.warnings
 
 
 @pytest.fixture
@@ -434,9 +457,9 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
 
 
 def test_a_later_run_uses_the_records_without_a_budget(store):
-    assert not worth_tuning(SimpleNamespace(store=store), FakeMenu(), RunSettings())  # type: ignore
+    assert not worth_tuning(SimpleNamespace(store=store), menu_of(TVM, OTHER), RunSettings())  # type: ignore
     tune(store, tuning_targets.Scripted, 30.0)
-    assert worth_tuning(SimpleNamespace(store=store), FakeMenu(), RunSettings())  # type: ignore
+    assert worth_tuning(SimpleNamespace(store=store), menu_of(TVM, OTHER), RunSettings())  # type: ignore
     later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
     assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
     assert later.counts.tuned == 0 and later.counts.from_store == 2
@@ -497,10 +520,10 @@ def test_a_cancel_is_answered_while_a_variant_hangs(store):
 
 
 def test_the_stage_counts_in_words():
-    assert told(TuneCounts(tuned=1, workloads=3, improved=1, candidates=1)) == (
+    assert summary(TuneCounts(tuned=1, workloads=3, improved=1, candidates=1)) == (
         "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate offered"
     )
-    assert told(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")
+    assert summary(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")
 
 
 def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
@@ -522,8 +545,8 @@ def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
             complete=True,
         )
 
-    assert optimistic_us(candidate, [plan, trace], {}) == optimistic_us(candidate, [plan], {})
-    assert optimistic_us(candidate, [plan, trace, loops], {}) == pytest.approx(
+    assert optimistic(candidate, [plan, trace], {}) == optimistic(candidate, [plan], {})
+    assert optimistic(candidate, [plan, trace, loops], {}) == pytest.approx(
         100 * (1 - 0.75 * 0.3 - 0.25 * 0.95)
     )
     records = {"p": found("p", 8.0), "t": found("t", 7.0, "trace"), "l": found("l", 1.0, "trace")}
@@ -532,5 +555,5 @@ def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
     records["t"] = found("t", 9.0, "trace")
     assert choices_of(tasks, records) == {"p": {"of": "p"}, "l": {"of": "l"}}
     records.pop("p")
-    ((task, score),) = ranked([Hope(candidate, 50.0)], {candidate.key: tasks}, records)
+    ((task, score),) = ranked([Prospect(candidate, 100.0, 50.0)], {candidate.key: tasks}, records)
     assert task is plan and score == pytest.approx(100 * 0.75 * (0.3 - 0.1))

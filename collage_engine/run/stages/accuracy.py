@@ -7,14 +7,17 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from collage_engine.planning.problem import make_placement, with_conversions
-from collage_engine.records.candidate import CandidateRecord, CoverPart
-from collage_engine.records.placement import Placement
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.run_control import RunControl
+from collage_engine.model.importer import ImportedModel
+from collage_engine.records.candidate import Candidate, CandidateRecord, CoverPart
+from collage_engine.records.placement import CandidateCounts, Placement
+from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.problem import Problem
-from collage_engine.store.keys import KeyContext
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.contender import Sample
@@ -33,140 +36,210 @@ from collage_engine.trials.tolerance import (
     ToleranceInput,
     chosen_covers,
     covers_within,
+    is_promised,
     isolated,
     summary_of,
 )
 
-if TYPE_CHECKING:
-    from collage_engine.run.context import RunState
-    from collage_engine.timing.candidate_timing import Measuring
-
 MIXED_S = 90.0
-"""For measuring candidates in two precisions, where the budget has less left."""
-WORSE = 1.1
-"""The error on the worst of several samples over that on one, about."""
+"""Seconds for measuring candidates in two precisions, where the budget has less left; chosen."""
+WORST_OF_SAMPLES = 1.1
+"""Factor from the error on one sample to the worst error on several; chosen."""
 
 
-def keep_tolerance(
-    state: RunState, placements: list[Placement], sample: Sample, measuring: Measuring
-) -> tuple[KeptTolerance, list[Placement]]:
-    """The fastest covers that keep the tolerance end to end, in place of the fastest ones.
+@dataclass(frozen=True, kw_only=True)
+class AccuracyInputs:
+    """The best covers so far, and what is needed to run covers and to measure candidates."""
 
-    Where none keeps it, the placements as they were, with a warning.
+    open_model: OpenModel
+    data: ProblemData
+    measuring: Measuring
+    placements: tuple[Placement, ...]
+    sample: Sample
+    further_samples: tuple[Sample, ...]
+    tolerance: float
+    deadline: float
+    """When the measuring budget ends, on the monotonic clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyResult:
+    """Covers that keep the tolerance."""
+
+    data: ProblemData
+    counts: CandidateCounts
+    placements: tuple[Placement, ...]
+    kept: KeptTolerance | None
+    """None: no tolerance was promised."""
+
+
+class KeepTolerance:
+    """Replaces the fastest covers by the fastest that keep the tolerance end to end.
+
+    Where none keeps it, the placements stay as they are and the user is warned.
     """
 
-    def widened() -> Sequence[CandidateRecord]:
-        # Nothing was left out for being slower than what turned out to be inadmissible.
-        state.records = measuring.rest(state.records, state.budget.deadline)
-        return state.records
+    name = "accuracy"
+    inputs = AccuracyInputs
 
-    def mixed(
+    def run(self, inputs: AccuracyInputs, control: RunControl) -> AccuracyResult:
+        """Find the covers, if the run promised a tolerance."""
+        data = inputs.data
+        if not is_promised(data.settings):
+            return AccuracyResult(
+                data=data, counts=inputs.measuring.counts, placements=inputs.placements, kept=None
+            )
+        model = inputs.open_model.model
+        wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, inputs.deadline)
+        with control.stage("accuracy") as report:
+            samples = (inputs.sample, *inputs.further_samples)
+            given = ToleranceInput(
+                model=model,
+                problem=data.problem(),
+                records=data.records(),
+                samples=samples,
+                tolerance=inputs.tolerance,
+                widened=wider.measure_rest,
+                mixed=wider.add_mixed,
+                control=control,
+                on_step=report.progress,
+            )
+            folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=inputs.open_model.folder))
+            runner = TrialRunner(
+                TrialModel.of(model),
+                samples,
+                inputs.tolerance,
+                folder,
+                cancelled=control.cancelled,
+            )
+
+            def run(cover: tuple[CoverPart, ...]) -> Trial:
+                control.check()
+                return runner.run(Proposal(cover=cover))
+
+            try:
+                with runner:
+                    kept = run_proposals(covers_within(given), run)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            report.detail = summary_of(kept, inputs.tolerance)
+        data = wider.data
+        known = {frozenset(candidates_of(p)): p for p in inputs.placements}
+        problem = data.problem()
+        found = tuple(
+            known.get(frozenset(map(str, tried.cover)))
+            or data.placement(tried.cover, problem, tried.cost_us)
+            for tried in chosen_covers(kept)
+        )
+        if not found:
+            control.warn(f"no cover was found that keeps the tolerance of {inputs.tolerance:g}")
+        return AccuracyResult(
+            data=data,
+            counts=inputs.measuring.counts,
+            placements=found or inputs.placements,
+            kept=kept,
+        )
+
+
+class _WiderCandidates:
+    """The candidates of the search for covers within the tolerance, as they become more."""
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        data: ProblemData,
+        measuring: Measuring,
+        tolerance: float,
+        deadline: float,
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.measuring = measuring
+        self.tolerance = tolerance
+        self.deadline = deadline
+
+    def measure_rest(self) -> Sequence[CandidateRecord]:
+        """Measure what was left out for being slower than what turned out to be inadmissible."""
+        costs = self.measuring.rest(self.data.candidates, self.data.costs, self.deadline)
+        self.data = self.data.with_costs(costs)
+        return self.data.records()
+
+    def add_mixed(
+        self,
         records: Sequence[CandidateRecord],
         factors: Mapping[int, float],
         errors: Mapping[tuple[str, ...], float],
     ) -> tuple[Problem, Sequence[CandidateRecord]]:
-        deadline = max(state.budget.deadline, time.monotonic() + MIXED_S)
-        for levels in _mixed(state, measuring.keys, records, factors, errors):
+        """Measure candidates in two precisions that could keep the tolerance.
+
+        Args:
+            records: All candidates with their costs.
+            factors: How far errors are carried, by graph index.
+            errors: Errors of covers that were run.
+
+        Returns:
+            The problem of all candidates, and these with their costs.
+        """
+        deadline = max(self.deadline, time.monotonic() + MIXED_S)
+        for levels in self._mixed(records, factors, errors):
             for new in levels:
                 if not new or time.monotonic() > deadline:
                     continue
-                added = measuring.add(new, deadline)
-                state.records = [*state.records, *added]
-                if _suffices(state, added):
+                costs = self.measuring.add(new, self.data.costs, deadline)
+                self.data = self.data.with_candidates([*self.data.candidates, *new], costs)
+                if self._suffices(new):
                     break  # the next would leave more in float32 than it takes
-        return state.problem(), state.records
+        return self.data.problem(), self.data.records()
 
-    with state.control.stage("accuracy") as report:
-        samples = (sample, *state.further)
-        given = ToleranceInput(
-            model=state.model,
-            problem=state.problem(),
-            records=state.records,
-            samples=samples,
-            tolerance=state.tolerance,
-            widened=widened,
-            mixed=mixed,
-            control=state.control,
-            on_step=report.progress,
+    def _mixed(
+        self,
+        records: Sequence[CandidateRecord],
+        factors: Mapping[int, float],
+        errors: Mapping[tuple[str, ...], float],
+    ) -> list[list[list[Candidate]]]:
+        """Candidates in two precisions that could keep the tolerance where these covers broke it.
+
+        For each set of partitions, the fastest first, at falling shares of its burden.
+        """
+        model, tolerance = self.model, self.tolerance
+        operators = len(model.graph.operators)
+        alone = isolated(records)
+        products = products_of(model)
+        burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
+        effort = efforts(products, records)
+        able = [
+            name for name in {r.instance.toolchain for r in records} if about(name).mixes_precision
+        ]
+        cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
+        found: list[list[list[Candidate]]] = []
+        sets = to_mix(records, cover, operators, able)
+        for parts in sorted(sets, key=lambda parts: sum(p.cost.at() for p in parts)):
+            here = errors.get(tuple(p.id for p in parts), error)
+            if len(parts[0].nodes) == operators and (parts[0].id,) not in errors:
+                # A cover's error is known on all samples; a whole model's only on the run's inputs.
+                here = WORST_OF_SAMPLES * alone.get(parts[0].id, 0.0)
+            if here <= tolerance or not math.isfinite(here):
+                continue  # admitted as it is, nothing known of it, or wrong altogether
+            shares = [level * (tolerance / here) ** 2 for level in LEVELS]
+            known = {c.id for levels in found for each in levels for c in each}
+            levels = []
+            for share in shares:
+                new = mixed_records(
+                    model, records, parts, [share], burden, effort, self.measuring.keys.key
+                )
+                levels.append([candidate for candidate in new if candidate.id not in known])
+                known.update(candidate.id for candidate in new)
+            found.append(levels)
+        return found
+
+    def _suffices(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether one is the whole model and keeps the tolerance, as far as its inputs tell."""
+        costs = [
+            self.data.costs.cost(c.id)
+            for c in candidates
+            if len(c.nodes) == len(self.model.graph.operators)
+        ]
+        return any(
+            cost.usable and (cost.max_rel_error or 0.0) * WORST_OF_SAMPLES <= self.tolerance
+            for cost in costs
         )
-        folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=state.workspace.folder))
-        runner = TrialRunner(
-            TrialModel.of(state.model),
-            samples,
-            state.tolerance,
-            folder,
-            cancelled=state.control.cancelled,
-        )
-
-        def run(cover: tuple[CoverPart, ...]) -> Trial:
-            state.control.check()
-            return runner.run(Proposal(cover=cover))
-
-        try:
-            with runner:
-                kept = run_proposals(covers_within(given), run)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        report.detail = summary_of(kept, state.tolerance)
-    best = [{part.candidate for part in p.partitions} for p in placements]
-    by_id = state.by_id()
-    found = []
-    for tried in chosen_covers(kept):
-        names = [str(name) for name in tried.cover]
-        if set(names) in best:
-            found.append(placements[best.index(set(names))])
-        else:
-            percentile = state.settings.percentile
-            made = make_placement(state.graph, by_id, names, tried.cost_us, percentile)
-            found.append(with_conversions(made, state.problem()))
-    if not found:
-        state.control.warn(f"no cover was found that keeps the tolerance of {state.tolerance:g}")
-    return kept, found or placements
-
-
-def _mixed(
-    state: RunState,
-    keys: KeyContext,
-    records: Sequence[CandidateRecord],
-    factors: Mapping[int, float],
-    errors: Mapping[tuple[str, ...], float],
-) -> list[list[list[CandidateRecord]]]:
-    """Candidates in two precisions that could keep the tolerance where these covers broke it.
-
-    For each set of partitions, the fastest first, at falling shares of its burden.
-    """
-    model, tolerance = state.model, state.tolerance
-    alone = isolated(records)
-    products = products_of(model)
-    burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
-    effort = efforts(products, records)
-    able = [name for name in {r.instance.toolchain for r in records} if about(name).mixes_precision]
-    cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
-    found: list[list[list[CandidateRecord]]] = []
-    sets = to_mix(records, cover, len(model.graph.operators), able)
-    for parts in sorted(sets, key=lambda parts: sum(p.cost.at() for p in parts)):
-        here = errors.get(tuple(p.id for p in parts), error)
-        if len(parts[0].nodes) == len(model.graph.operators) and (parts[0].id,) not in errors:
-            # A cover's error is known on all samples; a whole model's, alone, on the run's inputs.
-            here = WORSE * alone.get(parts[0].id, 0.0)
-        if here <= tolerance or not math.isfinite(here):
-            continue  # admitted as it is, nothing known of it, or wrong altogether
-        shares = [level * (tolerance / here) ** 2 for level in LEVELS]
-        known = {record.id for levels in found for each in levels for record in each}
-        levels = []
-        for share in shares:
-            new = mixed_records(model, records, parts, [share], burden, effort, keys.key)
-            levels.append([record for record in new if record.id not in known])
-            known.update(record.id for record in new)
-        found.append(levels)
-    return found
-
-
-def _suffices(state: RunState, records: Sequence[CandidateRecord]) -> bool:
-    """Whether a record that is the whole model keeps the tolerance, as far as its inputs tell."""
-    return any(
-        len(record.nodes) == len(state.model.graph.operators)
-        and record.cost.usable
-        and (record.cost.max_rel_error or 0.0) * WORSE <= state.tolerance
-        for record in records
-    )

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost_table import in_model_costs
 from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.placement import Placement
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import find_covers
+from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.calibration import (
     CalibrationInput,
     CalibrationSettings,
@@ -23,63 +31,103 @@ from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Trial, run_proposals
 from collage_engine.trials.runner import TrialRunner
 
-if TYPE_CHECKING:
-    from collage_engine.candidates.open_model import Menu
-    from collage_engine.run.context import RunState
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateInputs:
+    """The best covers so far, and what is needed to run covers."""
+
+    open_model: OpenModel
+    menu: Menu
+    data: ProblemData
+    answer: Answer
+    placements: tuple[Placement, ...]
+    sample: Sample
+    tolerance: float
 
 
-def calibrate_costs(state: RunState, menu: Menu, found: Found, sample: Sample) -> Found:
-    """The search's answer and covers on costs as they are within the model.
+@dataclass(frozen=True, kw_only=True)
+class CalibrateResult:
+    """Costs within the model and the best covers on these."""
 
-    ``state.records`` hold such costs afterwards. Where no cover could be run, all stays as it is.
+    data: ProblemData
+    answer: Answer
+    placements: tuple[Placement, ...]
+    """Best first, by the search; last the cover that ran fastest, where it is none of these."""
+
+
+class Calibrate:
+    """Runs covers whole, and searches again on what their partitions take there.
+
+    Where no cover could be run, everything stays as it is.
     """
-    if not is_worthwhile(found, state.records):
-        return found
-    if menu.target.kind != "cpu":
-        # The VM's clock sees calls being issued, and one graph for all of them. On a device
+
+    name = "in-place"
+    inputs = CalibrateInputs
+
+    def run(self, inputs: CalibrateInputs, control: RunControl) -> CalibrateResult:
+        """Calibrate costs, unless there is nothing to learn."""
+        data = inputs.data
+        found: Found = (inputs.answer, list(inputs.placements))
+        # On a device the VM's clock sees calls being issued, and one graph for all of them; there
         # candidates are timed as they run in the model: in a graph, their weights from memory.
-        return found
+        on_processor = inputs.menu.target.kind == "cpu"
+        wanted = data.settings.in_place and on_processor
+        if not wanted or not is_worthwhile(found, data.records()):
+            return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
+        return _calibrated(inputs, found, control)
+
+
+def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> CalibrateResult:
+    data, model = inputs.data, inputs.open_model.model
     settings = CalibrationSettings()
-    by_id = state.by_id()
-    folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=state.workspace.folder))
+    by_id = {record.id: record for record in data.records()}
+    folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=inputs.open_model.folder))
     runner = TrialRunner(
-        TrialModel.of(state.model),
-        [sample],
-        state.tolerance,
+        TrialModel.of(model),
+        [inputs.sample],
+        inputs.tolerance,
         folder,
-        cancelled=state.control.cancelled,
+        cancelled=control.cancelled,
     )
 
     def run(cover: CandidateIds) -> Trial:
-        state.control.check()
+        control.check()
         parts = [by_id[name] for name in cover]
-        return runner.run(settings.proposal(parts, state.tolerance))
+        return runner.run(settings.proposal(parts, inputs.tolerance))
+
+    def corrected(records: Sequence[CandidateRecord]) -> ProblemData:
+        return data.with_costs(data.costs.with_in_model(in_model_costs(records)))
+
+    def problem(records: Sequence[CandidateRecord]) -> Problem:
+        return corrected(records).problem()
 
     def search(records: list[CandidateRecord]) -> Found | None:
-        before, state.records = state.records, records
         try:
-            return find_covers(state, menu)
+            result = find_covers(corrected(records), inputs.menu.not_offered)
         except InfeasibleError as error:
-            state.records = before
-            state.control.log(f"no search on the costs within the model: {error}")
+            control.log(f"no search on the costs within the model: {error}")
             return None
+        return result.answer, list(result.placements)
 
     try:
-        with state.control.stage("in-place") as report, runner:
+        with control.stage("in-place") as report, runner:
             given = CalibrationInput(
-                graph=state.model.graph,
-                records=state.records,
+                graph=model.graph,
+                records=data.records(),
                 found=found,
                 search=search,
-                problem=state.problem,
-                percentile=state.settings.percentile,
-                seconds=settings.seconds(state.settings.budget_s),
+                problem=problem,
+                percentile=data.settings.percentile,
+                seconds=settings.seconds(data.settings.budget_s),
                 on_cover=report.progress,
-                log=state.control.log,
+                log=control.log,
             )
             calibrated = run_proposals(calibrate(given, settings), run)
             report.detail = calibrated.detail
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    state.records = calibrated.records
-    return calibrated.answer, calibrated.placements
+    return CalibrateResult(
+        data=corrected(calibrated.records),
+        answer=calibrated.answer,
+        placements=tuple(calibrated.placements),
+    )

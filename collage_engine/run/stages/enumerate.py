@@ -1,62 +1,97 @@
-"""The stage that finds the candidates, and refuses at once what cannot be placed."""
+"""The stage that enumerates the candidates and refuses at once what cannot be placed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import msgspec
 
-from collage_engine.candidates.host_offers import pinned_to_host
-from collage_engine.candidates.open_model import Menu
-from collage_engine.candidates.precision import missing
+from collage_engine.candidates.host_candidates import pinned_to_host
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.candidates.precision import missing_precision
+from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
+from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import raise_infeasible
-from collage_engine.planning.problem import make_problem
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
-from collage_engine.records.results import RunOutcome
-from collage_engine.run.context import RunState
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.trials.baselines import check_placements
 
 
-def enumerate_candidates(state: RunState) -> Menu:
-    """What every toolchain offers for the model, with the costs that the store has.
+@dataclass(frozen=True, kw_only=True)
+class EnumerateInputs:
+    """What the candidates follow from."""
 
-    Raises InfeasibleError, before anything is measured, when the pins contradict each other or a
-    node has no toolchain; CollageError for the user's own placements that name what is not there.
-    """
-    with state.control.stage("enumerate") as report:
-        report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
-        menu = state.workspace.menu(state.settings, pinned_to_host(state.pins))
-        state.records = menu.records
-        distinct = len({record.key for record in menu.records})
-        report.detail = f"{counted(len(menu.records), 'candidate')}, {distinct} distinct"
-        state.control.emit(
-            RunOutcome(
-                candidates=menu.records, not_offered=menu.not_offered, toolchains=menu.states
+    open_model: OpenModel
+    settings: RunSettings
+    pins: tuple[Pin, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnumerateResult:
+    """The candidates, with the costs that the store held."""
+
+    menu: Menu
+    data: ProblemData
+
+
+class Enumerate:
+    """Enumerates what every toolchain could run of the model."""
+
+    name = "enumerate"
+    inputs = EnumerateInputs
+
+    def run(self, inputs: EnumerateInputs, control: RunControl) -> EnumerateResult:
+        """Enumerate the candidates.
+
+        Raises:
+            InfeasibleError: The pins contradict each other, or a node has no toolchain.
+            CollageError: The user's own placements name what does not exist.
+        """
+        model, settings = inputs.open_model.model, inputs.settings
+        with control.stage("enumerate") as report:
+            report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
+            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins))
+            distinct = len({candidate.key for candidate in menu.candidates})
+            report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct} distinct"
+            control.emit(menu_update(menu))
+            names = [toolchain.name for toolchain in menu.states]
+            check_placements(model.graph.record, model.record.folded, settings, names)
+            runtimes = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
+            data = ProblemData(
+                graph=model.graph.record,
+                candidates=menu.candidates,
+                costs=menu.costs,
+                constants=runtime_facts(tuple(runtimes), model.record.weights_bytes),
+                pins=inputs.pins,
+                settings=settings,
             )
-        )
-        names = [toolchain.name for toolchain in menu.states]
-        check_placements(state.graph, state.model.record.folded, state.settings, names)
-        offered = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
-        state.constants = runtime_facts(tuple(offered), state.model.record.weights_bytes)
-        _refuse_what_cannot_be(state, menu)
-    lacking = missing(state.settings.precision, [offer.instance for offer in menu.offers])
-    if lacking:
-        state.control.warn(lacking)
-    return menu
+            _check_that_a_cover_exists(data, menu.not_offered)
+        lacking = missing_precision(settings.precision, [o.instance for o in menu.offers])
+        if lacking:
+            control.warn(lacking)
+        return EnumerateResult(menu=menu, data=data)
 
 
-def _refuse_what_cannot_be(state: RunState, menu: Menu) -> None:
-    """With every candidate free of charge, is there a cover at all?"""
-    free = [
-        msgspec.structs.replace(
-            record,
-            cost=msgspec.structs.replace(record.cost, state="measured", median_us=0.0),
-        )
-        for record in state.records
-        if record.cost.state != "invalid"
-    ]
-    constants = state.constants | FREE
-    answer = solve(make_problem(state.graph, free, state.pins, constants, state.settings))
+def _check_that_a_cover_exists(
+    data: ProblemData, not_offered: Mapping[str, Mapping[int, str]]
+) -> None:
+    """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
+    usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
+    free = data.costs.with_isolated(
+        {
+            c.id: msgspec.structs.replace(
+                data.costs.isolated_cost(c.id), state="measured", median_us=0.0
+            )
+            for c in usable
+        }
+    )
+    answer = solve(data.with_constants(FREE).problem_of(usable, free))
     if answer.infeasible is not None:
-        raise_infeasible(state.graph, state.pins, answer, menu.not_offered)
+        raise_infeasible(data.graph, data.pins, answer, not_offered)

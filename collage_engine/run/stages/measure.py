@@ -1,173 +1,312 @@
-"""The stage that measures candidates: what is needed, what hangs on little, what touches."""
+"""The stage that measures candidates: those that could matter, and then a few more exactly."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
+import numpy as np
 
-from collage_engine.candidates.coalesce import ROUNDS, merged_candidates
-from collage_engine.candidates.open_model import Menu, threads_of
+from collage_engine.candidates.coalesce import merged_candidates
+from collage_engine.candidates.inputs import representative_inputs
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import Budget
+from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
+from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem import DRIFT_CONSTANT, RUNNERS_UP
+from collage_engine.records.cost import Cost
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.precision import is_reduced
-from collage_engine.records.results import RunOutcome
-from collage_engine.run.context import RunState
+from collage_engine.records.results import RunUpdate
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import k_best, reuse, solve
+from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
-from collage_engine.timing.candidate_timing import Measuring, with_costs
-from collage_engine.timing.measurer import group_candidates
+from collage_engine.store.store import Store
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from collage_engine.timing.precompile import make_ready
 from collage_engine.timing.timing_costs import repeats_apart
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
 
-SETTLED = 12
-SETTLING_S = 20.0
-"""Candidates measured again because much hangs on them, and the time for it."""
-SITTING_FROM_S = 20.0
-"""A run that has measured so long can afford another process, whose costs tell how much sittings
-differ,"""
-SITTING = 16
-"""and there measures this many again, the rest of them drawn by lot."""
-SETTLED_BELOW = 0.002
-"""Not worth it when better knowledge would gain less than this share of the cover's cost."""
+REMEASURED = 12
+"""Candidates at most that are measured again because the choice depends on their exact costs;
+chosen."""
+REMEASURING_S = 20.0
+"""Seconds at most for measuring candidates again; chosen."""
+SECOND_PROCESS_FROM_S = 20.0
+"""Seconds of measuring after which a run starts a second measuring process, whose costs tell the
+run-to-run drift; chosen: a new process costs a few seconds."""
+DRIFT_SAMPLE = 16
+"""Candidates that the second process measures, those measured again included; chosen."""
+WORTH_REMEASURING = 0.002
+"""Expected loss, as a share of the cover's cost, below which nothing is measured again; chosen."""
+MERGE_ROUNDS = 2
+"""Searches and merges in turn; chosen: later ones find next to nothing."""
 
 
-def measure_candidates(state: RunState, menu: Menu, measuring: Measuring) -> None:
-    """Give the state's records their costs and its constants what hand-overs take."""
-    with state.control.stage("measure") as report:
-        total = len({record.key for record in state.records})
-        known = recall(state.workspace.store, threads_of(state.settings))
-        state.constants[DRIFT_CONSTANT] = drift(known, state.drift)
-        state.constants |= transition_constants(
-            state.workspace,
-            menu,
-            state.settings,
-            state.control,
-            lambda now: report.progress(0, total, now),
+@dataclass(frozen=True, kw_only=True)
+class MeasureInputs:
+    """What is measured, and for which run."""
+
+    open_model: OpenModel
+    menu: Menu
+    data: ProblemData
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureResult:
+    """The measured candidates."""
+
+    data: ProblemData
+    """With isolated costs, and with constants of hand-overs and drift."""
+    measuring: Measuring
+    """Measures further candidates; it is closed when the run ends."""
+    counts: CandidateCounts
+    deadline: float
+    """When the measuring budget ends, on the monotonic clock."""
+    model_inputs: dict[str, np.ndarray]
+    """The run's inputs, by name."""
+
+
+class Remeasures(Protocol):
+    """Measures known candidates once more."""
+
+    counts: CandidateCounts
+
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
+    ) -> Mapping[str, Cost]:
+        """Isolated costs by key, old and new repeats merged; ``renew``: in another process."""
+        ...
+
+
+class Measure:
+    """Measures isolated costs, hand-overs and the run-to-run drift."""
+
+    name = "measure"
+    inputs = MeasureInputs
+
+    def run(self, inputs: MeasureInputs, control: RunControl) -> MeasureResult:
+        """Measure candidates until the best cover is certain or the budget is spent."""
+        data, settings = inputs.data, inputs.data.settings
+        noisy = busy()
+        if noisy:
+            control.warn(noisy)
+        model_inputs = representative_inputs(inputs.open_model.model, settings)
+        measuring = control.open(
+            Measuring(inputs.open_model, inputs.menu, settings, model_inputs, control)
         )
-        if state.settings.budget_s > 0:
-            make_ready(
-                state.workspace,
-                menu,
-                state.records,
-                lambda now: report.progress(0, total, now),
-                state.control,
+        with control.stage("measure") as report:
+            work = _Measurement(inputs, measuring, control, BUSY_DRIFT if noisy else DEFAULT_DRIFT)
+            data = work.with_constants(data, report)
+            budget = Budget(settings.budget_s)
+            if settings.measure == "all":
+                data = _measure_all(data, measuring, budget, report)
+                left_out = None
+            else:
+                data, left_out = work.measure_needed_by_precision(data, budget)
+            # In this order: which merged candidates there are follows from the stored costs, so
+            # that a run from the store proposes the same ones and finds them there.
+            data, again = remeasure(
+                data, measuring, inputs.open_model.store, budget, work.drift_here
             )
-        budget = state.budget = Budget(state.settings.budget_s)
-        left_out = None
-        if state.settings.measure == "all":
-            state.records = measuring.measure(budget, report)
-        else:
-            measuring.begin(state.records)
-            full = [r for r in state.records if not is_reduced(r.instance)]
-            if len(full) < len(state.records):
-                # What is needed without the rest as well: the rest may break the tolerance.
-                narrow = [r for r in state.records if is_reduced(r.instance)]
-                state.records = full
-                _measure_needed(state, menu, measuring, Budget(budget.seconds / 2))
-                state.records = [*state.records, *narrow]
-            left_out = _measure_needed(state, menu, measuring, budget)
-        # In this order: what is offered as one follows from the costs that are stored, so a
-        # run from the store offers the same and finds it there.
-        if _settle(state, measuring, budget) and state.settings.measure != "all":
-            left_out = _measure_needed(state, menu, measuring, budget, check=False)
-        _coalesce(state, menu, measuring, budget)
-        if left_out:
-            state.control.log(left_out)
-        counts = measuring.counts
-        report.detail = (
-            f"{counts.measured} measured, {counts.from_store} from the store, "
-            f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
+            if again and settings.measure != "all":
+                data, left_out = work.measure_needed(data, budget, audit=False)
+            data = work.coalesce(data, budget)
+            if left_out:
+                control.log(left_out)
+            counts = measuring.counts
+            report.detail = (
+                f"{counts.measured} measured, {counts.from_store} from the store, "
+                f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
+            )
+            control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
+        return MeasureResult(
+            data=data,
+            measuring=measuring,
+            counts=counts,
+            deadline=budget.deadline,
+            model_inputs=model_inputs,
         )
-        state.control.emit(RunOutcome(candidates=state.records, constants=state.constants))
 
 
-def _measure_needed(
-    state: RunState, menu: Menu, measuring: Measuring, budget: Budget, check: bool = True
-) -> str | None:
-    """Measure what a better cover could contain, and what the baselines consist of; what was
-    left out, in words. ``check``: hold the assumptions against a few measurements as well."""
-    calls = call_graph(state.model.graph)
-    needed = Needed(
-        state.model.graph,
-        state.records,
-        state.constants,
-        state.problem,
-        measuring,
-        budget.deadline,
-        keep=[part for r in baselines(calls, menu, state.settings, 0) for part in r.cover],
-    )
-    # An earlier run, or this one, that measured anything has checked them already.
-    first = not any(record.cost.state == "measured" for record in state.records)
-    state.records = needed.measure(check=check and first)
-    measuring.counts = msgspec.structs.replace(
-        measuring.counts, proven=len(needed.proven), assumed=len(needed.assumed)
-    )
-    return needed.words()
+def _measure_all(
+    data: ProblemData, measuring: Measuring, budget: Budget, report: StageReport
+) -> ProblemData:
+    if any(not data.costs.known(c.id) for c in data.candidates):
+        total = len({c.key for c in data.candidates})
+        report.progress(0, total, "recording the model's own values")
+    return data.with_costs(measuring.add(data.candidates, data.costs, budget.deadline))
 
 
-def _settle(state: RunState, measuring: Measuring, budget: Budget) -> bool:
-    """Spend a little of what is left on the candidates whose exact cost matters most; whether
-    any was measured again.
+class _Measurement:
+    """The parts of one run's measuring; each takes problem data and returns what it became."""
 
-    Only in a run that measures at all: from the store alone, nothing is measured anew.
+    def __init__(
+        self, inputs: MeasureInputs, measuring: Measuring, control: RunControl, drift_here: float
+    ) -> None:
+        self.open_model = inputs.open_model
+        self.menu = inputs.menu
+        self.settings = inputs.data.settings
+        self.measuring = measuring
+        self.control = control
+        self.drift_here = drift_here
+        """Run-to-run drift as a share, until the store knows better."""
+
+    def with_constants(self, data: ProblemData, report: StageReport) -> ProblemData:
+        """Measure hand-overs, and have toolchains compile what their candidates share."""
+        total = len({c.key for c in data.candidates})
+
+        def now(text: str) -> None:
+            report.progress(0, total, text)
+
+        known = recall(self.open_model.store, threads_of(self.settings))
+        transitions = transition_constants(
+            self.open_model, self.menu, self.settings, self.control, now
+        )
+        if self.settings.budget_s > 0:
+            make_ready(self.open_model, self.menu, data.candidates, data.costs, now, self.control)
+        return data.with_constants({DRIFT_CONSTANT: drift(known, self.drift_here), **transitions})
+
+    def measure_needed_by_precision(
+        self, data: ProblemData, budget: Budget
+    ) -> tuple[ProblemData, str | None]:
+        """Measure what a better cover could contain, in full precision first.
+
+        What is needed without reduced precision is measured as well, for half of the budget:
+        candidates in reduced precision may turn out to break the tolerance.
+        """
+        self.measuring.begin(data.candidates, data.costs)
+        full = [c for c in data.candidates if not is_reduced(c.instance)]
+        if len(full) < len(data.candidates):
+            half = Budget(budget.seconds / 2)
+            narrowed, _ = self.measure_needed(data.with_candidates(full, data.costs), half)
+            reduced = [c for c in data.candidates if is_reduced(c.instance)]
+            data = data.with_candidates([*full, *reduced], narrowed.costs)
+        return self.measure_needed(data, budget)
+
+    def measure_needed(
+        self, data: ProblemData, budget: Budget, audit: bool = True
+    ) -> tuple[ProblemData, str | None]:
+        """Measure what a better cover could contain, and what the baselines consist of.
+
+        Args:
+            data: The candidates.
+            budget: The time for it.
+            audit: Whether to check the assumption behind heuristic bounds on a few candidates
+                that they leave out. An earlier measurement has done so already.
+
+        Returns:
+            The data with costs, and a sentence about what was left out, if anything was.
+        """
+        calls = call_graph(self.open_model.model.graph)
+        rivals = baselines(calls, self.menu, self.settings, 0)
+        needed = Needed(
+            self.open_model.model.graph,
+            data,
+            self.measuring,
+            budget.deadline,
+            keep=[part for contender in rivals for part in contender.cover],
+        )
+        first = not any(data.costs.cost(c.id).usable for c in data.candidates)
+        data = data.with_costs(needed.measure(audit=audit and first))
+        self.measuring.counts = msgspec.structs.replace(
+            self.measuring.counts, proven=len(needed.proven), assumed=len(needed.assumed)
+        )
+        return data, needed.words()
+
+    def coalesce(self, data: ProblemData, budget: Budget) -> ProblemData:
+        """Merge touching partitions of the best covers into candidates, and measure these."""
+        for _ in range(MERGE_ROUNDS):
+            if budget.spent:
+                break
+            problem = data.problem()
+            covers = [ranked.cover for ranked in k_best(problem, RUNNERS_UP + 1)]
+            merged = merged_candidates(self.open_model.model, self.menu, problem, covers)
+            if not merged:
+                break
+            costs = self.open_model.with_stored_costs(merged, data.costs)
+            data = data.with_candidates([*data.candidates, *merged], costs)
+            self.control.emit(RunUpdate(candidates=data.records()))
+            data = data.with_costs(self.measuring.add(merged, costs, budget.deadline))
+        return data
+
+
+def remeasure(
+    data: ProblemData, measuring: Remeasures, store: Store, budget: Budget, drift_here: float
+) -> tuple[ProblemData, bool]:
+    """Measure those candidates again whose exact costs matter most.
+
+    A run that takes all costs from the store measures nothing anew. A run that has measured for
+    long does it in a second process and learns from that how far medians drift between processes.
+
+    Args:
+        data: The measured candidates.
+        measuring: Measures candidates again.
+        store: Where the run-to-run drift is kept.
+        budget: The time for measuring.
+        drift_here: Run-to-run drift as a share, until the store knows better.
+
+    Returns:
+        The data, and whether any candidate was measured again.
     """
     if budget.spent or not measuring.counts.measured:
-        return False
-    store, threads = state.workspace.store, threads_of(state.settings)
+        return data, False
+    threads = threads_of(data.settings)
     known = recall(store, threads)
-    apart = budget.seconds - budget.left >= SITTING_FROM_S
+    second_process = budget.seconds - budget.left >= SECOND_PROCESS_FROM_S
     # More repeats in the same process tell nothing of what another one would say.
-    wanted = _unsettled(state, None if apart else 0.0)
-    apart = apart and (bool(wanted) or not enough(known))
-    if apart:
-        others = sorted(r.id for r in state.records if r.cost.usable and r.id not in wanted)
-        random.Random(len(others)).shuffle(others)
-        wanted |= set(others[: max(0, SITTING - len(wanted))])
+    wanted = _uncertain(data, None if second_process else 0.0)
+    second_process = second_process and (bool(wanted) or not enough(known))
+    if second_process:
+        wanted |= _drawn(data, wanted, DRIFT_SAMPLE - len(wanted))
     if not wanted:
-        return False
-    groups = group_candidates([r for r in state.records if r.id in wanted])
-    deadline = min(budget.deadline, time.monotonic() + SETTLING_S)
-    before = {r.key: r.cost for group in groups for r in group.candidates}
-    costs = measuring.again(groups, deadline, renew=apart)
-    if apart:
-        twice = [
+        return data, False
+    groups = group_candidates([c for c in data.candidates if c.id in wanted])
+    deadline = min(budget.deadline, time.monotonic() + REMEASURING_S)
+    before = {c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates}
+    costs = measuring.again(groups, deadline, renew=second_process)
+    if second_process:
+        pairs = [
             two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))
         ]
-        state.constants[DRIFT_CONSTANT] = drift(learn(store, threads, twice), state.drift)
-    state.records = with_costs(state.records, costs)
-    return True
+        learnt = drift(learn(store, threads, pairs), drift_here)
+        data = data.with_constants({DRIFT_CONSTANT: learnt})
+    return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
 
 
-def _unsettled(state: RunState, drift: float | None) -> set[str]:
-    """The few candidates whose exact cost matters most; none where it matters little. ``drift``:
-    between sittings, as far as measuring again resolves it; None: the problem's."""
-    problem = state.problem()
-    searched = reuse(problem, None)
-    answer = solve(problem, previous=searched, with_bounds=False)
+def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
+    """The few candidates whose exact cost matters most; none where it matters little.
+
+    Args:
+        data: The candidates.
+        drift_share: Run-to-run drift as far as measuring again resolves it; None: the problem's.
+    """
+    problem = data.problem()
+    search = reuse(problem, None)
+    answer = solve(problem, previous=search, with_bounds=False)
     if answer.infeasible is not None or answer.cost_us is None:
         return set()
-    unsure = state.doubt(problem, answer, searched, drift)
-    if unsure.loss_us < SETTLED_BELOW * answer.cost_us:
+    certainty = data.certainty(problem, answer, search, drift_share)
+    if certainty.loss_us < WORTH_REMEASURING * answer.cost_us:
         return set()
-    return {str(name) for name, gain in unsure.worth_measuring[:SETTLED] if gain > 0}
+    return {str(name) for name, gain in certainty.worth_measuring[:REMEASURED] if gain > 0}
 
 
-def _coalesce(state: RunState, menu: Menu, measuring: Measuring, budget: Budget) -> None:
-    """Offer what touches in the best covers as one partition, measured."""
-    for _ in range(ROUNDS):
-        if budget.spent:
-            return
-        problem = state.problem()
-        covers = [contender.cover for contender in k_best(problem, RUNNERS_UP + 1)]
-        merged = merged_candidates(state.model, menu, problem, covers)
-        if not merged:
-            return
-        stored = state.workspace.with_stored_costs(merged)
-        state.control.emit(RunOutcome(candidates=[*state.records, *stored]))
-        state.records = [*state.records, *measuring.add(stored, budget.deadline)]
+def _drawn(data: ProblemData, besides: set[str], count: int) -> set[str]:
+    """Other measured candidates, drawn at random; the same ones in an equal run."""
+    others = sorted(
+        c.id for c in data.candidates if data.costs.cost(c.id).usable and c.id not in besides
+    )
+    random.Random(len(others)).shuffle(others)
+    return set(others[: max(0, count)])

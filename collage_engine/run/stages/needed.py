@@ -1,140 +1,172 @@
-"""Lazy measuring in the pipeline: what cannot be in a better cover is left unmeasured.
+"""Lazy measuring: a candidate that cannot be in a better cover is left unmeasured.
 
-First the whole model and the heavy operators alone, which the bounds of all groups rest on. Then
-whatever the best cover would contain were all unmeasured candidates as fast as their bounds allow,
-again and again, until that cover is measured throughout: no cover with an unmeasured candidate can
-cost less (``search.lazy_measuring``). The bounds are what bytes and operations prove
-(``measure.bounds``) or, where that is more, what ``measure.assumed`` assumes; a few of the
-candidates that only the assumption leaves out are measured all the same, drawn by lot, to hold it
-against them; when one clearly breaks it, more are drawn.
+First the whole model and the heavy operators by themselves are measured, on which the bounds of all
+larger candidates rest. Then the best cover is searched as if every unmeasured candidate were as
+fast as its bound allows, and its unmeasured candidates are measured; this is repeated until that
+cover is measured throughout: then no cover with an unmeasured candidate can cost less (see
+``search.lazy_measuring``). A bound is what bytes and operations prove (``bounds.certified``) or,
+where that is more, what ``bounds.heuristic`` assumes. A few candidates that only the assumption
+leaves out are measured all the same, drawn at random, to audit it; when one clearly breaks it, more
+are drawn.
 
-Verdicts compare covers with and without a pin, so all of these are made certain.
+Verdicts on pins compare covers with and without a pin, so all of these are made certain.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from collage_engine.bounds.heuristic import ASSUMED, ASSUMPTION, PROVEN, Parts
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import Candidate, CoverPart
 from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.lazy_measuring import LazyResult, measure_lazily, rank_unmeasured
 from collage_engine.search.limits import limits_in_words, without_limit
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.timing.candidate_timing import Measuring, in_order, with_costs
-from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.candidate_timing import in_order
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
 
-LOT, LOT_SHARE = 6, 0.02
-"""Left-out candidates that are measured to check the assumption: so many, or that part of them."""
-LOTS = 4
-"""Drawn at most; another one only when one had a candidate that clearly broke the assumption."""
-BROKEN = 0.9
-"""Clearly broken: less than that part of what was assumed."""
+AUDIT_SIZE, AUDIT_SHARE = 6, 0.02
+"""Candidates that one audit measures: so many, or this share of those left out, whichever is more;
+chosen."""
+AUDITS = 4
+"""Audits at most; a further one follows only where a candidate clearly broke the assumption;
+chosen."""
+BROKEN_BELOW = 0.9
+"""A candidate clearly breaks the assumption when its cost is less than this share of the bound;
+chosen: the run-to-run drift alone explains some percent."""
 NEXT_BEST = 4
-"""Covers besides the best whose unmeasured candidates are measured in the same round."""
+"""Covers besides the best whose unmeasured candidates are measured in the same round; chosen, to
+start the measuring child for several candidates at once."""
 SEARCH_S = 3.0
-"""For one search of a graph too wide for exact search."""
+"""Seconds for one search of a graph that is too wide for exact search; chosen."""
 PINS_APART = 6
-"""With more pins than this, verdicts are not made certain one by one."""
+"""Pins up to which the cover without each of them is made certain too; chosen, since each costs
+further searches."""
 
-MakeProblem = Callable[[Sequence[CandidateRecord]], Problem]
+
+class MeasuresInWaves(Protocol):
+    """Measures some of the candidates that a run counts."""
+
+    def wave(
+        self, groups: Sequence[CandidateGroup], deadline: float, left: int
+    ) -> Mapping[str, Cost]:
+        """Isolated costs by key; ``left``: keys that are unmeasured now."""
+        ...
 
 
 class Needed:
-    """What has to be measured of a model's candidates, and the measuring of it."""
+    """Decides which of a model's candidates must be measured, and has them measured.
+
+    Attributes:
+        certified: Whether no unmeasured candidate can be in a better cover, under the assumption.
+        proven: Keys left unmeasured of which bytes and operations alone prove that.
+        assumed: Keys left unmeasured of which only the assumption says that.
+    """
 
     def __init__(
         self,
         graph: DataflowGraph,
-        records: Sequence[CandidateRecord],
-        constants: Mapping[str, float],
-        make_problem: MakeProblem,
-        measuring: Measuring,
+        data: ProblemData,
+        measuring: MeasuresInWaves,
         deadline: float,
         keep: Sequence[CoverPart] = (),
     ) -> None:
-        """``keep``: measured in any case, for what else they are of use."""
-        self.records = [
-            msgspec.structs.replace(r, assumed_bound_us=None, cost=UNKNOWN)
-            if r.cost.state == "unknown"
-            else r
-            for r in records
-        ]
+        """Begin with what is known of the costs.
+
+        Args:
+            graph: The model.
+            data: The candidates with their costs so far.
+            measuring: Measures candidates.
+            deadline: When to end, on the monotonic clock.
+            keep: Partitions that are measured in any case, since something else needs them.
+        """
+        unmeasured = {c.id: UNKNOWN for c in data.candidates if not data.costs.known(c.id)}
+        self._data = data
+        self._table = data.costs.with_isolated(unmeasured).with_heuristic_bounds({})
+        self._candidates = data.candidates
         self.certified = False
-        """Nothing that is left unmeasured can be in a better cover (under the assumption)."""
         self.proven: set[str] = set()
-        """Keys left unmeasured of which the bytes and operations alone prove that."""
         self.assumed: set[str] = set()
-        """Keys left unmeasured of which only the assumption says it."""
         self._unproven = ""
         """Why it is not certified, in words."""
         self._operators = len(graph.operators)
-        self._make_problem = make_problem
         self._measuring = measuring
         self._deadline = deadline
-        self._parts = Parts(graph.record, self.records, constants)
-        self._costs = {r.key: r.cost for r in self.records if r.cost.state != "unknown"}
-        self._members: dict[str, list[CandidateRecord]] = {}
-        for record in self.records:
-            self._members.setdefault(record.key, []).append(record)
+        self._parts = Parts(graph.record, self._candidates, data.constants)
+        self._costs = {
+            c.key: data.costs.isolated_cost(c.id)
+            for c in self._candidates
+            if data.costs.known(c.id)
+        }
+        self._members: dict[str, list[Candidate]] = {}
+        for candidate in self._candidates:
+            self._members.setdefault(candidate.key, []).append(candidate)
         self._keep = {(part.instance.id, tuple(part.operators)) for part in keep}
-        self._by_id = {record.id: record for record in self.records}
+        self._by_id = data.by_id
 
-    def measure(self, check: bool) -> list[CandidateRecord]:
-        """Measure what is needed; the records with costs and, where unmeasured, bounds and why.
+    def measure(self, audit: bool) -> CostTable:
+        """Measure what is needed.
 
-        ``check``: measure the lot too.
+        Args:
+            audit: Whether to check the assumption on candidates that it leaves out.
+
+        Returns:
+            The costs; where a candidate is unmeasured, its bounds and why it is unmeasured.
         """
         self._measure(
-            r
-            for r in self.records
-            if len(r.nodes) == self._operators
-            or self._parts.is_base(r)
-            or (r.instance.id, r.nodes) in self._keep
+            c
+            for c in self._candidates
+            if len(c.nodes) == self._operators
+            or self._parts.is_base(c)
+            or (c.instance.id, c.nodes) in self._keep
         )
-        self.certified = self._settle()
-        for _ in range(LOTS if check else 0):
-            if not self.certified or not self._left() or self._lot_holds():
+        self.certified = self._measure_until_certain()
+        for _ in range(AUDITS if audit else 0):
+            if not self.certified or not self._left() or self._audit_passes():
                 break
-        self._judge()
-        return self._told()
+        self._classify()
+        return self.costs()
 
-    def _lot_holds(self) -> bool:
-        """Measure a lot of what only the assumption leaves out; whether none clearly broke it."""
-        self._judge()
-        lot = sorted(self.assumed)
-        random.Random(len(lot)).shuffle(lot)
-        del lot[max(LOT, round(LOT_SHARE * len(lot))) :]
+    def _audit_passes(self) -> bool:
+        """Measure some candidates that only the assumption leaves out; whether none broke it."""
+        self._classify()
+        drawn = sorted(self.assumed)
+        # Seeded by their number, so that an equal run draws the same candidates.
+        random.Random(len(drawn)).shuffle(drawn)
+        del drawn[max(AUDIT_SIZE, round(AUDIT_SHARE * len(drawn))) :]
         bounds = self._bounds()
-        assumed = {key: min(bounds[r.id] for r in self._members[key]) for key in lot}
-        self._measure(self._members[key][0] for key in lot)
-        done = self._settle()
-        self.certified = self.certified and done
-        took = {key: self._costs[key].median_us for key in lot if key in self._costs}
-        return all(us is None or us >= BROKEN * assumed[key] for key, us in took.items())
+        assumed = {key: min(bounds[c.id] for c in self._members[key]) for key in drawn}
+        self._measure(self._members[key][0] for key in drawn)
+        certain = self._measure_until_certain()
+        self.certified = self.certified and certain
+        took = {key: self._costs[key].median_us for key in drawn if key in self._costs}
+        return all(us is None or us >= BROKEN_BELOW * assumed[key] for key, us in took.items())
 
     # ------------------------------------------------------------------ measuring
 
     def _left(self) -> bool:
         return any(key not in self._costs for key in self._members)
 
-    def _measure(self, wanted: Iterable[CandidateRecord]) -> None:
+    def _measure(self, wanted: Iterable[Candidate]) -> None:
         """Measure these candidates' keys, those that are not known yet."""
-        new = {r.key: r for r in wanted if r.key not in self._costs}
+        new = {c.key: c for c in wanted if c.key not in self._costs}
         if not new or time.monotonic() >= self._deadline:
             return
         left = sum(key not in self._costs for key in self._members)
         groups = in_order(group_candidates(new.values()), self._operators)
         self._costs.update(self._measuring.wave(groups, self._deadline, left))
 
-    def _settle(self) -> bool:
-        """Measure until the best covers are certain, under all pins and limits and without them."""
+    def _measure_until_certain(self) -> bool:
+        """Measure until the best covers are certain, with all pins and limits and without them."""
         problem = self._problem()
         pins = problem.pins
         cases = [(pins, problem.limits), (pins, None), ((), None)]
@@ -145,7 +177,7 @@ class Needed:
         kinds = limits_in_words(problem.limits) if problem.limits is not None else {}
         if problem.limits is not None and len(kinds) > 1:
             cases += [(pins, without_limit(problem.limits, kind)) for kind in kinds]
-        done = True
+        certain = True
         self._unproven = ""
         for case, limits in dict.fromkeys(cases):
             result = measure_lazily(
@@ -156,20 +188,20 @@ class Needed:
                 bounds=self._bounds,
                 time_limit_s=SEARCH_S,
             )
-            done = done and result.certified
+            certain = certain and result.certified
             if not result.certified:  # the first: that of the run's own pins and limits
                 self._unproven = self._unproven or self._why_not(result)
-        return done
+        return certain
 
     def _why_not(self, result: LazyResult) -> str:
         if time.monotonic() >= self._deadline:
             return "the budget was spent"
         if result.ended == "search limit":
-            said = f"the graph is too wide to prove in {SEARCH_S:.0f} s that they cannot matter"
+            text = f"the graph is too wide to prove in {SEARCH_S:.0f} s that they cannot matter"
             if result.cost_us and result.lower_bound_us is not None:
                 gap = max(0.0, 1.0 - result.lower_bound_us / result.cost_us)
-                said += f"; by their bounds, a cover with them costs at most {gap:.2%} less"
-            return said
+                text += f"; by their bounds, a cover with them costs at most {gap:.2%} less"
+            return text
         return "they could not be measured"
 
     def _answer(self, ids: list[CandidateId]) -> dict[CandidateId, float | None]:
@@ -177,24 +209,26 @@ class Needed:
         before = set(self._costs)
         self._measure(self._by_id[str(name)] for name in ids)
         # The costs as the search wants them, at the run's percentile.
-        news = [r for key in self._costs.keys() - before for r in self._members[key]]
-        problem = self._make_problem(with_costs(news, self._costs))
-        return {c.id: c.cost_us for c in problem.candidates}
+        new = [c for key in self._costs.keys() - before for c in self._members[key]]
+        costs = CostTable().with_measured(new, self._costs)
+        return {c.id: c.cost_us for c in self._data.problem_of(new, costs).candidates}
 
     def _bounds(self) -> dict[CandidateId, float]:
+        certified = self._table.certified_bound_us
         return {
-            record.id: max(us, record.lower_bound_us or 0.0)
-            for record, us in zip(self.records, self._parts.bounds(self._costs), strict=True)
-            if record.key not in self._costs
+            candidate.id: max(us, certified.get(candidate.id, 0.0))
+            for candidate, us in zip(self._candidates, self._parts.bounds(self._costs), strict=True)
+            if candidate.key not in self._costs
         }
 
     def _problem(self) -> Problem:
-        return self._make_problem(with_costs(self.records, self._costs))
+        table = self._table.with_measured(self._candidates, self._costs)
+        return self._data.problem_of(self._candidates, table)
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ reporting
 
-    def _judge(self) -> None:
-        """Of what is left: what is proven, what is assumed not to matter."""
+    def _classify(self) -> None:
+        """Tell apart what is proven and what is only assumed not to matter."""
         self.proven, self.assumed = set(), set()
         if not self.certified or not self._left():
             return
@@ -207,26 +241,17 @@ class Needed:
         self.proven = left - matters
         self.assumed = left & matters
 
-    def _told(self) -> list[CandidateRecord]:
+    def costs(self) -> CostTable:
+        """The costs so far, with bounds and reasons of what is unmeasured."""
         bounds = self._bounds()
-        found = []
-        for record in with_costs(self.records, self._costs):
-            if record.key not in self._costs:
-                assumed = bounds[record.id]
-                reason = (
-                    PROVEN
-                    if record.key in self.proven
-                    else ASSUMED
-                    if record.key in self.assumed
-                    else None
-                )
-                record = msgspec.structs.replace(
-                    record,
-                    assumed_bound_us=assumed if assumed > (record.lower_bound_us or 0.0) else None,
-                    cost=Cost(reason=reason),
-                )
-            found.append(record)
-        return found
+        reasons = dict.fromkeys(self.proven, PROVEN) | dict.fromkeys(self.assumed, ASSUMED)
+        left = [c for c in self._candidates if c.key not in self._costs]
+        certified = self._table.certified_bound_us
+        table = self._table.with_measured(self._candidates, self._costs)
+        table = table.with_isolated({c.id: Cost(reason=reasons.get(c.key)) for c in left})
+        return table.with_heuristic_bounds(
+            {c.id: bounds[c.id] for c in left if bounds[c.id] > certified.get(c.id, 0.0)}
+        )
 
     def words(self) -> str | None:
         """How many are left unmeasured, and on what grounds; None when none is."""
@@ -236,9 +261,10 @@ class Needed:
         be = "is" if left == 1 else "are"
         if not self.certified:
             return f"{counted(left, 'candidate')} {be} left unmeasured: {self._unproven}"
-        said = [f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"]
+        text = f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"
+        grounds = []
         if self.proven:
-            said.append(f"{len(self.proven)} proven not to matter by bytes and operations")
+            grounds.append(f"{len(self.proven)} proven not to matter by bytes and operations")
         if self.assumed:
-            said.append(f"{len(self.assumed)} {ASSUMPTION}")
-        return f"{said[0]}: {', '.join(said[1:])}"
+            grounds.append(f"{len(self.assumed)} {ASSUMPTION}")
+        return ": ".join([text, ", ".join(grounds)] if grounds else [text])

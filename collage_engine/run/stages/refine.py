@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from collage_engine.planning.problem import make_placement, with_conversions
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.run_control import RunControl
+from collage_engine.records.candidate import CoverPart
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
-from collage_engine.run.context import RunState
-from collage_engine.search.api import check
+from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.measured_covers import MeasuredCover
+from collage_engine.search.problem import CandidateId
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
@@ -19,58 +24,79 @@ from collage_engine.trials.refinement import CoverTrials, refine_covers
 from collage_engine.trials.runner import TrialRunner
 
 
-def refine_placements(
-    state: RunState, placements: list[Placement], sample: Sample
-) -> list[Placement]:
-    """The covers with what refinement found in front, where it measured faster whole."""
-    with state.control.stage("refine") as report:
-        problem = state.problem()
-        by_id = state.by_id()
-        folder = Path(tempfile.mkdtemp(prefix="refine-", dir=state.workspace.folder))
-        runner = TrialRunner(
-            TrialModel.of(state.model),
-            [sample, *state.further],
-            state.tolerance,
-            folder,
-            cancelled=state.control.cancelled,
-        )
-        tried: list[MeasuredCover] = []
+@dataclass(frozen=True, kw_only=True)
+class RefineInputs:
+    """The best covers so far, and what is needed to run covers."""
 
-        def on_trial(trial: MeasuredCover) -> None:
-            tried.append(trial)
-            took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
-            report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
+    open_model: OpenModel
+    data: ProblemData
+    measuring: Measuring
+    placements: tuple[Placement, ...]
+    sample: Sample
+    further_samples: tuple[Sample, ...]
+    tolerance: float
 
-        try:
-            with runner:
-                found = refine_covers(
-                    problem,
-                    [[part.candidate for part in p.partitions] for p in placements],
-                    CoverTrials(
-                        runner.run, lambda cover: tuple(part_of(by_id[str(name)]) for name in cover)
-                    ),
-                    state.settings.refine_budget_s,
-                    on_trial=on_trial,
-                    stop=state.control.cancelled.is_set,
-                    same={record.id: record.key for record in state.records if record.key},
-                )
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        state.control.check()
-        report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
-        if found.us is not None and found.start_us:
-            gain = (1 - found.us / found.start_us) * 100
-            report.detail += f", best {gain:.1f} % faster than the start"
-    best = {str(name) for name in found.cover}
-    known = [p for p in placements if {part.candidate for part in p.partitions} == best]
-    if known:
-        return known + [p for p in placements if p is not known[0]]
-    estimate = check(problem, found.cover)
-    refined = make_placement(
-        state.graph,
-        by_id,
-        [str(name) for name in found.cover],
-        estimate if isinstance(estimate, float) else None,
-        state.settings.percentile,
-    )
-    return [with_conversions(refined, problem), *placements]
+
+@dataclass(frozen=True, kw_only=True)
+class RefineResult:
+    """The covers, with what refinement found in front."""
+
+    placements: tuple[Placement, ...]
+
+
+class Refine:
+    """Improves the best cover by local search on end-to-end measurements."""
+
+    name = "refine"
+    inputs = RefineInputs
+
+    def run(self, inputs: RefineInputs, control: RunControl) -> RefineResult:
+        """Refine for the time that the settings give it."""
+        # From here on whole models are timed: no other child may hold memory or processors.
+        inputs.measuring.close()
+        data, placements = inputs.data, inputs.placements
+        if data.settings.refine_budget_s <= 0:
+            return RefineResult(placements=placements)
+        with control.stage("refine") as report:
+            problem = data.problem()
+            folder = Path(tempfile.mkdtemp(prefix="refine-", dir=inputs.open_model.folder))
+
+            def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
+                return tuple(part_of(data.by_id[str(name)]) for name in cover)
+
+            runner = TrialRunner(
+                TrialModel.of(inputs.open_model.model),
+                [inputs.sample, *inputs.further_samples],
+                inputs.tolerance,
+                folder,
+                cancelled=control.cancelled,
+            )
+            tried: list[MeasuredCover] = []
+
+            def on_trial(trial: MeasuredCover) -> None:
+                tried.append(trial)
+                took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
+                report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
+
+            try:
+                with runner:
+                    found = refine_covers(
+                        problem,
+                        [candidates_of(placement) for placement in placements],
+                        CoverTrials(runner.run, parts_of),
+                        data.settings.refine_budget_s,
+                        on_trial=on_trial,
+                        stop=control.cancelled.is_set,
+                        same={c.id: c.key for c in data.candidates if c.key},
+                    )
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            control.check()
+            report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
+            if found.us is not None and found.start_us:
+                gain = (1 - found.us / found.start_us) * 100
+                report.detail += f", best {gain:.1f} % faster than the start"
+        best = {str(name) for name in found.cover}
+        known = [p for p in placements if set(candidates_of(p)) == best]
+        first = known[0] if known else data.placement(found.cover, problem)
+        return RefineResult(placements=(first, *(p for p in placements if p is not first)))

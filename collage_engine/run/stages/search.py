@@ -2,71 +2,105 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
+from collage_engine.candidates.menu import Menu
+from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.problem import UNDECIDED, best_placements
+from collage_engine.planning.problem import UNDECIDED
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
 
-if TYPE_CHECKING:
-    from collage_engine.candidates.open_model import Menu
-    from collage_engine.run.context import RunState
+NotOffered = Mapping[str, Mapping[int, str]]
+"""By instance id, the operators that it has no candidate for, with the reason."""
 
 
-def search_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]:
-    """The search's answer, and the best covers, best first; the first one's partitions say how
-    sure they are.
+@dataclass(frozen=True, kw_only=True)
+class SearchInputs:
+    """The candidates with their costs."""
 
-    Raises InfeasibleError when measured candidates cover the graph in no way.
+    menu: Menu
+    data: ProblemData
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The search's answer and the best covers."""
+
+    answer: Answer
+    placements: tuple[Placement, ...]
+    """Best first; the first one's partitions state how certain they are."""
+
+
+class SearchCovers:
+    """Searches the covers with the least cost."""
+
+    name = "search"
+    inputs = SearchInputs
+
+    def run(self, inputs: SearchInputs, control: RunControl) -> SearchResult:
+        """Search on the costs at hand.
+
+        Raises:
+            InfeasibleError: Measured candidates cover the graph in no way.
+        """
+        with control.stage("search") as report:
+            result = find_covers(inputs.data, inputs.menu.not_offered)
+            report.detail = counted(len(result.placements[0].partitions), "partition")
+        return result
+
+
+def find_covers(data: ProblemData, not_offered: NotOffered) -> SearchResult:
+    """Find the best covers, best first.
+
+    Args:
+        data: The candidates with their costs.
+        not_offered: Why instances have no candidate for an operator, for the error's message.
+
+    Raises:
+        InfeasibleError: Measured candidates cover the graph in no way.
     """
-    with state.control.stage("search") as report:
-        answer, placements = find_covers(state, menu)
-        count = len(placements[0].partitions)
-        report.detail = counted(count, "partition")
-    return answer, placements
-
-
-def find_covers(state: RunState, menu: Menu) -> tuple[Answer, list[Placement]]:
-    """What ``search_covers`` returns, as a part of another stage."""
-    problem = state.problem()
-    searched = reuse(problem, None)
-    answer = solve(problem, previous=searched)
+    problem = data.problem()
+    search = reuse(problem, None)
+    answer = solve(problem, previous=search)
     if answer.infeasible is None and answer.cost_us is None:
         raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
     if answer.infeasible is not None:
-        _explain_missing_costs(state, menu, answer)
-    placements = best_placements(state.graph, state.by_id(), problem, searched, state.settings)
-    right = state.doubt(problem, answer, searched).probability
-    placements[0] = msgspec.structs.replace(
-        placements[0],
+        raise _missing_costs(data, answer, not_offered)
+    best, *others = data.best_placements(problem, search)
+    right = data.certainty(problem, answer, search).probability
+    best = msgspec.structs.replace(
+        best,
         partitions=tuple(
             msgspec.structs.replace(part, right=right.get(part.candidate))
-            for part in placements[0].partitions
+            for part in best.partitions
         ),
     )
-    return answer, placements
+    return SearchResult(answer=answer, placements=(best, *others))
 
 
-def _explain_missing_costs(state: RunState, menu: Menu, answer: Answer) -> None:
+def _missing_costs(data: ProblemData, answer: Answer, not_offered: NotOffered) -> InfeasibleError:
     """A cover exists, but not one of measured candidates: say which nodes lack a cost."""
-    details = infeasible_details(state.graph, state.pins, answer, menu.not_offered)
-    nodes = answer.infeasible.nodes if answer.infeasible else ()
+    details = infeasible_details(data.graph, data.pins, answer, not_offered)
+    nodes = set(answer.infeasible.nodes if answer.infeasible else ())
+    costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     reasons = [
-        f"{record.instance.id}: {record.cost.reason}"
-        for record in state.records
-        if record.cost.state == "invalid" and set(nodes) & set(record.nodes)
+        f"{c.instance.id}: {costs[c.id].reason}"
+        for c in data.candidates
+        if costs[c.id].state == "invalid" and nodes & set(c.nodes)
     ]
-    if any(record.cost.state == "unknown" for record in state.records) and not reasons:
-        raise InfeasibleError(
+    if any(cost.state == "unknown" for cost in costs.values()) and not reasons:
+        return InfeasibleError(
             "the budget was spent before every node had a measured candidate: "
             "give a larger --budget; what was measured is kept",
             details,
         )
     more = f" ({'; '.join(reasons[:3])})" if reasons else ""
-    raise InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
+    return InfeasibleError(f"no placement exists: {details['reason']}{more}", details)

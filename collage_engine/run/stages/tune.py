@@ -1,51 +1,83 @@
-"""The stage that offers tuned kernels beside the untuned ones."""
+"""The stage that adds tuned kernels beside the untuned ones."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 
 import msgspec
 
-from collage_engine.candidates.open_model import Menu
-from collage_engine.records.results import RunOutcome
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.run_control import RunControl
+from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.results import RunUpdate
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.run.context import RunState
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.tuning.choice import with_tuned_pairs
-from collage_engine.tuning.tuning import Tuning, together, told, tunable, worth_tuning
+from collage_engine.tuning.tuning import Tuning, sum_of, summary, tunable, worth_tuning
 
 
-def tune_candidates(state: RunState, menu: Menu, measuring: Measuring) -> Menu:
-    """The menu with tuned kernels, found now or by earlier runs; the same where there are none.
+@dataclass(frozen=True, kw_only=True)
+class TuneInputs:
+    """The measured candidates, and what tunes and measures further ones."""
+
+    open_model: OpenModel
+    menu: Menu
+    data: ProblemData
+    measuring: Measuring
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """The candidates with tuned ones among them."""
+
+    menu: Menu
+    data: ProblemData
+    counts: CandidateCounts
+    tuning: TuneCounts | None
+    """None: there was nothing to tune."""
+
+
+class Tune:
+    """Tunes kernels within a budget, or takes those that earlier runs found.
 
     Where a run admits a lower precision, instances of several are tuned, one after the other, with
     equal shares of the budget; what one leaves is the next one's.
     """
-    if not worth_tuning(state.workspace, menu, state.settings):
-        return menu
-    with state.control.stage("tune") as report:
-        instances = [offer.instance for offer in menu.offers]
-        state.constants = with_tuned_pairs(state.constants, instances)
-        counts, waiting = TuneCounts(), tunable(menu)
-        for number, instance in enumerate(waiting):
-            left = max(0.0, state.settings.tune_budget_s - counts.seconds)
-            settings = msgspec.structs.replace(
-                state.settings, tune_budget_s=left / (len(waiting) - number)
-            )
-            tuning = Tuning(
-                state.workspace,
-                menu,
-                settings,
-                measuring,
-                report,
-                state.problem,
-                state.control,
-                instance,
-            )
-            with closing(tuning):
-                menu, state.records = tuning.run(state.records)
-            counts = together(counts, tuning.counts)
-        state.tuning = counts
-        report.detail = told(counts)
-        state.control.emit(RunOutcome(candidates=state.records, constants=state.constants))
-    return menu
+
+    name = "tune"
+    inputs = TuneInputs
+
+    def run(self, inputs: TuneInputs, control: RunControl) -> TuneResult:
+        """Tune what could still change the answer."""
+        menu, data, measuring = inputs.menu, inputs.data, inputs.measuring
+        settings = data.settings
+        if not worth_tuning(inputs.open_model, menu, settings):
+            return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=None)
+        with control.stage("tune") as report:
+            instances = [offer.instance for offer in menu.offers]
+            data = data.with_constants(with_tuned_pairs(data.constants, instances))
+            counts, waiting = TuneCounts(), tunable(menu)
+            for number, instance in enumerate(waiting):
+                left = max(0.0, settings.tune_budget_s - counts.seconds)
+                share = left / (len(waiting) - number)
+                tuning = Tuning(
+                    inputs.open_model,
+                    menu,
+                    msgspec.structs.replace(settings, tune_budget_s=share),
+                    measuring,
+                    data.problem_of,
+                    control,
+                    report,
+                    instance,
+                )
+                with closing(tuning):
+                    tuned = tuning.run(data.candidates, data.costs)
+                menu = tuned.menu
+                data = data.with_candidates(tuned.candidates, tuned.costs)
+                counts = sum_of(counts, tuned.counts)
+            report.detail = summary(counts)
+            control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
+        return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=counts)

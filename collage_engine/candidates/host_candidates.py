@@ -1,7 +1,9 @@
-"""What a run on a device offers on the host: whatever nothing on the device takes, what is so
-small that copying it there and back may pay, and what the user pins there.
+"""Candidates on the host in a run on a device.
 
-Everything else would only be measured to lose: a processor takes a hundred times as long.
+The host gets candidates for operators that no toolchain takes on the device, for operators so small
+that copying their values to the host and back may pay, and for those that the user pins there.
+Measuring everything on the host too would be wasted: a processor takes about a hundred times as
+long as the device.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"
+"""The name of the host among devices."""
 SMALL_BYTES = 64 << 10
-"""Of all that an operator reads and gives."""
+"""An operator is small when what it reads and writes has at most so many bytes; chosen: copying
+them takes about as long as the launch of a kernel."""
 
 
 def on_host(instance: ToolchainInstance) -> ToolchainInstance:
@@ -30,7 +34,7 @@ def on_host(instance: ToolchainInstance) -> ToolchainInstance:
 
 
 def pinned_to_host(pins: Sequence[Pin]) -> tuple[int, ...]:
-    """Operators that a pin wants on the host."""
+    """Operator numbers that a pin demands on the host, ascending."""
     wanted = {
         n for pin in pins if pin.kind == "device" and pin.device == HOST_DEVICE for n in pin.nodes
     }
@@ -45,16 +49,28 @@ def host_offers(
     pinned: Collection[int],
     make: Callable[[Toolchain, ToolchainInstance], Offer],
 ) -> list[Offer]:
-    """Offers on the host beside these on a device; none where there is nothing to offer."""
+    """Toolchain instances on the host beside those on a device.
+
+    Args:
+        graph: The model.
+        toolchains: Toolchains of the run that have instances for the host.
+        threads: Threads of such an instance.
+        offers: The instances on the device.
+        pinned: Operator numbers that the user pins to the host.
+        make: Makes what is known of a toolchain's instance for the graph.
+
+    Returns:
+        The instances that take at least one operator on the host.
+    """
     found = []
-    nobody_takes = _orphans(graph, offers)
+    untaken = _untaken(graph, offers)
     for toolchain in toolchains:
         for instance in toolchain.instances(Target.cpu(threads), "float32")[:1]:
             offer = make(toolchain, on_host(instance))
 
             def supports(index: NodeIndex, offer: Offer = offer) -> str | None:
                 number = graph.operator_number[index]
-                if number in nobody_takes or number in pinned or _small(graph, index):
+                if number in untaken or number in pinned or _small(graph, index):
                     return offer.supports(index)
                 return "too much to be copied to the host and back"
 
@@ -72,21 +88,24 @@ def host_offers(
     return found
 
 
-def for_orphans(
+def for_untaken_operators(
     graph: DataflowGraph, offers: Sequence[Offer], pinned: Collection[int] = ()
 ) -> list[Offer]:
-    """The offers on the host among these, for nothing but what no device takes or is pinned."""
+    """The instances on the host among these, limited to operators that need them.
+
+    These are the operators that no toolchain takes on the device, and the pinned ones.
+    """
     hosts = [offer for offer in offers if offer.host]
     if not hosts:
         return []
-    wanted = _orphans(graph, [offer for offer in offers if not offer.host]).union(pinned)
+    wanted = _untaken(graph, [offer for offer in offers if not offer.host]).union(pinned)
     return [
         _only(graph, offer, wanted.__contains__, "a device takes it") for offer in hosts if wanted
     ]
 
 
-def but_pinned(graph: DataflowGraph, offer: Offer, pinned: Collection[int]) -> Offer:
-    """An offer on a device without what is pinned to the host."""
+def without_pinned(graph: DataflowGraph, offer: Offer, pinned: Collection[int]) -> Offer:
+    """An instance on a device without the operators that are pinned to the host."""
     return _only(graph, offer, lambda number: number not in pinned, "it is pinned to the host")
 
 
@@ -99,7 +118,7 @@ def _only(
     return replace(offer, supports=supports)
 
 
-def _orphans(graph: DataflowGraph, offers: Sequence[Offer]) -> frozenset[int]:
+def _untaken(graph: DataflowGraph, offers: Sequence[Offer]) -> frozenset[int]:
     return frozenset(
         number
         for number, index in enumerate(graph.operators)

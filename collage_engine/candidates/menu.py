@@ -1,0 +1,260 @@
+"""The menu of a run: the toolchain instances to choose from and their candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from collage_engine.bounds.certified import machine_bounds
+from collage_engine.candidates.host_candidates import host_offers
+from collage_engine.machine.cuda import TargetChoice
+from collage_engine.machine.device import device, fingerprint, physical_cores
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.importer import ImportedModel
+from collage_engine.partition.enumerate import enumerate_candidates, why_not
+from collage_engine.partition.offer import Offer
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.errors import ToolchainError, UsageError
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
+from collage_engine.store.keys import KeyContext, KeyMaker
+from collage_engine.store.store import Store
+from collage_engine.toolchains.base import Toolchain
+from collage_engine.toolchains.capabilities import (
+    CallsLibraries,
+    LibraryForKernels,
+    LowersToTir,
+    border_formats,
+    composites_of,
+)
+from collage_engine.toolchains.registry import ON_DEMAND, get, known_names, probe_all
+from collage_engine.toolchains.sources import source_hash
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What can be chosen from, for one set of settings."""
+
+    states: tuple[ToolchainState, ...]
+    """Every known toolchain, present or not."""
+    offers: tuple[Offer, ...]
+    """The toolchain instances that candidates are enumerated for."""
+    candidates: tuple[Candidate, ...]
+    """With measurement keys."""
+    costs: CostTable
+    """Certified bounds of the candidates, and the costs that the store held."""
+    not_offered: Mapping[str, Mapping[int, str]]
+    """By instance id, the operators that it has no candidate for, with the reason."""
+    keys: KeyContext
+    target: TargetChoice = field(default_factory=lambda: TargetChoice("cpu"))
+
+    @property
+    def unmeasurable(self) -> str | None:
+        """Why nothing can be timed here; None when the target's device is there."""
+        if self.target.kind == "cpu" or self.target.device is not None:
+            return None
+        return self.target.reason
+
+    @property
+    def device_text(self) -> str:
+        """The device that is measured on, as a person reads it."""
+        if self.target.device is not None:
+            return self.target.device.record().description
+        return device().description
+
+    @property
+    def target_text(self) -> str:
+        """The target as on the command line: ``cpu``, or ``cuda:sm_90a``."""
+        return ":".join(filter(None, (self.target.kind, self.target.architecture)))
+
+    @property
+    def instances(self) -> dict[str, ToolchainInstance]:
+        """The toolchain instances by id."""
+        return {offer.instance.id: offer.instance for offer in self.offers}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of the toolchains that are available, by name."""
+        return {state.name: state.version or "" for state in self.states if state.available}
+
+    def offer(self, instance: str) -> Offer:
+        """What is known of an instance, by its id."""
+        return next(offer for offer in self.offers if offer.instance.id == instance)
+
+
+def threads_of(settings: RunSettings) -> int:
+    """The number of threads of a run: as asked for, or the physical cores."""
+    return settings.threads or physical_cores()
+
+
+def make_menu(
+    model: ImportedModel,
+    store: Store,
+    settings: RunSettings,
+    target: TargetChoice,
+    on_host: tuple[int, ...] = (),
+) -> Menu:
+    """Enumerate the candidates of a model for a run's settings.
+
+    Args:
+        model: The imported model.
+        store: Where the machine's peaks are kept, on which certified bounds rest.
+        settings: Toolchains, threads and precision.
+        target: What the candidates are compiled for.
+        on_host: Operator numbers that get candidates on the host too, in a run on a device.
+
+    Raises:
+        UsageError: The settings name a toolchain that does not exist or has no such target.
+        ToolchainError: No toolchain is available, or one that was asked for is not.
+    """
+    graph = model.graph
+    on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
+    states = [*probe_all(), *probe_all(on_demand)]
+    choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
+    threads = threads_of(settings)
+    offers = [
+        offer_of(graph, toolchain, instance)
+        for toolchain in choice.on_target
+        for instance in _instances(toolchain, settings, threads, target)
+    ]
+    if target.kind == "cpu":
+        offers += [offer_of(graph, *each) for each in _with_libraries(offers, threads)]
+
+    def make_offer(toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
+        return offer_of(graph, toolchain, instance)
+
+    offers += host_offers(graph, choice.on_host, threads, offers, on_host, make_offer)
+    if not offers:
+        reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
+        raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
+    keys = _key_context(states, target)
+    makers = KeyMaker(graph, model.constant)
+    candidates = tuple(
+        msgspec.structs.replace(c, key=keys.key(makers.form_of(c), c.instance))
+        for c in enumerate_candidates(graph, offers).candidates
+    )
+    # What stays unmeasured then has at least a certified bound on its regret.
+    names = dict.fromkeys(offer.instance.toolchain for offer in offers)
+    direct = {name for name in names if get(name).about.direct_convolutions}
+    return Menu(
+        states=tuple(states),
+        offers=tuple(offers),
+        candidates=candidates,
+        costs=CostTable(
+            certified_bound_us=machine_bounds(graph, candidates, store, target.device, direct)
+        ),
+        not_offered=_not_offered(graph, offers, candidates),
+        keys=keys,
+        target=target,
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The toolchains of a run by where they run."""
+
+    on_target: list[Toolchain]
+    on_host: list[Toolchain]
+    """Those with instances on the host, in a run on a device."""
+
+
+def _chosen_toolchains(
+    by_name: Mapping[str, ToolchainState], settings: RunSettings, target: TargetChoice
+) -> _Choice:
+    """The toolchains that the settings name, or all that compile for the target."""
+    serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
+    names = settings.toolchains or serving
+    on_device = target.kind != "cpu" and any(name in serving for name in names)
+    chosen = _Choice([], [])
+    for name in names:
+        state = by_name.get(name)
+        if state is None:
+            known = ", ".join(known_names())
+            raise UsageError(f"there is no toolchain {name!r}; known are {known}")
+        beside = on_device and state.available and state.serves("cpu")
+        if beside:
+            chosen.on_host.append(get(name))
+        if not state.serves(target.kind):
+            if beside:
+                continue
+            raise UsageError(f"toolchain {name} does not compile for {target.kind}")
+        # Without its device a toolchain still compiles, if it can and the user asks for it.
+        wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
+        if state.available or (wanted and state.builds):
+            chosen.on_target.append(get(name))
+        elif settings.toolchains:
+            install = f" ({state.install})" if state.install else ""
+            raise ToolchainError(f"toolchain {name} is not available here: {state.reason}{install}")
+    return chosen
+
+
+def offer_of(graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
+    """A toolchain instance with its rules for a graph."""
+    return Offer(
+        instance=instance,
+        spec=toolchain.partition_spec(instance, graph),
+        supports=lambda index: toolchain.supports(graph, index, instance),
+        whole_model=toolchain.about.whole_model and not instance.library,
+        lowers_to_tir=isinstance(toolchain, LowersToTir),
+        made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
+        formats=border_formats(toolchain, instance),
+        device=instance.device,
+    )
+
+
+def _instances(
+    toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
+) -> tuple[ToolchainInstance, ...]:
+    if target.kind == "cuda":
+        return toolchain.instances(Target.cuda(target.architecture), settings.precision)
+    return toolchain.instances(Target.cpu(threads), settings.precision)
+
+
+def _with_libraries(
+    offers: Sequence[Offer], threads: int
+) -> list[tuple[Toolchain, ToolchainInstance]]:
+    """Instances of the chosen toolchains whose kernels call others of them as libraries."""
+    chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in offers)]
+    libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
+    return [
+        (toolchain, instance)
+        for toolchain in chosen
+        if isinstance(toolchain, CallsLibraries)
+        for instance in toolchain.library_instances(threads, libraries)
+    ]
+
+
+def _not_offered(
+    graph: DataflowGraph, offers: Sequence[Offer], candidates: Sequence[Candidate]
+) -> dict[str, dict[int, str]]:
+    """Per instance, the operators it has no candidate for, with the reason."""
+    held: dict[str, set[int]] = {offer.instance.id: set() for offer in offers}
+    for candidate in candidates:
+        held[candidate.instance.id].update(candidate.nodes)
+    return {
+        offer.instance.id: {
+            number: why_not(graph, offer, index)
+            for number, index in enumerate(graph.operators)
+            if number not in held[offer.instance.id]
+        }
+        for offer in offers
+    }
+
+
+def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyContext:
+    import tvm
+
+    from collage_engine.lowering.target import build_target
+
+    present = [state for state in states if state.available]
+    return KeyContext(
+        tvm_version=tvm.__version__,
+        target=str(build_target(target.architecture)),
+        fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
+        host=fingerprint() if target.device else "",
+        versions={state.name: state.version or "" for state in present},
+        sources={state.name: source_hash(type(get(state.name))) for state in present},
+    )

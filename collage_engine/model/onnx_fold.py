@@ -1,0 +1,223 @@
+"""Folding constants and shape computations, and dropping what does nothing.
+
+The names of a node that is dropped because another stands for it move to that one; what is folded
+into a constant keeps none and is listed as folded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+
+from collage_engine.model.constant_values import NotFoldable, evaluate
+from collage_engine.model.draft import Draft, Op
+from collage_engine.records.errors import ModelError
+
+_NEVER_FOLDED = {
+    "DequantizeLinear",
+    "If",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+"""Operators that stay although their inputs are constants: results that differ from call to call;
+int8 weights, which toolchains would lose; branches, which are taken instead (``onnx_branches``)."""
+_LARGEST_GROWTH = 64 << 20
+"""Bytes by which a folded result may exceed what it is computed from. Chosen: an exported model
+should not grow by its ``Expand`` nodes."""
+
+
+def constants_to_initializers(draft: Draft) -> None:
+    """Turn Constant nodes into initializers; ``ModelError`` for one that holds no numbers."""
+    kept = []
+    for op in draft.ops:
+        if op.type != "Constant" or op.domain:
+            kept.append(op)
+            continue
+        values = _constant_value(op)
+        if values is None:
+            raise ModelError(
+                f"{draft.path}: the constant '{op.name}' holds no numbers: not supported."
+            )
+        draft.constants[op.outputs[0]] = values
+    draft.ops = kept
+
+
+def _constant_value(op: Op) -> np.ndarray | None:
+    for name, dtype in (
+        ("value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
+        value = op.attribute(name)
+        if value is not None:
+            return numpy_helper.to_array(value) if dtype is None else np.array(value, dtype)
+    return None
+
+
+def fold(draft: Draft) -> None:
+    """Fold constants, drop what does nothing, split Sum: one pass in topological order.
+
+    Raises:
+        ModelError: A Dropout is in training mode, or its mask is read.
+    """
+    alias: dict[str, str] = {}
+    outputs = draft.output_names
+    kept: list[Op] = []
+    for op in draft.ops:
+        op.inputs = [alias.get(v, v) for v in op.inputs]
+        if _fold(draft, op):
+            continue
+        if _does_nothing(draft, op):
+            value, source = op.outputs[0], op.inputs[0]
+            if value not in outputs:
+                alias[value] = source
+                continue
+            op.type, op.attributes, op.inputs, op.outputs = "Identity", {}, [source], [value]
+        if op.type == "Dropout" and not op.domain:
+            _refuse_training(draft, op)
+        elif op.type in ("Sum", "Max", "Min") and not op.domain and len(op.inputs) > 2:
+            kept += _chain(draft, op)
+            continue
+        elif op.type == "Sum" and not op.domain:
+            op.type = "Add"
+        kept.append(op)
+    draft.ops = kept
+    _rename_outputs(draft)
+
+
+def _fold(draft: Draft, op: Op) -> bool:
+    constants = draft.constants
+    if not op.domain and op.type in ("Shape", "Size"):
+        shape = draft.shape(op.inputs[0])
+        if shape is None:
+            return False
+        if op.type == "Size":
+            result = np.array(int(np.prod(shape)), np.int64)
+        else:
+            result = np.array(shape[op.attribute("start", 0) : op.attribute("end")], np.int64)
+        results = [result]
+    else:
+        if op.type in _NEVER_FOLDED or not all(v in constants for v in op.inputs if v):
+            return False
+        if _grows(draft, op):
+            return False
+        try:
+            results = evaluate(op, [constants[v] if v else None for v in op.inputs], draft.opset)
+        except NotFoldable:
+            return False  # It stays, as an operator on constants.
+    outputs = draft.output_names
+    if any(o in outputs for o in op.outputs):
+        if op.type == "Identity":
+            return False  # A constant output keeps one node that makes it.
+        for value, result in zip(op.outputs, results, strict=False):
+            if value and value not in outputs:
+                constants[value] = result
+        index = next(i for i, o in enumerate(op.outputs) if o in outputs)
+        if sum(o in outputs for o in op.outputs) > 1:
+            return False
+        source = draft.constant(f"{op.outputs[index]}_value", results[index])
+        op.type, op.attributes, op.inputs = "Identity", {}, [source]
+        op.outputs = [op.outputs[index]]
+        return False
+    for value, result in zip(op.outputs, results, strict=False):
+        if value:
+            constants[value] = result
+    return True
+
+
+def _grows(draft: Draft, op: Op) -> bool:
+    """Whether folding would blow a small constant up to a big one."""
+    size = sum(int(np.prod(draft.shape(v) or (1,))) for v in op.inputs if v)
+    if op.type == "ConstantOfShape":
+        made = int(np.prod(draft.constants[op.inputs[0]]))
+    elif op.type in ("Expand", "Tile"):
+        made = size * int(np.prod(np.abs(draft.constants[op.inputs[1]])))
+    else:
+        return False
+    return made * 4 > _LARGEST_GROWTH and made > 16 * size
+
+
+def _does_nothing(draft: Draft, op: Op) -> bool:
+    if op.domain:
+        return False
+    shape = draft.shape(op.inputs[0]) if op.inputs else None
+    match op.type:
+        case "Identity":
+            return True
+        case "Sum" | "Max" | "Min" | "Mean" | "Concat":
+            return len(op.inputs) == 1
+        case "Split":
+            return len(op.outputs) == 1
+        case "Dropout":
+            return not _trains(draft, op) and not _mask(draft, op)
+        case "Cast":
+            element = draft.element_type(op.inputs[0])
+            return element != 0 and element == op.attribute("to")
+        case "Reshape" | "Expand" | "Flatten" | "Squeeze" | "Tile":
+            return shape is not None and shape == draft.shape(op.outputs[0])
+        case "Transpose":
+            perm = op.attribute("perm")
+            return perm is not None and list(perm) == list(range(len(perm)))
+        case "Pad":
+            pads = op.input(1)
+            values = draft.constants[pads] if pads in draft.constants else op.attribute("pads")
+            return values is not None and not np.any(values)
+    return False
+
+
+def _trains(draft: Draft, op: Op) -> bool:
+    """Whether a Dropout is, or may be, in training mode (an input since opset 12)."""
+    mode = op.input(2)
+    return bool(mode) and not (mode in draft.constants and not draft.constants[mode].any())
+
+
+def _mask(draft: Draft, op: Op) -> str:
+    """A Dropout's second output, when somebody reads it."""
+    mask = op.outputs[1] if len(op.outputs) > 1 else ""
+    return mask if mask and draft.uses()[mask] else ""
+
+
+def _refuse_training(draft: Draft, op: Op) -> None:
+    what = "is in training mode" if _trains(draft, op) else "has a mask that is read"
+    raise ModelError(
+        f"{draft.path}: the node '{op.name}' (Dropout) {what}, which is not supported: export the "
+        "model for inference."
+    )
+
+
+def _chain(draft: Draft, op: Op) -> list[Op]:
+    """A + b + c as binary operators, left to right."""
+    made = []
+    left = op.inputs[0]
+    for place, right in enumerate(op.inputs[1:], 2):
+        last = place == len(op.inputs)
+        value = op.outputs[0] if last else draft.fresh(f"{op.outputs[0]}_{place}")
+        kind = "Add" if op.type == "Sum" else op.type
+        made.append(Op(kind, [left, right], [value], {}, list(op.names)))
+        left = value
+    return made
+
+
+def _rename_outputs(draft: Draft) -> None:
+    """Let the maker of a value have the output's name where an Identity only renames it."""
+    outputs = draft.output_names
+    rename: dict[str, str] = {}
+    made = {o for op in draft.ops for o in op.outputs}
+    kept = []
+    for op in draft.ops:
+        source = op.inputs[0] if op.inputs else ""
+        if op.type == "Identity" and source in made and source not in outputs | set(rename):
+            rename[source] = op.outputs[0]
+        else:
+            kept.append(op)
+    draft.ops = kept
+    if rename:
+        for op in draft.ops:
+            op.inputs = [rename.get(v, v) for v in op.inputs]
+            op.outputs = [rename.get(v, v) for v in op.outputs]

@@ -1,0 +1,138 @@
+"""What is known of the costs of a run's candidates, by candidate id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.cost import UNKNOWN, Cost, InModelSource
+
+
+@dataclass(frozen=True)
+class InModelCost:
+    """What a candidate takes within a whole model, in microseconds."""
+
+    us: float
+    isolated_us: float
+    """The isolated median at the time when ``us`` was seen or predicted."""
+    source: InModelSource
+
+    def applied_to(self, isolated: Cost) -> Cost:
+        """An isolated cost brought into the model; one that was measured anew, in proportion."""
+        if not isolated.usable or isolated.median_us is None:
+            return isolated
+        us = self.us
+        if isolated.median_us != self.isolated_us:
+            us = isolated.median_us * self.us / self.isolated_us
+        return isolated.in_model(us, self.source)
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """Isolated costs, costs within the model and lower bounds of candidates, each by candidate id.
+
+    A table never changes; the methods ``with_…`` return another one.
+    """
+
+    isolated: Mapping[str, Cost] = field(default_factory=dict)
+    """Costs measured by themselves. A candidate without an entry is unmeasured; an entry of state
+    ``unknown`` says why it was left unmeasured."""
+    in_model: Mapping[str, InModelCost] = field(default_factory=dict)
+    """Costs within a whole model, of candidates where they are known."""
+    certified_bound_us: Mapping[str, float] = field(default_factory=dict)
+    """Times that bytes and operations prove no run can beat."""
+    heuristic_bound_us: Mapping[str, float] = field(default_factory=dict)
+    """Times that no run beats under an assumption, where they exceed the certified ones."""
+
+    @cached_property
+    def _effective(self) -> dict[str, Cost]:
+        found = dict(self.isolated)
+        for name, within in self.in_model.items():
+            if name in found:
+                found[name] = within.applied_to(found[name])
+        return found
+
+    def cost(self, candidate: str) -> Cost:
+        """The cost that a search uses: within the model where that is known, else isolated."""
+        return self._effective.get(candidate, UNKNOWN)
+
+    def isolated_cost(self, candidate: str) -> Cost:
+        """The cost as it was measured by itself."""
+        return self.isolated.get(candidate, UNKNOWN)
+
+    def known(self, candidate: str) -> bool:
+        """Whether the candidate was measured, be it found invalid."""
+        return self.isolated_cost(candidate).state != "unknown"
+
+    def bound_us(self, candidate: str) -> float | None:
+        """The larger of the lower bounds; None where there is none."""
+        found = self.heuristic_bound_us.get(candidate)
+        return self.certified_bound_us.get(candidate) if found is None else found
+
+    def with_isolated(self, costs: Mapping[str, Cost]) -> CostTable:
+        """This table with other isolated costs of some candidates, by id."""
+        return replace(self, isolated={**self.isolated, **costs})
+
+    def with_measured(
+        self, candidates: Iterable[Candidate], by_key: Mapping[str, Cost]
+    ) -> CostTable:
+        """This table with costs by measurement key: equal work has one cost wherever it stands."""
+        return self.with_isolated({c.id: by_key[c.key] for c in candidates if c.key in by_key})
+
+    def with_in_model(self, costs: Mapping[str, InModelCost]) -> CostTable:
+        """This table with these costs within the model and no others."""
+        return replace(self, in_model=dict(costs))
+
+    def with_certified_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
+        """This table with certified bounds of further candidates."""
+        return replace(self, certified_bound_us={**self.certified_bound_us, **bounds_us})
+
+    def with_heuristic_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
+        """This table with these heuristic bounds and no others."""
+        return replace(self, heuristic_bound_us=dict(bounds_us))
+
+
+_CANDIDATE_FIELDS = Candidate.__struct_fields__
+
+
+def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[CandidateRecord]:
+    """Candidates joined with their costs, as documents hold them."""
+    return [
+        CandidateRecord(
+            **{name: getattr(c, name) for name in _CANDIDATE_FIELDS},
+            lower_bound_us=costs.certified_bound_us.get(c.id),
+            assumed_bound_us=costs.heuristic_bound_us.get(c.id),
+            cost=costs.cost(c.id),
+        )
+        for c in candidates
+    ]
+
+
+def table_of(records: Sequence[CandidateRecord]) -> CostTable:
+    """The costs that rows of a document hold."""
+    return CostTable(
+        isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
+        in_model=in_model_costs(records),
+        certified_bound_us={
+            r.id: r.lower_bound_us for r in records if r.lower_bound_us is not None
+        },
+        heuristic_bound_us={
+            r.id: r.assumed_bound_us for r in records if r.assumed_bound_us is not None
+        },
+    )
+
+
+def in_model_costs(records: Iterable[CandidateRecord]) -> dict[str, InModelCost]:
+    """The costs within the model that rows of a document hold, by candidate id."""
+    return {
+        r.id: InModelCost(r.cost.median_us, r.cost.alone_us, r.cost.in_place)
+        for r in records
+        if r.cost.in_place and r.cost.alone_us and r.cost.median_us is not None
+    }
+
+
+def candidate_of(record: CandidateRecord) -> Candidate:
+    """The candidate that a row is about, without its costs."""
+    return Candidate(**{name: getattr(record, name) for name in _CANDIDATE_FIELDS})

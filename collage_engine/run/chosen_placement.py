@@ -1,0 +1,110 @@
+"""Placements with the times of their confirmation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.planning.problem import make_placement
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.placement import Placement
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.search.api import check
+from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.contender import ContenderResult
+
+
+def chosen_placement(
+    graph: DataflowGraph,
+    data: ProblemData,
+    placements: Sequence[Placement],
+    confirmation: Confirmation,
+) -> Placement:
+    """The winner of a confirmation as a placement with its end-to-end times.
+
+    Args:
+        graph: The model.
+        data: All candidates with their costs.
+        placements: The covers that were confirmed, in the order of their contenders.
+        confirmation: What came of it.
+    """
+    winner = confirmation.winner
+    if winner.contender.kind == "collage":
+        placement = placements[winner.contender.order]
+    else:
+        placement = baseline_placement(graph, data, winner)
+    in_model_us = dict(enumerate(confirmation.in_place_us))
+    parts = placement.partitions
+    if winner.built is not None:
+        # The builder may run partitions in another order than the search listed them.
+        by_nodes = {part.nodes: part for part in parts}
+        parts = tuple(
+            msgspec.structs.replace(
+                by_nodes[built.operators], id=f"p{k}", in_place_us=in_model_us.get(k)
+            )
+            for k, built in enumerate(winner.built.parts)
+        )
+    return msgspec.structs.replace(
+        with_times(placement, winner),
+        partitions=parts,
+        spin=bool(winner.built and winner.built.spin),
+    )
+
+
+def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
+    """The search's covers that did not win, with their end-to-end times."""
+    return [
+        with_times(placements[outcome.contender.order], outcome)
+        for outcome in confirmation.outcomes
+        if outcome.contender.kind == "collage" and outcome is not confirmation.winner
+    ]
+
+
+def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
+    """A placement with what it took end to end, and by how much its estimate was off."""
+    additive_error_us = None
+    if outcome.measured_us is not None and placement.estimated_us is not None:
+        additive_error_us = outcome.measured_us - placement.estimated_us
+    return msgspec.structs.replace(
+        placement,
+        measured_us=outcome.measured_us,
+        spread_us=outcome.spread_us,
+        additive_error_us=additive_error_us,
+    )
+
+
+def baseline_placement(
+    graph: DataflowGraph, data: ProblemData, outcome: ContenderResult
+) -> Placement:
+    """A baseline's cover as a placement; estimated where its candidates were measured."""
+    candidates = []
+    for part in outcome.contender.cover:
+        made = make_candidate(
+            graph,
+            part.instance,
+            tuple(part.operators),
+            rule=outcome.contender.kind,
+            takes=part.takes,
+            gives=part.gives,
+        )
+        candidates.append(data.by_id.get(made.id, made))
+    return make_placement(
+        data.graph,
+        {c.id: c for c in candidates},
+        data.costs,
+        [c.id for c in candidates],
+        _estimate(data, candidates),
+        data.settings.percentile,
+    )
+
+
+def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
+    """What the search says a cover costs, whatever the pins; None when a part was not measured."""
+    if not all(data.costs.cost(candidate.id).usable for candidate in cover):
+        return None
+    problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), limits=None)
+    cost = check(problem, [candidate.id for candidate in cover])
+    return cost if isinstance(cost, float) else None

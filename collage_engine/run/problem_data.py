@@ -1,0 +1,123 @@
+"""What a run's search problem is made of, as one value that stages hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from collage_engine.planning.problem import (
+    best_placements,
+    make_placement,
+    make_problem,
+    with_conversions,
+)
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.cost_table import CostTable, records_of
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Placement
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import Search, check
+from collage_engine.search.problem import Answer, CandidateId, Problem
+from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty
+
+DRAWS = 60
+"""Resampled cost tables at most from which the certainty of a cover is judged; chosen: the shares
+shown then have a standard error of at most 6.5 %."""
+DOUBT_S = 0.4
+"""Seconds that resampling may take; chosen, so that a search still feels immediate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemData:
+    """Candidates with their costs, and everything else that a run's search problem is made of."""
+
+    graph: GraphRecord
+    candidates: tuple[Candidate, ...]
+    costs: CostTable
+    constants: Mapping[str, float]
+    """What launches, hand-overs and conversions cost here and what the runtimes weigh, by the
+    names that ``planning`` knows."""
+    pins: tuple[Pin, ...]
+    settings: RunSettings
+
+    @cached_property
+    def by_id(self) -> dict[str, Candidate]:
+        """The candidates by id."""
+        return {candidate.id: candidate for candidate in self.candidates}
+
+    def with_costs(self, costs: CostTable) -> ProblemData:
+        """The same with another cost table."""
+        return replace(self, costs=costs)
+
+    def with_candidates(self, candidates: Iterable[Candidate], costs: CostTable) -> ProblemData:
+        """The same with other candidates and the costs of these."""
+        return replace(self, candidates=tuple(candidates), costs=costs)
+
+    def with_constants(self, constants: Mapping[str, float]) -> ProblemData:
+        """The same with further constants, or other values of some."""
+        return replace(self, constants={**self.constants, **constants})
+
+    def records(self) -> list[CandidateRecord]:
+        """Candidates joined with their costs, as documents hold them."""
+        return records_of(self.candidates, self.costs)
+
+    def problem(self) -> Problem:
+        """The search problem of all candidates under the run's pins and limits."""
+        return self.problem_of(self.candidates, self.costs)
+
+    def problem_of(self, candidates: Sequence[Candidate], costs: CostTable) -> Problem:
+        """The search problem of some candidates under the run's pins and limits."""
+        return make_problem(self.graph, candidates, costs, self.pins, self.constants, self.settings)
+
+    def best_placements(self, problem: Problem, search: Search) -> list[Placement]:
+        """The best covers of a problem of these candidates, best first."""
+        return best_placements(self.graph, self.by_id, self.costs, problem, search, self.settings)
+
+    def placement(
+        self, cover: Sequence[CandidateId], problem: Problem, estimated_us: float | None = None
+    ) -> Placement:
+        """A cover as a placement that was not measured yet.
+
+        Args:
+            cover: Ids of its candidates, in the order they run.
+            problem: The search problem that it is a cover of.
+            estimated_us: Its cost; None: what the problem says it costs.
+        """
+        if estimated_us is None:
+            cost = check(problem, cover)
+            estimated_us = cost if isinstance(cost, float) else None
+        names = [str(name) for name in cover]
+        made = make_placement(
+            self.graph, self.by_id, self.costs, names, estimated_us, self.settings.percentile
+        )
+        return with_conversions(made, problem)
+
+    def certainty(
+        self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
+    ) -> ChoiceUncertainty:
+        """How certain a cover is, by resampling the repeats and the run-to-run drift.
+
+        Args:
+            problem: The problem of these candidates.
+            answer: The search's answer to it.
+            search: The search that found the answer; most of its work is used again.
+            drift: Run-to-run drift as a share; None: the problem's.
+        """
+        costs = {c.id: self.costs.cost(c.id) for c in self.candidates}
+        return choice_uncertainty(
+            problem,
+            answer,
+            repeats={name: cost.repeats_us for name, cost in costs.items() if cost.repeats_us},
+            same={c.id: c.key for c in self.candidates if c.key},
+            draws=DRAWS,
+            time_limit_s=DOUBT_S,
+            search=search,
+            drift=drift,
+        )
+
+
+def candidates_of(placement: Placement) -> list[str]:
+    """Ids of a placement's candidates, in the order they run."""
+    return [part.candidate for part in placement.partitions]

@@ -1,0 +1,38 @@
+"""Candidates with costs for tests that need no measuring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable, candidate_of, records_of, table_of
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.problem_data import ProblemData
+
+
+def row(candidate: Candidate, cost: Cost, **changes: Any) -> CandidateRecord:
+    """A candidate joined with a cost, as documents hold it."""
+    (joined,) = records_of([candidate], CostTable(isolated={candidate.id: cost}))
+    return msgspec.structs.replace(joined, **changes)
+
+
+def data_of(
+    graph: DataflowGraph,
+    rows: list[CandidateRecord],
+    pins: tuple[Pin, ...] = (),
+    settings: RunSettings | None = None,
+) -> ProblemData:
+    """What a run knows between two stages when these are its candidates and their costs."""
+    return ProblemData(
+        graph=graph.record,
+        candidates=tuple(map(candidate_of, rows)),
+        costs=table_of(rows),
+        constants={},
+        pins=pins,
+        settings=settings or RunSettings(),
+    )
