@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from collage_engine.kernels.cuda.intrinsics import finish_sources
+from collage_engine.kernels.cuda.product.intrinsics import finish_sources
 from collage_engine.kernels.tuning.device import Built
 from collage_engine.lowering.cubin import compile_cubin, source_of
 from collage_engine.machine.cuda import choose_target
@@ -54,6 +54,7 @@ class KernelDevice:
         finish_sources()
 
     def close(self) -> None:
+        """End the child."""
         self._worker.close()
 
     def built(
@@ -89,6 +90,11 @@ class KernelDevice:
             return str(error)
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
+        """Median seconds of a kernel and of its challenger, timed in turn in the child.
+
+        Raises:
+            ToolchainError: The challenger's numbers are wrong, or it ended the child.
+        """
         fresh = not self._worker.alive
         try:
             first, second = self._worker.call(

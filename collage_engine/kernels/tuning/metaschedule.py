@@ -23,11 +23,20 @@ from collage_engine.records.tuning import TuneRecord, TuneTask
 _LOG = logging.getLogger(__name__)
 
 BATCH = 8
+"""Variants that are built and timed together. Chosen: enough for the cost model to rank the next
+ones by."""
 POPULATION = 64
+"""Variants of one generation of the evolutionary search. Chosen: small, since its time is a turn
+of seconds."""
 GENERATIONS = 2
+"""Generations of the evolutionary search between two batches. Chosen: more would take the time in
+which variants are timed."""
 MOST_TRIALS = 256
+"""Variants that are timed at most. Chosen: a search that found nothing until then is over."""
 ROUNDS = 3
+"""Calls that time a variant; the least counts. Chosen: few, since the best is timed again."""
 TOLERANCE = 1e-4
+"""Largest difference of a variant's numbers from the true ones, relative to the largest."""
 
 
 def saved(function: Any) -> str:
@@ -38,6 +47,7 @@ def saved(function: Any) -> str:
 
 
 def loaded(text: str) -> Any:
+    """The PrimFunc of a text that ``saved`` wrote."""
     import tvm
 
     return tvm.ir.load_json(text)
@@ -121,7 +131,10 @@ def search(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """The best trace for a processor's kernel found before the deadline."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     import tvm
 
     from collage_engine.kernels.target import cpu_target
@@ -181,6 +194,7 @@ class ProcessorBench:
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
+        """Microseconds of each kernel, or infinity with the reason why it is of no use."""
         from collage_engine.kernels.verify import difference
 
         found: list[tuple[float, str | None]] = []
@@ -209,8 +223,10 @@ def evolve(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
-    deadline; a batch in hand may go beyond it."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     begun = time.monotonic()

@@ -14,7 +14,7 @@ class ConvSizes:
 
     data: Any
     weight: Any
-    """Packed as the way to write it wants (see ``legalize/``)."""
+    """Packed as the rule that writes it wants."""
     batch: int
     ci: int
     co: int
@@ -36,6 +36,7 @@ class ConvSizes:
 
     @property
     def has_padding(self) -> bool:
+        """Whether there is any padding."""
         return any(self.before) or any(self.after)
 
     @property

@@ -43,6 +43,9 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.kernels.vector_math import vector_functions
 
 MAXIMUM_PARTS = 32
+"""Boxes into which an output is cut at most where conditions change. Chosen: beyond it the code
+would grow more than its branches cost."""
+
 # Where conditions change -------------------------------------------------------------------
 
 
@@ -87,6 +90,7 @@ class Part:
 
 
 def has_branches(value: Expr) -> bool:
+    """Whether a value depends on a condition."""
     return any(
         isinstance(n, prim.Select) or (isinstance(n, Call) and call_name(n) == "if_then_else")
         for n in walk(value)

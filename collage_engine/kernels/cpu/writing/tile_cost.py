@@ -1,18 +1,23 @@
-"""What register tiles cost, and which cut of a matrix into them costs least."""
+"""What register tiles cost."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from collage_engine.kernels.target import Cpu
 
 
 def cycles(cpu: Cpu, height: int, vectors: int) -> float:
-    """Per step of the reduction: multiply-adds two a cycle, loads two a cycle, latency, and
-    two cycles that every step was seen to cost beside (least squares over nine tiles).
+    """Cycles of one step of the reduction of a register tile.
 
-    Where vectors are multiplied in halves the multiply-adds, one a cycle, hide everything else
-    (37 tiles on such a processor, within 4 %).
+    Multiply-adds start two a cycle and so do loads; a sum waits four cycles for the one before.
+    What every step takes beside is two cycles, by least squares over nine tiles. Where vectors are
+    multiplied in halves (``Cpu.halves``) the multiply-adds, one a cycle, hide everything else (37
+    tiles on such a processor, within 4 %). Only the order of tiles matters, which these ratios of
+    instructions give on processors of any clock; tuning corrects it.
+
+    Args:
+        cpu: The processor.
+        height: Rows of the tile, whose elements are broadcast.
+        vectors: Vectors of columns.
     """
     if cpu.halves:
         return max(height * vectors + 0.4, 3.3)
@@ -37,22 +42,3 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
     if rest_r and rest_v:
         total += cycles(cpu, rest_r, rest_v)
     return total
-
-
-def best_tile(
-    cpu: Cpu, rows_total: int, vectors_total: int, heights: Sequence[int], widths: Sequence[int]
-) -> tuple[int, int]:
-    """The tile (rows, vectors) with the least estimated cost; fewer remainders on equality."""
-    choices = []
-    for v in widths:
-        for h in heights:
-            if v > vectors_total or h > rows_total or not fits(cpu, h, v):
-                continue
-            uneven = bool(rows_total % h) + bool(vectors_total % v)
-            choices.append(
-                (cost(cpu, rows_total, vectors_total, h, v) * (1 + 0.01 * uneven), -v, -h)
-            )
-    if not choices:
-        return 1, 1
-    _, v, h = min(choices)
-    return -h, -v
