@@ -83,8 +83,8 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
     told = explain_node(problem, solve(problem), 1, LABELS)
     assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; oneDNN alone")
-    assert "it is in no cover (a pin" in told.text[0]
-    assert "openblas's bias is in no cover under the pins" in told.text
+    assert "it is in no placement (a pin" in told.text[0]
+    assert "openblas's bias is in no placement under the pins" in told.text
     told = explain_node(problem, solve(problem), 0, LABELS)
     assert "pin 0: node 0 on onnxruntime: honoured, costs 12 us" in told.text
 
