@@ -41,7 +41,7 @@ def fetch(
     threads: Any,
     turned: bool,
 ) -> Any:
-    """Copies a slice of A (0) or B (1) to shared memory, all threads together; returns the copy's block.
+    """Copies a slice of A or B to shared memory, all threads together.
 
     Args:
         schedule: The schedule, which is changed.
@@ -51,6 +51,9 @@ def fetch(
         at: The loop in which the slice is copied.
         threads: The thread axes and their extents.
         turned: Whether A is stored by k, so that a thread's rows are neighbours.
+
+    Returns:
+        The block of the copy.
     """
     tile = product.tile
     copy = schedule.cache_read(consumer, operand, SHARED[tile.math])
@@ -102,7 +105,10 @@ def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
 
 
 def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
-    """Binds the loops over tiles to blocks; columns vary fastest, so that neighbours share rows of A."""
+    """Binds the loops over tiles to blocks of threads.
+
+    Columns vary fastest, so that blocks that run together share rows of A.
+    """
     schedule.bind(s, "blockIdx.z")
     schedule.bind(m0, "blockIdx.y")
     schedule.bind(n0, "blockIdx.x")
