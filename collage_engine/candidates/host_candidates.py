@@ -91,8 +91,10 @@ def host_offers(
 def for_untaken_operators(
     graph: DataflowGraph, offers: Sequence[Offer], pinned: Collection[int] = ()
 ) -> list[Offer]:
-    """The instances on the host among these, limited to what no device takes and to what is
-    pinned there."""
+    """The instances on the host among these, limited to operators that need them.
+
+    These are the operators that no toolchain takes on the device, and the pinned ones.
+    """
     hosts = [offer for offer in offers if offer.host]
     if not hosts:
         return []

@@ -224,11 +224,14 @@ class _Colouring:
             pattern=look.pattern,
             mixed=mixed,
         )
-        return self._with_tie(style, self.partitions_of(operators)), name
+        return self._with_tie(style, operators), name
 
-    def _with_tie(self, style: BoxStyle, partitions: list[Partition]) -> BoxStyle:
+    def _with_tie(self, style: BoxStyle, operators: Sequence[int]) -> BoxStyle:
         """The style of a box that lies in one partition only, which may be tied."""
-        ties = self.data.ties or {}
+        ties = self.data.ties
+        if not ties:
+            return style
+        partitions = self.partitions_of(operators)
         other = ties.get(partitions[0].id) if len(partitions) == 1 else None
         if other is None:
             return style

@@ -70,6 +70,7 @@ def trace_for(kernel: str) -> Any | None:
 
 
 def in_use() -> bool:
+    """Whether lowering uses a table that holds anything."""
     current = _current.get()
     return current is not None and bool(current.table)
 

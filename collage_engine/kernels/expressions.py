@@ -105,6 +105,7 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 
 def loads(e: Expr) -> Iterator[TensorLoad]:
+    """All loads of an expression."""
     return (n for n in walk(e) if isinstance(n, TensorLoad))
 
 

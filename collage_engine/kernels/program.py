@@ -45,6 +45,7 @@ class Stage:
 
     @property
     def is_reduction(self) -> bool:
+        """Whether elements are combined over reduction axes."""
         return self.combiner is not None
 
     def at(self, indices: list[Any]) -> Expr:
@@ -61,26 +62,32 @@ class Program:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
+        """The parameters that are written."""
         written = [s.output for s in self.stages]
         return tuple(p for p in self.parameters if any(p.same_as(w) for w in written))
 
     def is_parameter(self, buffer: Any) -> bool:
+        """Whether a buffer is a parameter of the kernel."""
         return any(buffer.same_as(p) for p in self.parameters)
 
     def readers(self, buffer: Any) -> list[Stage]:
+        """The stages that read a buffer."""
         return [s for s in self.stages if any(v.source.same_as(buffer) for v in loads(s.value))]
 
     def with_stages(self, stages: list[Stage]) -> Program:
+        """The same kernel with other stages."""
         return replace(self, stages=tuple(stages))
 
 
 def extent(value: Any) -> int:
+    """A size as a number; ``NotUnderstood`` where it is not known when compiling."""
     if not isinstance(value, tirx.IntImm):
         raise NotUnderstood("a size that is not known when compiling")
     return int(value.value)
 
 
 def shape_of(buffer: Any) -> tuple[int, ...]:
+    """The shape of a buffer."""
     return tuple(extent(e) for e in buffer.shape)
 
 
@@ -103,6 +110,46 @@ def read_program(func: tirx.PrimFunc) -> Program:
 
 
 def _stage(statement: Any) -> Stage:
+    """The stage that one block and the loops around it compute."""
+    realize, loops, extents = _loops_of(statement)
+    block = realize.block
+    spatial, reduced, size = _block_axes(realize, loops, extents)
+    write = block.body
+    axes = _output_axes(write, spatial, size)
+    missing = [v for v in spatial if not any(v.same_as(a) for a in axes)]
+    if any(size[v] != 1 for v in missing):
+        raise NotUnderstood("an axis that the output lacks")
+    unit_values = {v: 0 for v in missing}
+    stage_extents = tuple(size[a] for a in axes)
+    if stage_extents != shape_of(write.buffer):
+        raise NotUnderstood("a block that writes a part of its buffer")
+    plain = Stage(
+        str(block.name_hint),
+        write.buffer,
+        tuple(axes),
+        stage_extents,
+        substitute(write.value, unit_values),
+        note=read_note(block.annotations),
+    )
+    if block.init is None:
+        if reduced or any(v.source.same_as(write.buffer) for v in loads(write.value)):
+            raise NotUnderstood("a block that reads what it writes")
+        return plain
+    if not isinstance(block.init, tirx.BufferStore):
+        raise NotUnderstood("an initialisation that is no store")
+    combiner, term = _combiner(write, write.value)
+    return replace(
+        plain,
+        value=substitute(term, unit_values),
+        reduce_axes=tuple(reduced),
+        reduce_extents=tuple(size[v] for v in reduced),
+        combiner=combiner,
+        init=substitute(block.init.value, unit_values),
+    )
+
+
+def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
+    """A block that stores one element, and the variables and extents of the loops around it."""
     loops: list[Var] = []
     extents: list[int] = []
     while isinstance(statement, tirx.For):
@@ -120,10 +167,17 @@ def _stage(statement: Any) -> Stage:
         raise NotUnderstood("a block with buffers of its own")
     if not isinstance(block.body, tirx.BufferStore):
         raise NotUnderstood(f"block body {type(block.body).__name__}")
+    return statement, loops, extents
+
+
+def _block_axes(
+    realize: Any, loops: list[Var], extents: list[int]
+) -> tuple[list[Var], list[Var], dict[Var, int]]:
+    """A block's spatial axes, its reduction axes, and the extent of each."""
     spatial: list[Var] = []
     reduced: list[Var] = []
     size: dict[Var, int] = {}
-    for iter_var, value in zip(block.iter_vars, statement.iter_values, strict=True):
+    for iter_var, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         var = iter_var.var
         size[var] = extent(iter_var.dom.extent)
         if isinstance(value, Var):
@@ -138,7 +192,11 @@ def _stage(statement: Any) -> Stage:
             reduced.append(var)
         else:
             raise NotUnderstood("an opaque block axis")
-    write = block.body
+    return spatial, reduced, size
+
+
+def _output_axes(write: Any, spatial: list[Var], size: dict[Var, int]) -> list[Var]:
+    """The axes of the output in its order; a unit axis that has none gets a new variable."""
     axes: list[Var] = []
     for position, index in enumerate(write.indices):
         if isinstance(index, Var) and any(index.same_as(v) for v in spatial):
@@ -149,41 +207,7 @@ def _stage(statement: Any) -> Stage:
             axes.append(unit)
         else:
             raise NotUnderstood("an output index that is not an axis")
-    missing = [v for v in spatial if not any(v.same_as(a) for a in axes)]
-    value = write.value
-    if any(size[v] != 1 for v in missing):
-        raise NotUnderstood("an axis that the output lacks")
-    unit_values = {v: 0 for v in missing}
-    stage_extents = tuple(size[a] for a in axes)
-    if stage_extents != shape_of(write.buffer):
-        raise NotUnderstood("a block that writes a part of its buffer")
-    note = read_note(block.annotations)
-    if block.init is None:
-        if reduced or any(v.source.same_as(write.buffer) for v in loads(value)):
-            raise NotUnderstood("a block that reads what it writes")
-        return Stage(
-            str(block.name_hint),
-            write.buffer,
-            tuple(axes),
-            stage_extents,
-            substitute(value, unit_values),
-            note=note,
-        )
-    if not isinstance(block.init, tirx.BufferStore):
-        raise NotUnderstood("an initialisation that is no store")
-    combiner, term = _combiner(write, value)
-    return Stage(
-        str(block.name_hint),
-        write.buffer,
-        tuple(axes),
-        stage_extents,
-        substitute(term, unit_values),
-        tuple(reduced),
-        tuple(size[v] for v in reduced),
-        combiner,
-        substitute(block.init.value, unit_values),
-        note,
-    )
+    return axes
 
 
 COMBINERS = {"sum": prim.Add, "max": prim.Max, "min": prim.Min, "prod": prim.Mul}
@@ -207,6 +231,7 @@ def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
 
 
 def combine(name: str, a: Expr, b: Expr) -> Expr:
+    """Two values combined: added, multiplied, or the larger or smaller of them."""
     return COMBINERS[name](a, b)
 
 

@@ -25,6 +25,7 @@ def static_shape(e: Expr) -> tuple[int, ...] | None:
 
 
 def dtype_of(e: Expr) -> str:
+    """The element type of a tensor."""
     dtype = e.ty.dtype
     return str(getattr(dtype, "dtype", dtype))
 
@@ -41,8 +42,11 @@ FLOATS = ("float32", "float16")
 def float_operands(
     call: Call,
 ) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]] | None:
-    """Shape of the data, constant weight, and shape of the result of a product in one of
-    ``FLOATS``; None for others."""
+    """The operands of a product in one of ``FLOATS`` with a constant weight.
+
+    Returns:
+        The shape of the data, the weight and the shape of the result; None for other products.
+    """
     data, kernel = call.args
     shape, weight, out = static_shape(data), constant_of(kernel), static_shape(call)
     if shape is None or out is None or weight is None:
@@ -68,4 +72,5 @@ def narrowed(tensor: Any, dtype: str) -> Any:
 
 
 def const(array: np.ndarray) -> Expr:
+    """An array as a Relax constant."""
     return relax.const(np.ascontiguousarray(array), str(array.dtype))

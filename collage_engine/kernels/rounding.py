@@ -17,8 +17,10 @@ LEAST = 8
 
 
 def balanced(weights: np.ndarray) -> np.ndarray:
-    """Float32 ``[rows, summands]`` as bfloat16 numbers (in float32) whose errors sum to about 0
-    in every row."""
+    """Rounds float32 ``[rows, summands]`` to bfloat16 numbers (in float32).
+
+    Their errors sum to about 0 in every row.
+    """
     rows, count = weights.shape
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
     below = bits & np.uint32(0xFFFF0000)  # towards zero

@@ -44,10 +44,12 @@ def parallel(extent: int, body: Body, name: str = "task") -> Stmt:
 
 
 def unrolled(extent: int, body: Body, name: str = "u") -> Stmt:
+    """A loop that the code generator writes out."""
     return loop(extent, body, ForKind.UNROLLED, name)
 
 
 def vectorized(extent: int, body: Body, name: str = "lane") -> Stmt:
+    """A loop whose iterations are the lanes of vectors."""
     return loop(extent, body, ForKind.VECTORIZED, name)
 
 
@@ -92,10 +94,12 @@ def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | No
 
 
 def store(buffer: Any, value: Any, *indices: Index) -> Stmt:
+    """Stores a value at an element of a buffer."""
     return tirx.BufferStore(buffer, value, [int64(i) for i in indices])
 
 
 def load(buffer: Any, *indices: Index) -> Expr:
+    """Reads an element of a buffer."""
     return tirx.BufferLoad(buffer, [int64(i) for i in indices])
 
 
@@ -129,10 +133,12 @@ def prefetch(buffer: Any, *indices: Index) -> Stmt:
 
 
 def int64(value: Index) -> Expr:
+    """An index as an expression."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
 
 
 def f32(value: float) -> Expr:
+    """A float32 constant."""
     return tirx.FloatImm("float32", value)
 
 
@@ -176,6 +182,7 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 
 def product(values: Sequence[int]) -> int:
+    """The product of some sizes; 1 of none."""
     n = 1
     for v in values:
         n *= v

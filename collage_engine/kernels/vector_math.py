@@ -91,6 +91,8 @@ def _clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def exp(x: Expr) -> Expr:
+    """eˣ, by a polynomial over a reduced range."""
+
     def reduced(x: Expr) -> Expr:
         clamped = _clamp(x, -87.3365, 88.7228)
         return _let(clamped, lambda c: _let(whole(c), lambda n: scaled(x, c, n)))
@@ -112,6 +114,8 @@ def exp(x: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
+    """The natural logarithm, by a polynomial over a reduced range."""
+
     def of(x: Expr) -> Expr:
         bits = tirx.reinterpret("int32", x)
         exponent = tirx.Cast(
@@ -142,6 +146,7 @@ def log(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent, by a quotient of polynomials."""
     return _let(
         _clamp(x, -7.90531110763549805, 7.90531110763549805),
         lambda c: _let(c * c, lambda s: c * _horner(s, TANH) / _horner(s, TANH_BELOW)),
@@ -149,6 +154,8 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
+    """The error function, by a quotient of polynomials."""
+
     def value(c: Expr) -> Expr:
         return _let(c * c, lambda s: c * _horner(s, ERF) / _horner(s, ERF_BELOW))
 

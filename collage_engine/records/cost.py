@@ -35,8 +35,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str | None = None
     from_store: bool = False
     slowness: float = 1.0
-    """How much slower than its reference the machine was while this was measured, by its speed
-    probe; the times are what was measured, divided by it."""
+    """How much slower than the speed probe's reference the machine was while this was measured;
+    the times are what was measured, divided by it."""
+    probe: str = ""
+    """Name of the speed probe that was read; empty: none was, or the cost is older than this."""
+    probe_us: float | None = None
+    """The probe's reference then, as the geometric mean of its kernels' microseconds."""
     alone_us: float | None = None
     """Where the times are those within a whole model (``in_place``): the isolated median."""
     in_place: Literal["", "seen", "predicted"] = ""

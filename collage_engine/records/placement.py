@@ -175,7 +175,10 @@ class Run(msgspec.Struct, kw_only=True):
     """What became of the promise on accuracy, where one was made."""
     tied: list[str] = []
     """``collage`` and baselines whose times cannot be told from those of what is exported: the
-    95 % interval of their paired differences contains 0."""
+    interval of their paired differences contains 0."""
+    tie_coverage: float | None = None
+    """How often the least certain of these intervals holds the true difference (0.96, say), as its
+    number of rounds allows; None where nothing was compared, or by an older version."""
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""

@@ -105,6 +105,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         rivals=runners_up(inputs.placements, confirmation),
         tuning=inputs.tuning,
         tied=tied_with_winner(confirmation),
+        tie_coverage=min((d.coverage for d in confirmation.differences.values()), default=None),
         tables=tables_of(inputs.chosen),
     )
 

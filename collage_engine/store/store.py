@@ -7,6 +7,7 @@ so an engine that is killed loses none. ``StoreReader`` cannot change anything; 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import sqlite3
@@ -26,6 +27,7 @@ from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.database import in_words, is_damage, open_database
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
+from collage_engine.store.normalising import at_local_reference
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -65,12 +67,15 @@ class StoreReader:
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """The stored costs among these keys, marked ``from_store``.
 
+        They are at the speed of this machine's own probe (``store.normalising``).
+
         Args:
             keys: Measurement keys (``KeyContext.key``).
             model: A model's hash: results that hold for this model only count too.
         """
         wanted = list(dict.fromkeys(keys))
         found: dict[str, Cost] = {}
+        constant = functools.cache(self.constant)
         with self._reading() as database:
             if database is None:
                 return found
@@ -80,7 +85,7 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = decode(cost, Cost)
+                    decoded = at_local_reference(decode(cost, Cost), constant)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found

@@ -22,6 +22,7 @@ from collage_engine.records.cost import invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.reasons import short_reason
 from collage_engine.store.measurement import now_text
+from collage_engine.store.normalising import geometric_mean_us
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import (
     Bench,
@@ -34,6 +35,7 @@ from collage_engine.timing.messages import (
 )
 from collage_engine.timing.order_statistics import prepare
 from collage_engine.timing.protocol import TimedCall, Timing, time_cold, time_interleaved
+from collage_engine.timing.speed_probe import NAME as PROBE_NAME
 from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference, slowness
 from collage_engine.timing.timing_costs import cost_of
 
@@ -252,6 +254,8 @@ class _GroupTiming:
                 max_rel_error=self.ready[place].max_rel_error,
                 cold_s=cold.get(place),
                 slowness=slow,
+                probe=PROBE_NAME if readings and known else "",
+                probe_us=geometric_mean_us(known) if readings and known else None,
             )
             self.send(TimingReply(place, cost))
 

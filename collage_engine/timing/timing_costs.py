@@ -29,6 +29,8 @@ def cost_of(
     max_rel_error: float | None = None,
     cold_s: float | None = None,
     slowness: float = 1.0,
+    probe: str = "",
+    probe_us: float | None = None,
 ) -> Cost:
     """The record of a timing.
 
@@ -41,6 +43,8 @@ def cost_of(
         cold_s: seconds of a call with cold weights.
         slowness: how much slower than at the speed probe's reference the machine was: times are
             divided by it.
+        probe: name of the speed probe; empty: it was not read.
+        probe_us: its reference.
     """
     us = 1e6 / slowness
     return Cost(
@@ -56,6 +60,8 @@ def cost_of(
         fingerprint=fingerprint,
         measured_at=measured_at,
         slowness=slowness,
+        probe=probe,
+        probe_us=probe_us,
     )
 
 
@@ -82,6 +88,8 @@ def merged(old: Cost, new: Cost) -> Cost:
         fingerprint=new.fingerprint,
         measured_at=new.measured_at,
         slowness=new.slowness,
+        probe=new.probe,
+        probe_us=new.probe_us,
     )
 
 

@@ -1,0 +1,1 @@
+"""Better kernels for candidates that could matter."""

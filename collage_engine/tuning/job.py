@@ -60,6 +60,7 @@ class TuningJob:
         self._opened: tuple[Any, Any] | None = None
 
     def __call__(self, request: Any, send: Callable[[Any], None]) -> Any:
+        """Answer a request; ``send`` takes the messages that go ahead of the answer."""
         from collage_engine.toolchains.capabilities import tuner_of
         from collage_engine.toolchains.registry import get
 

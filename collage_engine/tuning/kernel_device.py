@@ -54,6 +54,7 @@ class KernelDevice:
         finish_sources()
 
     def close(self) -> None:
+        """End the child."""
         self._worker.close()
 
     def built(
@@ -89,6 +90,11 @@ class KernelDevice:
             return str(error)
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
+        """Median seconds of a kernel and of its challenger, timed in turn in the child.
+
+        Raises:
+            ToolchainError: The challenger's numbers are wrong, or it ended the child.
+        """
         fresh = not self._worker.alive
         try:
             first, second = self._worker.call(

@@ -14,20 +14,24 @@ from collage_engine.records.errors import ToolchainError
 
 JOB = "collage_engine.tuning.kernel_job:KernelJob"
 ROUNDS = 7
+"""Rounds in which both kernels are timed, in turn; chosen."""
 KEPT = 4
-"""Kernels kept loaded."""
+"""Kernels kept loaded; chosen."""
 TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2}
-"""Between two kernels, relative to the largest number: their sums are ordered differently."""
+"""Largest difference between two kernels' numbers, relative to the largest number, by type; chosen:
+their sums are ordered differently."""
 TOLERANCE = 2e-3
 """The same for other types; tf32 is among float32."""
 SMALL = 8
-"""Random 8-bit values stay below."""
+"""Random 8-bit values stay below it; chosen, so that sums of products stay exact."""
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Check a kernel's numbers against the best one's, and time both. Answered by the median
-    seconds of both."""
+    """Check a kernel's numbers against those of the best one, and time both.
+
+    It is answered by the median seconds of both.
+    """
 
     architecture: str
     best: Built
@@ -44,7 +48,9 @@ class Timed(Protocol):
         """Seconds of a call."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Unload it."""
+        ...
 
 
 class KernelJob:
@@ -54,6 +60,7 @@ class KernelJob:
         self._loaded: dict[str, Timed] = {}
 
     def __call__(self, request: Compare) -> tuple[float, float]:
+        """Compare two kernels; their median seconds."""
         from collage_engine.kernels.verify import difference
 
         try:
@@ -81,6 +88,7 @@ class KernelJob:
         return self._loaded[built.kernel]
 
     def load(self, built: Built, architecture: str) -> Timed:
+        """Load a kernel on the device."""
         return OnDevice(built, architecture)
 
 
@@ -141,8 +149,10 @@ class OnDevice:
         self._timer = device_timer([lambda: entry(*given, result)], cuda)
 
     def sample(self) -> float:
+        """Seconds of a call, the mean of one graph of calls."""
         calls = self._timer.captured or 1
         return self._timer(calls) / calls
 
     def close(self) -> None:
+        """Release the timer's events and graphs."""
         self._timer.close()

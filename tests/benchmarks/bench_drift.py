@@ -51,7 +51,7 @@ def sessions(
     workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
-        groups = [g for g in group_candidates(menu.records) if len(g.candidates) > 1]
+        groups = [g for g in group_candidates(menu.candidates) if len(g.candidates) > 1]
         random.Random(0).shuffle(groups)
         inputs = representative_inputs(workspace.model, settings)
         found = []

@@ -32,7 +32,8 @@ from PySide6.QtWidgets import QApplication
 from collage_engine.records.graph import ModelRecord
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
-from collage_gui.document.document import Document, Shown
+from collage_gui.document.document import Document
+from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.panels.tables import Column, RowsModel
@@ -52,7 +53,7 @@ def measure() -> dict[str, float]:
         assert placement is not None
         client = EngineClient(Connection())
         document = Document(client)
-        page = DocumentWindow(document, theme, preferences)
+        page = DocumentWindow(document, theme, preferences, {})
         page.resize(1400, 900)
         page.show()
         app.processEvents()
@@ -73,7 +74,7 @@ def measure() -> dict[str, float]:
         found["first picture, all nodes"] = settle(begin)
         found["boxes"] = len(page.picture.drawn.rectangles)
         begin = time.perf_counter()
-        document._show(Shown(placement, "bench", None, False))
+        document.placement.show(Shown(placement, "bench", None, False))
         page.view.viewport().repaint()
         found["colouring a placement"] = time.perf_counter() - begin
 
@@ -120,7 +121,7 @@ def measure() -> dict[str, float]:
         begin = time.perf_counter()
         model.sort(1, Qt.SortOrder.DescendingOrder)
         found["sorting 50,000 rows"] = time.perf_counter() - begin
-        page.shut()
+        page.close_document()
         page.deleteLater()
         app.processEvents()
         return found

@@ -32,7 +32,7 @@ MOST_SETS = 6
 def horizontal_sets(menu: Menu) -> list[tuple[int, ...]]:
     """Distinct sets (one of equal work) that a horizontal rule proposed, large ones first."""
     found: dict[str, tuple[int, ...]] = {}
-    for record in menu.records:
+    for record in menu.candidates:
         if "anchor" in record.rule and record.label.count("matmul") > 1:
             found.setdefault(record.label, record.nodes)
     return sorted(found.values(), key=len, reverse=True)[:MOST_SETS]
@@ -70,7 +70,7 @@ def report(name: str, settings: RunSettings, folder: Path) -> None:
         inputs = representative_inputs(workspace.model, settings)
         with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
             for nodes in horizontal_sets(menu):
-                records = [r for r in menu.records if set(r.nodes) <= set(nodes)]
+                records = [r for r in menu.candidates if set(r.nodes) <= set(nodes)]
                 measurer = measuring.measurer()
                 measurer.store = None
                 costs = measurer.measure(group_candidates(records)).costs

@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
 
@@ -24,14 +23,14 @@ from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
-from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.problem import make_problem
-from collage_engine.records.candidate import CandidateRecord, CoverPart
-from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.candidate import CoverPart
+from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
@@ -77,33 +76,23 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return 1 - self.asked / self.distinct
 
 
-def replay(
-    graph: DataflowGraph,
-    records: Sequence[CandidateRecord],
-    constants: dict[str, float],
-    settings: RunSettings,
-    keep: Sequence[CoverPart] = (),
-) -> Replay:
-    """Choose what to measure as the pipeline does, with the costs in ``records`` as answers."""
-
-    def problem(known: Sequence[CandidateRecord]) -> Any:
-        return make_problem(graph.record, known, (), constants, settings)
-
-    truth = {r.key: r.cost for r in records}
-    full = solve(problem(records), with_bounds=False)
+def replay(graph: DataflowGraph, data: ProblemData, keep: Sequence[CoverPart] = ()) -> Replay:
+    """Choose what to measure as a run does, with the costs in ``data`` as answers."""
+    truth = {c.key: data.costs.cost(c.id) for c in data.candidates}
+    full = solve(data.problem(), with_bounds=False)
     stored = Stored(truth)
-    blank = [msgspec.structs.replace(r, cost=UNKNOWN) for r in records]
+    blank = data.with_costs(CostTable(certified_bound_us=data.costs.certified_bound_us))
     began = time.process_time()
-    needed = Needed(graph, blank, constants, problem, cast(Measuring, stored), math.inf, keep=keep)
-    found = needed.measure(check=True)
+    needed = Needed(graph, blank, stored, math.inf, keep=keep)
+    found = blank.with_costs(needed.measure(audit=True))
     seconds = time.process_time() - began
-    answer = solve(problem(found), with_bounds=False)
+    answer = solve(found.problem(), with_bounds=False)
     contradicted = {
-        r.key
-        for r in found
-        if r.cost.state == "unknown"
-        and truth[r.key].usable
-        and max(r.lower_bound_us or 0.0, r.assumed_bound_us or 0.0) > (truth[r.key].median_us or 0)
+        c.key
+        for c in found.candidates
+        if not found.costs.known(c.id)
+        and truth[c.key].usable
+        and (found.costs.bound_us(c.id) or 0.0) > (truth[c.key].median_us or 0)
     }
     return Replay(
         distinct=len(truth),
@@ -127,15 +116,23 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
         menu = workspace.menu(settings)
         inputs = representative_inputs(workspace.model, settings)
         with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
-            report = StageReport("measure", lambda event: None)
-            records = measuring.measure(Budget(settings.budget_s), report)
-        missing = sum(r.cost.state == "unknown" for r in records)
+            deadline = Budget(settings.budget_s).deadline
+            costs = measuring.add(menu.candidates, menu.costs, deadline)
+        missing = sum(not costs.known(c.id) for c in menu.candidates)
         if missing:
             raise SystemExit(f"{name}: {missing} candidates were not reached; give more --budget")
         constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
         contenders = baselines(call_graph(workspace.model.graph), menu, settings, 0)
         keep = [part for contender in contenders for part in contender.cover]
-        return replay(workspace.model.graph, records, constants, settings, keep)
+        data = ProblemData(
+            graph=workspace.model.graph.record,
+            candidates=menu.candidates,
+            costs=costs,
+            constants=constants,
+            pins=(),
+            settings=settings,
+        )
+        return replay(workspace.model.graph, data, keep)
     finally:
         workspace.close()
 

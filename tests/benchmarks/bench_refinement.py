@@ -33,10 +33,10 @@ from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.planning.problem import make_problem
 from collage_engine.records.candidate import CandidateRecord, CoverPart
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
 from collage_engine.search.bayesian_proposer import BayesianProposer
@@ -65,18 +65,19 @@ def measured(workspace: OpenModel, settings: RunSettings) -> tuple[Problem, list
     model = workspace.model
     inputs = representative_inputs(model, settings)
     constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
+    data = ProblemData(
+        graph=model.graph.record,
+        candidates=menu.candidates,
+        costs=menu.costs,
+        constants=constants,
+        pins=(),
+        settings=settings,
+    )
     with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
-        measuring.begin(menu.records)
-        needed = Needed(
-            model.graph,
-            menu.records,
-            constants,
-            lambda known: make_problem(model.graph.record, known, (), constants, settings),
-            measuring,
-            Budget(settings.budget_s).deadline,
-        )
-        records = needed.measure(check=False)
-    return make_problem(model.graph.record, records, (), constants, settings), records
+        measuring.begin(data.candidates, data.costs)
+        needed = Needed(model.graph, data, measuring, Budget(settings.budget_s).deadline)
+        data = data.with_costs(needed.measure(audit=False))
+    return data.problem(), data.records()
 
 
 def first_level(problem: Problem) -> Cover:

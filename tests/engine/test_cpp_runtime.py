@@ -19,6 +19,7 @@ PREAMBLE = """
     from collage_engine.toolchains.runtime import builder
     from tests.support.toolchain_cases import (
         Net,
+        default_instance,
         error,
         imported,
         load_again,

@@ -107,7 +107,9 @@ def test_an_artifact_and_the_engine_share_a_process(artifacts, first):
         from tvm.runtime.vm import VirtualMachine
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
         from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import error, imported, reference, run, whole
+        from tests.support.toolchain_cases import (
+            default_instance, error, imported, reference, run, whole
+        )
         def artifact():
             vm = VirtualMachine(
                 tvm.runtime.load_module({str(artifacts("mixed") / "model.so")!r}), tvm.cpu()

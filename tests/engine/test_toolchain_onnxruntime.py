@@ -156,7 +156,7 @@ def test_other_thread_counts_get_their_own_pool() -> None:
         import os
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
         from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import imported, whole
+        from tests.support.toolchain_cases import default_instance, imported, whole
         toolchain = OnnxRuntimeToolchain()
         net = imported(small_net())
         threads = lambda: len(os.listdir("/proc/self/task"))
@@ -185,7 +185,9 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
             import onnxruntime
         from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
         from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import error, imported, reference, run, whole
+        from tests.support.toolchain_cases import (
+            default_instance, error, imported, reference, run, whole
+        )
         toolchain, model = OnnxRuntimeToolchain(), small_net()
         net = imported(model)
         function = whole(net, default_instance(toolchain))

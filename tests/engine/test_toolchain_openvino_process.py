@@ -174,7 +174,9 @@ def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
         from collage_engine.toolchains.runtime import builder
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
         from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import error, imported, reference, run, whole
+        from tests.support.toolchain_cases import (
+            default_instance, error, imported, reference, run, whole
+        )
         toolchain, model = OpenVinoToolchain(), small_net()
         if sys.argv[1] == "second":
             builder.load(toolchain.source())
@@ -205,7 +207,7 @@ def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: 
         import sys, threading
         from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
         from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import imported, whole
+        from tests.support.toolchain_cases import default_instance, imported, whole
         toolchain = OpenVinoToolchain()
         net = imported(small_net())
         module = toolchain.compile(whole(net, default_instance(toolchain)))

@@ -183,9 +183,9 @@ def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) ->
         both = workspace.menu(RunSettings(toolchains=("tvm", "openblas"), threads=1))
         assert "tvm[library=openblas]" in both.instances
         assert "tvm[library=onednn]" not in both.instances
-        kept = [r for r in both.records if r.instance.library]
+        kept = [r for r in both.candidates if r.instance.library]
         assert kept and all(r.composites and r.key for r in kept)
-        plain = {r.nodes: r.key for r in both.records if r.instance.id == "tvm"}
+        plain = {r.nodes: r.key for r in both.candidates if r.instance.id == "tvm"}
         assert all(plain.get(r.nodes) != r.key for r in kept)
         alone = workspace.menu(RunSettings(toolchains=("tvm",), threads=1))
         assert list(alone.instances) == ["tvm"]

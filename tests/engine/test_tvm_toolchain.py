@@ -13,14 +13,15 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.cpu.reductions.rule import RowChains
 from collage_engine.kernels.operators import SUPPORTED
-from collage_engine.kernels.scheduler import kernel_for
+from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.toolchains.tvm import channels_last
-from collage_engine.toolchains.tvm.inside import llvm_source
+from collage_engine.toolchains.tvm.inside import describe, llvm_source
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
@@ -229,3 +230,32 @@ def test_proposes_candidates() -> None:
     model = import_onnx(zoo.build("mnist"))
     spec = TOOLCHAIN.partition_spec(INSTANCE, model.graph)
     assert not spec.external and spec.candidates(model.graph)
+
+
+def test_kernels_that_no_rule_writes_are_counted() -> None:
+    """Scattering stores where an index says, which no rule of ours understands."""
+
+    def body(x: Any) -> Any:
+        y = yield relax.op.nn.relu(x)
+        where = relax.const(np.zeros((2, 3), np.int64))
+        yield relax.op.scatter_elements(y, where, relax.const(np.ones((2, 3), np.float32)))
+
+    lowered = lower_module(function([(4, 3)], body), cpu(1))
+    (kernel,) = [k for k in lowered.kernels.values() if k.unscheduled]
+    assert lowered.unscheduled == 1 < len(lowered.kernels)
+    assert kernel.reason
+    found = describe(lowered.module)
+    assert found["unscheduled"] == 1
+    assert [k["reason"] for k in found["kernels"] if k["schedule"] == "plain"] == [kernel.reason]
+
+
+def test_a_defect_of_a_rule_does_not_look_like_a_rule_that_does_not_apply(monkeypatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise IndexError("a defect")
+
+    monkeypatch.setattr(RowChains, "write", broken)
+    module = function([(3, 50)], lambda x: relax.op.nn.softmax(x, -1))
+    with pytest.raises(IndexError, match="a defect"):
+        for each in fused(module, cpu(1)).functions.values():
+            if isinstance(each, tvm.tirx.PrimFunc):
+                schedule(each, cpu(1))

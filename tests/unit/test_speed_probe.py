@@ -10,10 +10,11 @@ import pytest
 
 from collage_engine.records.cost import Cost
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.normalising import geometric_mean_us
 from collage_engine.timing import job
 from collage_engine.timing.job import run_group
 from collage_engine.timing.messages import Marker, OpenRequest, TimingReply, TimingRequest
-from collage_engine.timing.speed_probe import PROBE, Reading, SpeedProbe, reference, slowness
+from collage_engine.timing.speed_probe import NAME, PROBE, Reading, SpeedProbe, reference, slowness
 
 
 class Machine:
@@ -133,6 +134,8 @@ def costs(
 def test_costs_of_one_thread_are_told_at_the_reference_and_keep_their_order(tmp_path: Path) -> None:
     found = costs(tmp_path, 1)
     assert [found[k].slowness for k in (0, 1)] == pytest.approx([2.0, 2.0])
+    reference_us = geometric_mean_us((30e-6, 25e-6))
+    assert {(c.probe, c.probe_us) for c in found.values()} == {(NAME, reference_us)}
     assert [found[k].median_us for k in (0, 1)] == pytest.approx([50.0, 52.0], rel=0.01)
     assert max(found[0].repeats_us) < 51.0
 
@@ -143,6 +146,7 @@ def test_the_probe_says_nothing_of_several_threads_or_of_a_device(
 ) -> None:
     found = costs(tmp_path, threads, architecture=architecture)
     assert [found[k].slowness for k in (0, 1)] == [1.0, 1.0]
+    assert {(c.probe, c.probe_us) for c in found.values()} == {("", None)}
     assert [found[k].median_us for k in (0, 1)] == pytest.approx([100.0, 104.0], rel=0.01)
 
 

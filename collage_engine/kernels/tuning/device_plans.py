@@ -33,7 +33,8 @@ class Bench(Protocol):
 
     def compare(self, plans: tuple[Any, Any]) -> tuple[float, float]:
         """Median seconds of both, in interleaved rounds. ``ToolchainError`` when the second
-        cannot be built or run, or its numbers are not the first's."""
+        cannot be built or run, or its numbers are not the first's.
+        """
         ...
 
 

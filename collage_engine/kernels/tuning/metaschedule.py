@@ -38,6 +38,7 @@ def saved(function: Any) -> str:
 
 
 def loaded(text: str) -> Any:
+    """The PrimFunc of a text that ``saved`` wrote."""
     import tvm
 
     return tvm.ir.load_json(text)
@@ -121,7 +122,10 @@ def search(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """The best trace for a processor's kernel found before the deadline."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     import tvm
 
     from collage_engine.kernels.target import cpu_target
@@ -181,6 +185,7 @@ class ProcessorBench:
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
+        """Microseconds of each kernel, or infinity with the reason why it is of no use."""
         from collage_engine.kernels.verify import difference
 
         found: list[tuple[float, str | None]] = []
@@ -209,8 +214,10 @@ def evolve(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function, until the
-    deadline; a batch in hand may go beyond it."""
+    """MetaSchedule's evolutionary search over a space of schedules of a function.
+
+    It ends at the deadline; a batch in hand may go beyond it.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     begun = time.monotonic()

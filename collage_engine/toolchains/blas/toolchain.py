@@ -28,19 +28,23 @@ class BlasToolchain(CppToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """See ``capabilities.BorderFormats``."""
         return (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         from collage_engine.toolchains.blas.supports import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.blas.rules import partition_spec
 
         return partition_spec(self.name, instance, graph)
@@ -54,14 +58,17 @@ class BlasToolchain(CppToolchain):
         return () if holds_anchor(graph, nodes) else None
 
     def library_table(self) -> Sequence[PatternEntry]:
+        """See ``capabilities.LibraryForKernels``."""
         from collage_engine.toolchains.blas.rules import patterns
 
         return patterns(self.name)
 
     def library_call(self, function: Function) -> Any:
+        """See ``capabilities.LibraryForKernels``."""
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.blas.generate import generate
 
         plan = generate(

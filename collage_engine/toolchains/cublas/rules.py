@@ -60,6 +60,7 @@ def _validate(sub_graph: SubGraph) -> str | None:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    """Products with their epilogues, nothing joined."""
     table = [(name, pattern, _supported) for name, pattern in patterns()]
     rule = byoc_rules(table, "NoFusion", name=name, supports=_alone)
     return PartitionSpec(name, instance, rule, _validate)

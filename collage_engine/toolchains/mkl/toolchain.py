@@ -31,9 +31,11 @@ class MklToolchain(BlasToolchain):
     )
 
     def version(self) -> str:
+        """The version of the library that is installed here."""
         return wheel_version(PACKAGE)
 
     def source(self) -> RuntimeSource:
+        """The sources of its C++ runtime, and the libraries that it links."""
         entry = self._libraries()[0]
         return RuntimeSource(
             toolchain=self.name,
@@ -60,6 +62,7 @@ class MklToolchain(BlasToolchain):
         return tuple(found)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The libraries that its runtime links, and the runtime itself."""
         libraries = (
             RuntimeLibrary(
                 file=str(file),

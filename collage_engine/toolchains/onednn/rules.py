@@ -25,6 +25,7 @@ def library_table(prefix: str) -> list[PatternEntry]:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    """Operators with post-ops, written-out functions, and what TVM's fusion would join of them."""
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
         (label, pattern, _takes)

@@ -59,7 +59,7 @@ class OneDnnToolchain(CppToolchain):
     )
 
     def version(self) -> str:
-        """oneDNN's own version, from its header: the wheel is numbered by year."""
+        """Version of oneDNN itself, from its header: the wheel is numbered by year."""
         try:
             importlib.metadata.version(LIBRARY)
         except importlib.metadata.PackageNotFoundError:
@@ -77,9 +77,11 @@ class OneDnnToolchain(CppToolchain):
         return find_in_wheel(HEADERS, "dnnl_version.h", "oneapi/dnnl").parents[2]
 
     def library(self) -> Path:
+        """The library's file."""
         return find_in_wheel(LIBRARY, "libdnnl.so.3")
 
     def source(self) -> RuntimeSource:
+        """The sources of its C++ runtime, and the libraries that it links."""
         library = self.library()
         return RuntimeSource(
             toolchain=self.name,
@@ -92,35 +94,42 @@ class OneDnnToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
         found = [ToolchainInstance(toolchain=self.name, threads=target.threads)]
         if precision == BFLOAT16 and NEEDED & frozenset(processor().flags):
             found.append(in_bfloat16(found[0]))
         return tuple(found)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """See ``capabilities.BorderFormats``."""
         return (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         from collage_engine.toolchains.onednn.generate import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onednn.rules import partition_spec
 
         return partition_spec(self.name, instance, graph)
 
     def library_table(self) -> Sequence[PatternEntry]:
+        """See ``capabilities.LibraryForKernels``."""
         from collage_engine.toolchains.onednn.rules import library_table
 
         return library_table(self.name)
 
     def library_call(self, function: Function) -> Any:
+        """See ``capabilities.LibraryForKernels``."""
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16
         from collage_engine.toolchains.onednn.generate import generate
 
@@ -144,6 +153,7 @@ class OneDnnToolchain(CppToolchain):
         return described, bytes(plan.blob)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The libraries that its runtime links, and the runtime itself."""
         library = RuntimeLibrary(
             file=str(self.library()),
             name="libdnnl.so.3",

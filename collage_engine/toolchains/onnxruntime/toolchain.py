@@ -59,12 +59,15 @@ class OnnxRuntimeToolchain(CppToolchain):
     )
 
     def version(self) -> str:
+        """The version of the library that is installed here."""
         return wheel_version("onnxruntime")
 
     def library(self) -> Path:
+        """The library's file."""
         return find_in_wheel("onnxruntime", f"libonnxruntime.so.{self.version()}")
 
     def source(self) -> RuntimeSource:
+        """The sources of its C++ runtime, and the libraries that it links."""
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "ort_module.cc",
@@ -74,6 +77,8 @@ class OnnxRuntimeToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
+
         def instance(*config: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(toolchain=self.name, config=config, threads=target.threads)
 
@@ -82,14 +87,17 @@ class OnnxRuntimeToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
         return partition_spec(self.name, instance, graph)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.onnx_writer import to_onnx
 
         level = function.instance.option("level", "all")
@@ -143,6 +151,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The libraries that its runtime links, and the runtime itself."""
         library = RuntimeLibrary(
             file=str(self.library()),
             name="libonnxruntime.so.1",

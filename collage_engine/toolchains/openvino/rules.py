@@ -17,6 +17,7 @@ from collage_engine.toolchains.runtime.supported import against_sub_graph
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    """Quantised composites as they are, and groups of siblings."""
     # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))

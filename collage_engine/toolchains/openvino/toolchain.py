@@ -59,9 +59,11 @@ class OpenVinoToolchain(CppToolchain):
     )
 
     def version(self) -> str:
+        """The version of the library that is installed here."""
         return wheel.version()
 
     def source(self) -> RuntimeSource:
+        """The sources of its C++ runtime, and the libraries that it links."""
         library = wheel.library("openvino_c")
         # In this process OpenVINO's Python interface also reads ONNX, through the same library.
         found = (*wheel.runtime_files(), wheel.library("openvino_onnx_frontend"))
@@ -76,6 +78,7 @@ class OpenVinoToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if precision != BFLOAT16 or not supports.has_bfloat16():
             return (plain,)
@@ -84,14 +87,17 @@ class OpenVinoToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.openvino.rules import partition_spec
 
         return partition_spec(self.name, instance, graph)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """The plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
         from collage_engine.toolchains.openvino.reading import onnx_of
 
@@ -124,6 +130,7 @@ class OpenVinoToolchain(CppToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The libraries that its runtime links, and the runtime itself."""
         shipped = tuple(
             RuntimeLibrary(
                 file=str(file),

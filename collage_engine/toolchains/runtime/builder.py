@@ -52,6 +52,7 @@ class RuntimeSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """Every source and header, in a fixed order."""
         own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
         folders = (HEADERS, *self.shared)
         return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
@@ -75,6 +76,8 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Compiler:
+    """A C++ compiler that answers: how it is called, and which it is."""
+
     command: tuple[str, ...]
     version: str
 

@@ -10,6 +10,7 @@ from collage_engine.partition.patterns import Pattern, constant, op
 
 
 def scalar(name: str) -> Pattern:
+    """A constant of one element, bound to a name."""
     return constant(name, scalar=True)
 
 

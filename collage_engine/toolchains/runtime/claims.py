@@ -18,7 +18,9 @@ class HasPattern(Protocol):
     """What a table's entries have in common."""
 
     @property
-    def pattern(self) -> Pattern: ...
+    def pattern(self) -> Pattern:
+        """What the entry matches."""
+        ...
 
 
 Entry = TypeVar("Entry", bound=HasPattern)

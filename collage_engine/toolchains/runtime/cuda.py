@@ -161,6 +161,7 @@ class CudaToolchain(CppToolchain):
         )
 
     def probe(self) -> ToolchainState:
+        """See ``Toolchain.probe``."""
         found = cuda_probe()
         try:
             version = self.version()
@@ -186,14 +187,20 @@ class CudaToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
         architecture = target.architecture
         plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         lower = self.rounds_to(architecture, precision)
         return (plain,) if lower is None else (plain, in_precision(plain, lower))
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """What it rounds the operands of float32 products to where a run admits ``precision``;
-        None: nothing. Tf32 keeps as many digits as float16, and more than bfloat16."""
+        """What it rounds the operands of float32 products to; None: it leaves them.
+
+        Args:
+            architecture: Of the device, e.g. sm_90a.
+            precision: The lowest that the run admits. Tf32 keeps as many digits as float16, and
+                more than bfloat16.
+        """
         lower = (TF32, FLOAT16, BFLOAT16)
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
@@ -208,10 +215,12 @@ class RuledCudaToolchain(CudaToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         found: str | None = self.rules().reason_against(graph, index, instance.precision)
         return found
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         spec: PartitionSpec = self.rules().partition_spec(self.name, instance, graph)
         return spec
 

@@ -49,8 +49,13 @@ def module_of(
     parts: Sequence[tuple[Sequence[int], Sequence[int]]],
     executables: Sequence[Any],
 ) -> Any:
-    """The module over values on the host; per part the values it reads and makes, and its
-    executable (``relax.build`` for the host)."""
+    """The module that runs partitions on the host.
+
+    Args:
+        values: Types of all values on the host, by their numbers.
+        parts: Per partition, the numbers of the values that it reads and that it makes.
+        executables: Per partition, what ``relax.build`` made of it for the host.
+    """
     import tvm_ffi
 
     kind = builder.load(source())

@@ -12,7 +12,7 @@ from collage_engine.records.errors import ToolchainError
 
 
 def find_nvcc() -> str | None:
-    """nvcc of $CUDA_HOME, of $CUDA_PATH, of PATH or of the usual place; None: there is none."""
+    """Path of the nvcc of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; None: there is none."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         root = os.environ.get(variable)
         if root and (Path(root) / "bin" / "nvcc").exists():

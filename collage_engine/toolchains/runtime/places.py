@@ -48,6 +48,7 @@ class Places:
         return self.known[index]
 
     def constant(self, array: np.ndarray) -> dict[str, Any]:
+        """Keep an array among the weights; its place."""
         if self.dry:
             return {"where": "weight", "at": 0}
         self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
@@ -56,6 +57,7 @@ class Places:
         return place
 
     def temporary(self, size: int) -> dict[str, Any]:
+        """A place for so many bytes of scratch memory."""
         place = {"where": "scratch", "at": self.scratch}
         self.scratch += -(-size // ALIGN) * ALIGN
         return place

@@ -54,6 +54,7 @@ class Dialect:
     """Operators that are anchors → the axis of the result along which a bias lies."""
 
     def activation(self, op: str, dtype: str) -> str | None:
+        """The epilogue that applies an operator; None: the library has none."""
         found = self.activations.get(op)
         return self.half_activations.get(op) if found is None and dtype in HALF else found
 
@@ -120,6 +121,7 @@ def products(
 
 
 def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
+    """The reason against an operator that only follows a product."""
     return f"{op}: {dialect.name} runs it only in a product's epilogue"
 
 
@@ -291,8 +293,11 @@ def _chain(
     outputs: NodeSet,
     dialect: Dialect,
 ) -> tuple[str, NodeIndex, NodeSet, dict[int, float]] | None:
-    """A written-out activation of a value inside the set: (epilogue, its last node, its calls,
-    its scalars)."""
+    """A written-out activation of a value inside the set.
+
+    Returns:
+        (epilogue, its last node, its calls, its scalars); None where there is none.
+    """
     half = graph.nodes[source].type.dtype in HALF
     x = anything("x")
     for epilogue, make in (*dialect.chains, *(dialect.half_chains if half else ())):

@@ -52,6 +52,7 @@ class CppToolchain(Toolchain):
             raise ToolchainError(short_reason(error, line="first")) from error
 
     def compile(self, function: Function) -> Any:
+        """See ``Toolchain.compile``."""
         plan, weights = self.plan(function)
         plan["inputs"] = [_spec(function.input_type(i)) for i in function.inputs]
         plan["outputs"] = [_spec(function.output_type(i)) for i in function.outputs]
@@ -71,6 +72,7 @@ class CppToolchain(Toolchain):
             raise ToolchainError(f"{self.name}: {short_reason(error, line='first')}") from error
 
     def inside(self, module: Any) -> dict[str, Any]:
+        """See ``capabilities.Inspectable``."""
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
         return described
 

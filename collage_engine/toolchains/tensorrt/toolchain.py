@@ -62,12 +62,15 @@ class TensorrtToolchain(CudaToolchain):
     depends = ("collage_engine.partition.quantized", "collage_engine.partition.patterns")
 
     def version(self) -> str:
+        """The version of the library that is installed here."""
         return library.api().version
 
     def has_headers(self) -> bool:
+        """Whether the library's C++ headers are here."""
         return library.headers() is not None
 
     def source(self) -> RuntimeSource:
+        """The sources of its C++ runtime, and the libraries that it links."""
         _, cudart = cuda_runtime()
         folder = Path(__file__).parent / "src"
         headers = library.headers()
@@ -134,6 +137,8 @@ class TensorrtToolchain(CudaToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
+
         def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(
                 toolchain=self.name,
@@ -152,6 +157,7 @@ class TensorrtToolchain(CudaToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         if instance.architecture:
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:
@@ -159,6 +165,7 @@ class TensorrtToolchain(CudaToolchain):
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.tensorrt.rules import partition_spec
 
         return partition_spec(
@@ -200,6 +207,7 @@ class TensorrtToolchain(CudaToolchain):
         return plan, engine.plan + engine.timing_cache
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
+        """See ``CppToolchain.create``."""
         if plan["runtime"] == "Python":
             from collage_engine.toolchains.tensorrt import python_runtime
 

@@ -69,9 +69,11 @@ def with_rounded_products(module: tvm.IRModule, full: Collection[int], cpu: Cpu)
 
 
 def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]:
-    """Values that do not fit the second-level cache in float32 and are read by products that take
-    them in bfloat16, and else by sums only: these are held in bfloat16. (What only sums read may
-    never lie in memory.)"""
+    """Values that are held in bfloat16, being too large for the second-level cache in float32.
+
+    They are read by products that take them in bfloat16, and else by sums only. (What only sums
+    read may never lie in memory.)
+    """
     position = 0
     readers: dict[Any, bool] = {}
     multiplied: set[Any] = set()

@@ -33,8 +33,7 @@ MOST = 0.8
 
 
 def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
-    """Whether a function is faster with its images channels last inside, or has them so at its
-    border.
+    """Whether a function is faster with its images channels last inside, or has them so outside.
 
     Each convolution can turn its own image inside its kernel, so few of them do not repay two
     conversions at the border. Measured against ONNX Runtime, plain and channels last: bottleneck
@@ -60,8 +59,10 @@ TAKES, GIVES = "collage.takes_last", "collage.gives_last"
 
 
 def marked(module: tvm.IRModule, takes: Sequence[int], gives: Sequence[int]) -> tvm.IRModule:
-    """The module with ``main`` told which parameters and results (positions) are to be channels
-    last; their types change when it is converted."""
+    """Marks the parameters and results of ``main`` (by position) that are to be channels last.
+
+    Their types change when the module is converted.
+    """
     if takes or gives:
         main = module["main"].with_attr({TAKES: list(takes), GIVES: list(gives)})
         module.update_func(module.get_global_var("main"), main)

@@ -55,10 +55,12 @@ class Plain:
 
 
 def name_of(call: Any) -> str:
+    """A call's operator by name; empty for other expressions."""
     return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
 
 
 def is_convolution(value: Any) -> bool:
+    """Whether a value is a two-dimensional convolution of plain layout."""
     return (
         name_of(value) == "relax.nn.conv2d"
         and str(value.attrs.data_layout) == "NCHW"
@@ -83,6 +85,7 @@ class Operators:
     _is_last: Callable[[Any], bool]
 
     def handler(self, value: Any) -> Callable[[Call], Any] | None:
+        """What writes a call for images that are channels last; None for unknown operators."""
         name = name_of(value)
         if is_convolution(value):
             return self._conv
@@ -227,8 +230,11 @@ class Operators:
         return relax.op.split(self.last[call.args[0]], count, self._axis(int(call.attrs.axis)))
 
     def _reshape(self, call: Call) -> Any:
-        """A reshape of an image of one pixel reads the same elements in the same order; one of
-        transposed tokens is an image channels last."""
+        """A reshape whose operand or result is an image.
+
+        One of an image of one pixel reads the same elements in the same order; one of transposed
+        tokens is an image channels last.
+        """
         tokens = self.transposed.get(call.args[0])
         if tokens is not None:
             image, known = static_shape(call), static_shape(tokens)

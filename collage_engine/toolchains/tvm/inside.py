@@ -7,12 +7,18 @@ from typing import Any
 
 from tvm import tirx
 
-from collage_engine.kernels.scheduler import REASON, SCHEDULE
+from collage_engine.kernels.scheduler import REASON, SCHEDULE, UNSCHEDULED
 from collage_engine.toolchains.base import MODULES
 
 
 def describe(module: Any) -> dict[str, Any]:
-    """Kernels in call order with the schedule of each and its TIR text."""
+    """Kernels with the rule that wrote each and its TIR text, and how many none could write.
+
+    Returns:
+        ``kernels``: one record a kernel, in call order, with ``reason`` where a more specific rule
+        was not used. ``unscheduled``: how many run TVM's plain loops, which are tens of times
+        slower. ``library_calls``: what libraries compute, where they do.
+    """
     kernels = []
     for variable, function in module.functions.items():
         if not isinstance(function, tirx.PrimFunc):
@@ -28,7 +34,9 @@ def describe(module: Any) -> dict[str, Any]:
         kernels.append(kernel)
     calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
     libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
-    return {"kernels": kernels} | ({"library_calls": libraries} if libraries else {})
+    unscheduled = sum(kernel["schedule"] == UNSCHEDULED for kernel in kernels)
+    found = {"kernels": kernels, "unscheduled": unscheduled}
+    return found | ({"library_calls": libraries} if libraries else {})
 
 
 def llvm_source(module: Any, name: str, kind: str = "ll") -> str:

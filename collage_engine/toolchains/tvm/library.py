@@ -44,8 +44,10 @@ def rules(instance: ToolchainInstance) -> PartitionRule:
 
 @lru_cache(maxsize=8)
 def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet], ...]:
-    """All that the library's patterns match, in the order in which they may claim operators:
-    patterns as in the table, roots from the output to the input."""
+    """All that the library's patterns match, in the order in which they may claim operators.
+
+    Patterns come as in the table, roots from the output to the input.
+    """
     calls = call_graph(graph)
     rule = composite_rules(library, library_of(get(library)).library_table())
     return tuple(

@@ -23,6 +23,11 @@ class Lowered:
     layout: str = "plain"
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def unscheduled(self) -> int:
+        """How many kernels no rule could write, so that TVM's plain loops run."""
+        return sum(kernel.unscheduled for kernel in self.kernels.values())
+
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
     """Legalised and fused: ``main`` calls PrimFuncs, none of them scheduled yet."""

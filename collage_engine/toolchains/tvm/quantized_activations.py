@@ -17,6 +17,7 @@ class NoForm(Exception):
 
 
 def limited(value: Expr, low: float, high: float) -> Expr:
+    """A value between two limits; an infinite one is none."""
     if low > -np.inf:
         value = tirx.max(value, f32(low))
     return tirx.min(value, f32(high)) if high < np.inf else value

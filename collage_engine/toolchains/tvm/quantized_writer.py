@@ -44,6 +44,8 @@ class Values(Protocol):
 
 
 class Writer:
+    """Writes one composite as Relax calls; ``NoForm`` where it has no integer form."""
+
     def __init__(
         self, integers: Values, builder: relax.BlockBuilder, value_of: Any, found: Quantized
     ) -> None:
@@ -58,6 +60,7 @@ class Writer:
             raise NoForm
 
     def write(self) -> Any:
+        """The value of the composite's root."""
         kinds = {
             "conv": self.conv,
             "matmul": self.matmul,
@@ -74,9 +77,11 @@ class Writer:
 
     @property
     def anchor(self) -> Node:
+        """The node that gives the composite its kind."""
         return self.graph.nodes[self.found["anchor"]]
 
     def node_of(self, name: str) -> NodeIndex:
+        """The node that plays a part in the composite."""
         return self.found[name]
 
     def plain(self, index: NodeIndex) -> Any:
@@ -96,6 +101,7 @@ class Writer:
         return self.integers.images[index]
 
     def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+        """A call of one kernel that operators behind it may be fused with."""
         return self.builder.emit(
             self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
         )
@@ -112,6 +118,7 @@ class Writer:
     # Convolutions and products -------------------------------------------------------------------
 
     def conv(self) -> Any:
+        """A convolution."""
         node = self.anchor
         attributes = node.attributes
         rank = len(node.type.shape) - 2
@@ -141,6 +148,7 @@ class Writer:
         return self.given_as_image(value)
 
     def matmul(self) -> Any:
+        """A matrix product with a constant."""
         if "weights" not in self.found:
             raise NoForm
         weights, scales = self.numbers.weights()
@@ -259,6 +267,7 @@ class Writer:
     # Everything else -----------------------------------------------------------------------------
 
     def binary(self) -> Any:
+        """A sum, difference or product of two values."""
         left, right = self.node_of("left"), self.node_of("right")
         node, result = self.anchor, self.result
         ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
@@ -293,6 +302,7 @@ class Writer:
         return self.given_as_image(value) if images else value
 
     def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+        """A call of an elementwise kernel."""
         return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
     def rescaled(self, value: Any, source: Scaling) -> Any:
@@ -316,16 +326,19 @@ class Writer:
         return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
 
     def pool(self) -> Any:
+        """A maximum over windows."""
         if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
             raise NoForm  # averages are sums of floats anyway
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
     def view(self) -> Any:
+        """A change of shape."""
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
     def concat(self) -> Any:
+        """A concatenation; parts of other scales are rescaled first."""
         names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
         scalings = [self.numbers.of(name) for name in names]
         if not all(s.per_tensor for s in scalings):
@@ -338,6 +351,7 @@ class Writer:
         return self.builder.emit(relax.op.concat(parts, axis))
 
     def unary(self) -> Any:
+        """An activation."""
         result, source = self.result, self.numbers.of("data")
         function = activation(self.anchor)
         if result is None:
@@ -353,6 +367,7 @@ class Writer:
         return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
 
     def requantize(self) -> Any:
+        """A change of scale alone."""
         return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
 
 

@@ -26,76 +26,98 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
     Quantised composites are integer computations from here on, a library's are packed calls.
     Types are logical ones; values of the border in another format are marked.
     """
-    model, graph = function.model, function.graph
-    builder = relax.BlockBuilder()
-    callees = {
-        variable: builder.add_func(callee, variable.name_hint)
-        for variable, callee in model.module.functions.items()
-        if isinstance(callee, tvm.tirx.PrimFunc)
-    }
-    known: dict[Any, Any] = {}
-    unturned: dict[Any, NodeIndex] = {}
-    """Variables whose known value is channels last, with their nodes."""
-    parameters = []
-    for index in function.inputs:
-        kind = graph.nodes[index].type
-        parameter = relax.Var(f"v{index}", relax.TensorType(kind.shape, kind.dtype))
-        known[model.var(index)] = parameter
-        parameters.append(parameter)
-
-    def moved(e: Any) -> Any:
-        if isinstance(e, relax.Var):
-            if e in unturned:
-                known[e] = integers.turned(builder, unturned.pop(e))
-            return known.get(e, e)
-        if isinstance(e, GlobalVar):
-            return callees.get(e, e)
-        if isinstance(e, Call):
-            return Call(e.op, [moved(a) for a in e.args], e.attrs, e.ty_args)
-        if isinstance(e, Tuple):
-            return Tuple([moved(f) for f in e.fields])
-        if isinstance(e, TupleGetItem):
-            return TupleGetItem(moved(e.tuple_value), e.index)
-        return e
-
-    def value_of(index: int) -> Any:
-        if graph.nodes[index].form == "constant":
-            return model.expr(index)
-        return moved(model.var(index))
-
-    narrow = function.instance.precision == BFLOAT16
-    full = function.left_full
-    products: list[int] = []
-    integers = Integers(function)
-    with builder.function("main", parameters):
-        with builder.dataflow():
-            for index in function.members:
-                if graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
-                    continue
-                if calls is not None and calls.skips(index):
-                    continue
-                whole = calls.emit(builder, index, value_of) if calls is not None else None
-                if whole is None:
-                    whole = integers.emit(builder, index, value_of)
-                if whole is not None:
-                    known[model.var(index)] = whole
-                    if index in integers.unturned:
-                        unturned[model.var(index)] = index
-                    continue
-                for each in integers.opened(index):
-                    if graph.nodes[each].op in PRODUCTS:
-                        products.append(each)
-                    known[model.var(each)] = builder.emit(moved(model.expr(each)))
-            results = [known.get(model.var(index)) for index in function.outputs]
-            if any(r is None for r in results):
-                raise ToolchainError(f"{function.symbol} gives a value it does not compute")
-            result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
-        builder.emit_func_output(result)
+    rebuilding = _Rebuilding(function, calls)
+    module = rebuilding.module()
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
-    module = marked(builder.get(), takes, gives)
-    if narrow:
-        kept = [k for k, index in enumerate(products) if index in full]
+    module = marked(module, takes, gives)
+    if function.instance.precision == BFLOAT16:
+        full = function.left_full
+        kept = [k for k, index in enumerate(rebuilding.products) if index in full]
         main = module["main"].with_attr(ROUNDED, kept)
         module.update_func(module.get_global_var("main"), main)
     return module
+
+
+class _Rebuilding:
+    """A function's operators emitted one by one, with the values that are known so far."""
+
+    def __init__(self, function: Function, calls: LibraryCalls | None) -> None:
+        self.function, self.calls = function, calls
+        self.model, self.graph = function.model, function.graph
+        self.builder = relax.BlockBuilder()
+        self.callees = {
+            variable: self.builder.add_func(callee, variable.name_hint)
+            for variable, callee in self.model.module.functions.items()
+            if isinstance(callee, tvm.tirx.PrimFunc)
+        }
+        self.known: dict[Any, Any] = {}
+        self.unturned: dict[Any, NodeIndex] = {}
+        """Variables whose known value is channels last, with their nodes."""
+        self.products: list[NodeIndex] = []
+        """Matrix products and convolutions that were emitted as they are, in order."""
+        self.integers = Integers(function)
+
+    def module(self) -> tvm.IRModule:
+        """The module; ``ToolchainError`` where an output is not computed."""
+        function, builder = self.function, self.builder
+        parameters = []
+        for index in function.inputs:
+            kind = self.graph.nodes[index].type
+            parameter = relax.Var(f"v{index}", relax.TensorType(kind.shape, kind.dtype))
+            self.known[self.model.var(index)] = parameter
+            parameters.append(parameter)
+        with builder.function("main", parameters):
+            with builder.dataflow():
+                for index in function.members:
+                    self._emit(index)
+                results = [self.known.get(self.model.var(index)) for index in function.outputs]
+                if any(r is None for r in results):
+                    raise ToolchainError(f"{function.symbol} gives a value it does not compute")
+                result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
+            builder.emit_func_output(result)
+        return builder.get()
+
+    def _emit(self, index: NodeIndex) -> None:
+        """One node: a library's composite, an integer one, or the operators as they are."""
+        model, integers, calls = self.model, self.integers, self.calls
+        if self.graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
+            return
+        whole = None
+        if calls is not None:
+            if calls.skips(index):
+                return
+            whole = calls.emit(self.builder, index, self._value_of)
+        if whole is None:
+            whole = integers.emit(self.builder, index, self._value_of)
+        if whole is not None:
+            self.known[model.var(index)] = whole
+            if index in integers.unturned:
+                self.unturned[model.var(index)] = index
+            return
+        for each in integers.opened(index):
+            if self.graph.nodes[each].op in PRODUCTS:
+                self.products.append(each)
+            self.known[model.var(each)] = self.builder.emit(self._moved(model.expr(each)))
+
+    def _value_of(self, index: int) -> Any:
+        """The Relax value of a node outside a composite."""
+        if self.graph.nodes[index].form == "constant":
+            return self.model.expr(index)
+        return self._moved(self.model.var(index))
+
+    def _moved(self, e: Any) -> Any:
+        """An expression of the model over the values of this module."""
+        if isinstance(e, relax.Var):
+            if e in self.unturned:
+                self.known[e] = self.integers.turned(self.builder, self.unturned.pop(e))
+            return self.known.get(e, e)
+        if isinstance(e, GlobalVar):
+            return self.callees.get(e, e)
+        if isinstance(e, Call):
+            return Call(e.op, [self._moved(a) for a in e.args], e.attrs, e.ty_args)
+        if isinstance(e, Tuple):
+            return Tuple([self._moved(f) for f in e.fields])
+        if isinstance(e, TupleGetItem):
+            return TupleGetItem(self._moved(e.tuple_value), e.index)
+        return e

@@ -53,6 +53,8 @@ class TvmToolchain(Toolchain):
     )
 
     def probe(self) -> ToolchainState:
+        """See ``Toolchain.probe``."""
+
         def missing(reason: str) -> ToolchainState:
             return ToolchainState(name=self.name, available=False, reason=reason)
 
@@ -78,6 +80,7 @@ class TvmToolchain(Toolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Its configurations; see ``Toolchain.instances``."""
         if target.kind == "cuda":
             return self._on_device(target.architecture, precision)
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
@@ -95,15 +98,18 @@ class TvmToolchain(Toolchain):
         return plain, in_precision(plain, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """See ``capabilities.BorderFormats``."""
         # A GPU's schedules and library calls take images channels first.
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
+        """See ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """See ``Toolchain.partition_spec``."""
         from collage_engine.partition.quantized import pattern_table
         from collage_engine.partition.rule_trees import (
             anchor_rules,
@@ -137,6 +143,7 @@ class TvmToolchain(Toolchain):
     def library_instances(
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
+        """See ``capabilities.CallsLibraries``."""
         from collage_engine.toolchains.tvm.library import instance_with
 
         return tuple(instance_with(self.name, threads, library) for library in libraries)
@@ -144,6 +151,7 @@ class TvmToolchain(Toolchain):
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
+        """See ``capabilities.MakesComposites``."""
         if not instance.library:
             return ()
         from collage_engine.toolchains.tvm.library import made_of
@@ -151,9 +159,11 @@ class TvmToolchain(Toolchain):
         return made_of(graph, instance.library, nodes)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """The libraries that its runtime links, and the runtime itself."""
         return ()
 
     def lower(self, function: Function) -> Any:
+        """See ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
         from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.library import LibraryCalls
@@ -190,11 +200,13 @@ class TvmToolchain(Toolchain):
         return conversion(kind, source, target, threads, architecture).function
 
     def tuner(self) -> TvmTuner:
+        """See ``capabilities.Tunes``."""
         from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 
         return TvmTuner()
 
     def inside(self, module: Any) -> dict[str, Any]:
+        """See ``capabilities.Inspectable``."""
         from collage_engine.toolchains.tvm.inside import describe
 
         return describe(module)

@@ -51,8 +51,15 @@ class SubPixels:
 
 
 def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
-    """How a call is written so; None where it is not (groups, dilation, a weight that is no
-    constant). ``last``: outputs ordered by rest, then channel, for channels-last images."""
+    """How a call is written as an ordinary convolution.
+
+    Args:
+        call: A call of any operator.
+        last: Whether outputs are ordered by rest, then channel, for channels-last images.
+
+    Returns:
+        None where it is not so written (groups, dilation, a weight that is no constant).
+    """
     axes = SPATIAL.get(str(getattr(getattr(call, "op", None), "name", "")))
     if axes is None:
         return None
@@ -100,8 +107,10 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
 
 
 def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool) -> Any:
-    """The result over data of the order that ``sub_pixels`` was asked for; channels last only
-    with two spatial axes."""
+    """The result over data of the order that ``sub_pixels`` was asked for.
+
+    Channels last only with two spatial axes.
+    """
     dims = len(found.strides)
     axes = "DHW"[3 - dims :]
     layout = f"N{axes}C" if last else f"NC{axes}"

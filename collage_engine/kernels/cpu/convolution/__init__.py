@@ -1,0 +1,1 @@
+"""Convolutions: their problems, their legalisation, and their data made ready."""

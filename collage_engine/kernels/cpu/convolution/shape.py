@@ -84,8 +84,10 @@ class ConvShape(ConvSizes):
 def copy_run(
     target: Any, at: Any, source: Any, start: Any, size: int, lanes: int, zero: bool = False
 ) -> Stmt:
-    """``size`` contiguous elements copied between flat buffers (or set to zero), those that are
-    held in bfloat16 made float32."""
+    """Copies ``size`` contiguous elements between flat buffers, or sets them to zero.
+
+    Numbers that are held in bfloat16 become float32.
+    """
 
     def vector(offset: Any, width: int) -> Stmt:
         def lane(x: Any) -> Stmt:

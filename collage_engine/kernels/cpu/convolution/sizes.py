@@ -36,6 +36,7 @@ class ConvSizes:
 
     @property
     def has_padding(self) -> bool:
+        """Whether there is any padding."""
         return any(self.before) or any(self.after)
 
     @property

@@ -1,0 +1,1 @@
+"""Convolutions with output channels in the vector lanes."""

@@ -67,6 +67,7 @@ class ChannelTiles:
     # Where things are --------------------------------------------------------------------------
 
     def place(self, lead: tuple[Any, ...], row: Any, column: Any) -> tuple[Any, ...]:
+        """The output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
     def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:

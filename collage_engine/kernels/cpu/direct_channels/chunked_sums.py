@@ -207,8 +207,10 @@ class _Chunks:
         return seq(full, when(group.last, rest) or seq())
 
     def _across(self, group: _Group, chunk: Any, row: Any, height: int) -> Stmt:
-        """A row of tiles. While this chunk is used, the next one is fetched, a little in every
-        step."""
+        """A row of tiles.
+
+        While this chunk is used, the next one is fetched, a little in every step.
+        """
         tiles, columns, width = self.tiles, self.columns, self.width
         block = tiles.block
         steps = tiles.shape.taps * tiles.chunk

@@ -1,0 +1,1 @@
+"""Channels-first convolutions with positions in the vector lanes."""

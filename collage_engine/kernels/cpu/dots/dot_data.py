@@ -107,6 +107,7 @@ class DotShape(ConvSizes):
 
     @property
     def outer(self) -> tuple[int, ...]:
+        """Axes of the output outside the image that tiles cover."""
         return () if self.flat or len(self.out) == 1 else self.out[:-2]
 
     @property

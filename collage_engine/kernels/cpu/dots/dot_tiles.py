@@ -46,8 +46,10 @@ class Dot(Protocol):
     """Element type of what is added up, as wide as a lane."""
 
     def several(self, data: Data, at: Any, count: int = 0) -> Expr:
-        """The channels from ``at`` on, for all lanes; those behind the first ``count`` as zeros
-        (0: all are there)."""
+        """The channels from ``at`` on, for all lanes.
+
+        Those behind the first ``count`` are zeros (0: all are there).
+        """
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
         """The sums with a step's products added in each lane."""
@@ -68,6 +70,7 @@ class DotTiles:
         self.tile = plan.rows, plan.columns
 
     def loops(self) -> Stmt:
+        """The loops over tiles, after those that make the data ready."""
         shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
         share = self.context.share(shape.work)
         weight_bytes = item_bytes(self.dot.stored) * product(shape_of(shape.weight))
@@ -108,6 +111,7 @@ class DotTiles:
         return seq(*statements)
 
     def place(self, lead: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        """The output position of a row and a column of the image that tiles cover."""
         if self.shape.flat:
             return tuple(split_index(row, self.shape.out))
         return (row,) if len(self.shape.out) == 1 else (*lead, row, column)

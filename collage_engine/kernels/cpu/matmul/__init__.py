@@ -1,0 +1,1 @@
+"""Matrix products: their problems and their legalisation."""

@@ -1,0 +1,1 @@
+"""Operators that are legalised by us and written by the rules for whole programs."""

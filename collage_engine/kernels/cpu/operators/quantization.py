@@ -22,6 +22,7 @@ from collage_engine.partition.quantized_numbers import Scaling
 
 
 def f32(value: float) -> Expr:
+    """A float32 constant."""
     return tirx.const(float(value), "float32")
 
 
@@ -63,6 +64,7 @@ def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
 
 
 def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
+    """A tensor whose elements a function of the indices gives."""
     return te.compute(tuple(shape), body, name=name)
 
 

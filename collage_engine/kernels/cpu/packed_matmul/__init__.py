@@ -1,0 +1,1 @@
+"""Products with a constant matrix that is packed by blocks of columns."""

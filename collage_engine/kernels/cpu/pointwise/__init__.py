@@ -1,0 +1,1 @@
+"""Elementwise programs, copies and transpositions."""

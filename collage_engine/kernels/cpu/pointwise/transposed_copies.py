@@ -73,11 +73,8 @@ def write_squares(
     Copies of four bytes and of one; also of a function of the element (a quantisation, a cast),
     which is applied to the squares once they are transposed.
     """
-    moving = [access for access in loads(value) if _moves(access, axes)]
-    if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
-        return None
-    access = moving[0]
-    if any(used_outside_loads(value, axis) for axis in axes):
+    access = _moving_load(value, axes)
+    if access is None:
         return None
     dtype = str(access.source.dtype)
     if item_bytes(dtype) not in (1, 4) or dtype == "bool":
@@ -86,23 +83,17 @@ def write_squares(
     lanes = min(BYTES, context.cpu.vector_bytes) if item_bytes(dtype) == 1 else 0
     lanes = lanes or context.cpu.lanes(dtype)
     found = strides(access, axes, extents, shape_of(output))
-    if found is None or lanes < 4:
+    merged = [] if found is None else merge(found)
+    sides = _sides(merged, lanes)
+    if sides is None:
         return None
-    merged = merge(found)
-    across = next((a for a in merged if a.target == 1), None)
-    along = next((a for a in merged if a.source == 1), None)
-    if across is None or along is None or across is along:
-        return None
-    if across.extent < lanes or along.extent < lanes:
-        return None
+    across, along = sides
     others = [a for a in merged if a is not across and a is not along]
-    source_start: Expr = int64(0)
     zero = dict.fromkeys(axes, 0)
-    for index, extent in zip(access.indices, shape_of(access.source), strict=True):
-        source_start = source_start * extent + substitute(index, zero)
-    target_start = 0
-    for start, extent in zip(starts, shape_of(output), strict=True):
-        target_start = target_start * extent + start
+    source_start: Expr = _flat_index(
+        [substitute(index, zero) for index in access.indices], shape_of(access.source), int64(0)
+    )
+    target_start = _flat_index(starts, shape_of(output), 0)
     source, target = context.views.flat(access.source), context.views.flat(output)
     columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
     # Several squares side by side in turn: each reads (or writes, where that is more bytes) lines
@@ -178,6 +169,36 @@ def write_squares(
     return (parallel if threads else loop)(total, square)
 
 
+def _flat_index(indices: Sequence[Any], shape: Sequence[int], start: Any) -> Any:
+    """The place of an element among all of its buffer."""
+    for index, extent in zip(indices, shape, strict=True):
+        start = start * extent + index
+    return start
+
+
+def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
+    """The one load that a copy moves; None where several move, or axes are used otherwise."""
+    moving = [access for access in loads(value) if _moves(access, axes)]
+    if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
+        return None
+    if any(used_outside_loads(value, axis) for axis in axes):
+        return None
+    return moving[0]
+
+
+def _sides(merged: list[Axis], lanes: int) -> tuple[Axis, Axis] | None:
+    """The axes along which the target and the source are contiguous, where squares fit both."""
+    if lanes < 4:
+        return None
+    across = next((a for a in merged if a.target == 1), None)
+    along = next((a for a in merged if a.source == 1), None)
+    if across is None or along is None or across is along:
+        return None
+    if across.extent < lanes or along.extent < lanes:
+        return None
+    return across, along
+
+
 def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
     """Whether a load depends on any of the axes."""
     return any(
@@ -188,6 +209,7 @@ def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
 
 
 def same_load(a: TensorLoad, b: TensorLoad) -> bool:
+    """Whether two loads read the same element."""
     return bool(a.source.same_as(b.source)) and all(
         p.same_as(q) or equal(p, q) for p, q in zip(a.indices, b.indices, strict=True)
     )

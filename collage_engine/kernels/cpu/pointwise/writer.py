@@ -87,6 +87,7 @@ class Part:
 
 
 def has_branches(value: Expr) -> bool:
+    """Whether a value depends on a condition."""
     return any(
         isinstance(n, prim.Select) or (isinstance(n, Call) and call_name(n) == "if_then_else")
         for n in walk(value)

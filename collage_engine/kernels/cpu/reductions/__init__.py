@@ -1,0 +1,1 @@
+"""Softmax, normalisations, means and pools."""

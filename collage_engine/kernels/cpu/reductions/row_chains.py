@@ -58,6 +58,7 @@ def _one_by_one(program: Program, context: Context) -> Stmt:
 
 
 def write_any(stage: Stage, context: Context) -> Stmt:
+    """The loops of one stage."""
     return write_reduction(stage, context) if stage.is_reduction else write_stage(stage, context)
 
 

@@ -1,0 +1,1 @@
+"""Products of two values that are known only at run time."""

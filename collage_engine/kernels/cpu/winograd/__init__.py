@@ -1,0 +1,1 @@
+"""3×3 convolutions by Winograd's method."""

@@ -55,8 +55,14 @@ def on_both_sides(
     element: Callable[[int, int, Any], Expr],
     give: Callable[[int, int, Any, Expr], Stmt],
 ) -> Stmt:
-    """M d Mᵀ of a square of vectors: ``element(p, q, lane)`` reads one, ``give(p, q, lane, value)``
-    takes one of the results."""
+    """M d Mᵀ of a square of vectors.
+
+    Args:
+        matrix: M.
+        width: Lanes of a vector.
+        element: ``element(p, q, lane)`` reads one of d.
+        give: ``give(p, q, lane, value)`` takes one of the results.
+    """
     rows, side = len(matrix), len(matrix[0])
     half = local((rows * side * width,), name="half")
 

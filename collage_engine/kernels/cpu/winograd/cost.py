@@ -62,8 +62,11 @@ def block(cpu: Cpu, channels: int, tiles: int) -> int:
 
 
 def pitch(cpu: Cpu, channels: int) -> int:
-    """Elements from one tile's transformed data to the next: not a multiple of 512 bytes, where
-    the rows of a register tile would compete for the same lines of the first-level cache."""
+    """Elements from one tile's transformed data to the next.
+
+    Not a multiple of 512 bytes, where the rows of a register tile would compete for the same lines
+    of the first-level cache.
+    """
     return channels + (cpu.lanes("float32") if channels % 128 == 0 else 0)
 
 
@@ -140,7 +143,9 @@ def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
 
 
 def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
-    """Whether the estimates say that it saves more than multiplying out in bfloat16, two products
-    at once and from half the bytes, does."""
+    """Whether the estimates say that it saves more than multiplying out in bfloat16 does.
+
+    That multiplies two products at once, from half the bytes.
+    """
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
     return best < WORTHWHILE_BFLOAT16 * direct(cpu, co, ci, out)

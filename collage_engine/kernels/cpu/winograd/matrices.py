@@ -39,6 +39,7 @@ class Transforms:
 
     @property
     def points(self) -> int:
+        """Points along the side of a tile."""
         return self.outputs + TAPS - 1
 
     def restores(self) -> tuple[tuple[tuple[int, float], ...], ...]:

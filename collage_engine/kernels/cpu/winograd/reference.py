@@ -28,8 +28,10 @@ def outputs_of(weight: Any) -> int:
 
 
 def axes() -> list[Any]:
-    """The reduction's axes beside the input channel: the kernel's taps, and for each axis the
-    two summands that give a tap back."""
+    """The reduction's axes beside the input channel.
+
+    They are the kernel's taps and, for each axis, the two summands that give a tap back.
+    """
     named = (("k0", TAPS), ("k1", TAPS), ("s0", 2), ("s1", 2))
     return [te.reduce_axis((0, extent), name) for name, extent in named]
 

@@ -47,8 +47,10 @@ class Results:
     lanes: int
 
     def write(self, sums: Any, n: Any, first: Any, height: int, b: Any) -> Stmt:
-        """For ``height`` tile rows from ``first`` and block ``b``; ``sums``: [points, tiles,
-        block]."""
+        """The loops for ``height`` rows of tiles from ``first`` and block ``b``.
+
+        ``sums`` holds [points, tiles, block].
+        """
         if self.collapsed is None:
 
             def give(i: Any, j: Any, p: int, q: int, v: Any, out: Any) -> Stmt:
@@ -68,8 +70,11 @@ class Results:
         height: int,
         give: Callable[[Any, Any, int, int, Any, Any], Stmt],
     ) -> Stmt:
-        """``give(i, j, p, q, v, out)`` for every result of tile (i, j) that exists: the one at
-        (p, q), vector ``v`` of the block, lies in the local buffer ``out``."""
+        """The loops over the results of tiles that exist.
+
+        ``give(i, j, p, q, v, out)`` is called for the one at (p, q) of tile (i, j), whose vector
+        ``v`` of the block lies in the local buffer ``out``.
+        """
         m, side, lanes = self.matrices.outputs, self.matrices.points, self.lanes
         image_rows, image_columns = self.shape.out
         count = height * self.columns

@@ -30,6 +30,7 @@ class Views:
         self._views: dict[Any, tuple[Any, Any]] = {}
 
     def flat(self, buffer: Any) -> Any:
+        """The one-dimensional view of a buffer."""
         if len(buffer.shape) == 1:
             return buffer
         if buffer not in self._views:
@@ -43,6 +44,7 @@ class Views:
         return self._views[buffer][0]
 
     def declarations(self) -> list[Stmt]:
+        """The statements that declare all views."""
         return [tirx.DeclBuffer(view, data=b.data) for view, b in self._views.values()]
 
 

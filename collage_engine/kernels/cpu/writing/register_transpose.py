@@ -18,14 +18,17 @@ from collage_engine.kernels.tir_builder import Stmt, int64, seq
 
 
 def ramp(start: Any, lanes: int) -> Expr:
+    """The indices of a vector."""
     return tirx.Ramp(int64(start), int64(1), lanes)
 
 
 def vector_load(buffer: Any, start: Any, lanes: int) -> Expr:
+    """Reads a vector."""
     return tirx.BufferLoad(buffer, [ramp(start, lanes)])
 
 
 def vector_store(buffer: Any, value: Expr, start: Any, lanes: int) -> Stmt:
+    """Stores a vector."""
     return tirx.BufferStore(buffer, value, [ramp(start, lanes)])
 
 

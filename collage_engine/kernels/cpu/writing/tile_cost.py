@@ -8,11 +8,18 @@ from collage_engine.kernels.target import Cpu
 
 
 def cycles(cpu: Cpu, height: int, vectors: int) -> float:
-    """Per step of the reduction: multiply-adds two a cycle, loads two a cycle, latency, and
-    two cycles that every step was seen to cost beside (least squares over nine tiles).
+    """Cycles of one step of the reduction of a register tile.
 
-    Where vectors are multiplied in halves the multiply-adds, one a cycle, hide everything else
-    (37 tiles on such a processor, within 4 %).
+    Multiply-adds start two a cycle and so do loads; a sum waits four cycles for the one before.
+    What every step takes beside is two cycles, by least squares over nine tiles. Where vectors are
+    multiplied in halves (``Cpu.halves``) the multiply-adds, one a cycle, hide everything else (37
+    tiles on such a processor, within 4 %). Only the order of tiles matters, which these ratios of
+    instructions give on processors of any clock; tuning corrects it.
+
+    Args:
+        cpu: The processor.
+        height: Rows of the tile, whose elements are broadcast.
+        vectors: Vectors of columns.
     """
     if cpu.halves:
         return max(height * vectors + 0.4, 3.3)

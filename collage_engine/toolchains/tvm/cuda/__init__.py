@@ -1,0 +1,1 @@
+"""Quantised composites for NVIDIA devices."""

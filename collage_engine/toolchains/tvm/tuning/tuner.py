@@ -99,9 +99,18 @@ class TvmTuner:
         better: Callable[[TuneRecord], None],
         open_device: OpenDevice = no_device,
     ) -> TuneRecord:
-        """Search for at most ``seconds``, from what is known on; ``better`` keeps what was found
-        so far, should this process not live to return (a choice without times is unconfirmed).
-        ``open_device`` is for instances that run on one."""
+        """Search for at most ``seconds``, from what is known on.
+
+        Args:
+            task: What is tuned.
+            instance: The toolchain's instance, with its threads and target.
+            known: What an earlier search found.
+            seconds: When to end.
+            about_to_try: Told the name of what is tried next.
+            better: Keeps what was found so far, should this process not live to return. (A choice
+                without times is unconfirmed.)
+            open_device: Opens a device, for instances that run on one.
+        """
         from collage_engine.kernels.tuning import device_plans, device_traces
 
         begun = time.monotonic()
